@@ -1,0 +1,91 @@
+"""The exception tree: every error that `mirror` raises on purpose.
+
+The docstring of a class is its default message. `retriable` says whether the
+same call may succeed later without anyone changing anything. Errors of
+libraries are translated into these at the edge (`clusters`, `config`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MirrorError(Exception):
+    """Something went wrong in mirror."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or self.__doc__)
+
+
+class ConfigError(MirrorError):
+    """The configuration cannot be used."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
+
+
+class JavaMissingError(MirrorError):
+    """Java 17 or newer is needed."""
+
+
+class ClusterError(MirrorError):
+    """A cluster could not do what was asked."""
+
+
+class UnreachableError(ClusterError):
+    """No broker of the cluster answers."""
+
+    retriable = True
+
+
+class AuthenticationError(ClusterError):
+    """The cluster refused the credentials."""
+
+
+class AuthorizationError(ClusterError):
+    """The cluster refused the operation."""
+
+
+class UnsupportedBrokerError(ClusterError):
+    """The broker does not speak a protocol version that mirror needs."""
+
+
+class BrokerError(ClusterError):
+    """A broker answered with an error code."""
+
+    def __init__(self, *, name: str, what: str, retriable: bool) -> None:
+        self.name = name
+        self.what = what
+        self.transient = retriable
+        super().__init__(f"{what}: {name}")
+
+
+class FencedError(ClusterError):
+    """Another owner took the transactional id over; this one must stop."""
+
+
+class PartitionError(MirrorError):
+    """One partition cannot be mirrored; its neighbours can."""
+
+    def __init__(self, *, topic: str, partition: int, reason: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+        super().__init__(f"{topic}-{partition}: {reason}")
+
+
+class CorruptBatchError(MirrorError):
+    """A record batch of the source is damaged or of an unknown format."""
+
+
+class FlowError(MirrorError):
+    """A flow stopped and will be restarted."""
+
+    retriable = True
+
+
+class PlaygroundError(MirrorError):
+    """A broker for the demo or the tests could not be started."""
