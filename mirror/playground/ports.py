@@ -1,0 +1,32 @@
+"""Free ports on the loopback address.
+
+Main function: `free_ports`. The ports lie below the ephemeral range, so that no
+outgoing connection takes one between the choice and the broker's bind.
+It does not keep the ports once they are handed out.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+_LOWEST, _HIGHEST = 20_000, 32_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose `count` different ports, at random, all held until all are chosen."""
+    chosen: list[int] = []
+    # Seeded apart from the global generator, which tests may have pinned.
+    randomness = random.SystemRandom()
+    with ExitStack() as held:
+        while len(chosen) < count:
+            port = randomness.randrange(_LOWEST, _HIGHEST)
+            candidate = held.enter_context(socket.socket())
+            try:
+                candidate.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            chosen.append(port)
+    return chosen
