@@ -1,0 +1,195 @@
+"""Topics and offsets of a cluster: create, grow, describe, list.
+
+Functions over a connected `Cluster`; each answers with values or raises one of
+our errors. Which topics there should be is decided elsewhere (`metadata`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+)
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from mirror.clusters import codes
+from mirror.errors import BrokerError, ClusterError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+
+EARLIEST = -2
+LATEST = -1
+_TIMEOUT_MS = 30_000
+_TOPIC_RESOURCE = 2
+_TOO_LARGE = 1 << 30
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str] | None = None,
+) -> bool:
+    """Create a topic; False if it exists already.
+
+    `replication_factor` -1 takes the broker's default.
+
+    Raises:
+        ClusterError: the cluster refused, with its own words.
+    """
+    topic = CreateTopicsRequest.CreatableTopic
+    config = topic.CreatableTopicConfig
+    answer = _on_controller(
+        cluster,
+        CreateTopicsRequest(
+            topics=[
+                topic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=replication_factor,
+                    assignments=[],
+                    configs=[
+                        config(name=key, value=value)
+                        for key, value in (configs or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=_TIMEOUT_MS,
+            validate_only=False,
+        ),
+    )
+    result = answer.topics[0]
+    if result.error_code == codes.TOPIC_ALREADY_EXISTS:
+        return False
+    _check(result, f"cluster {cluster.alias}: creating topic {name}")
+    return True
+
+
+def add_partitions(cluster: Cluster, name: str, *, count: int) -> None:
+    """Grow a topic to `count` partitions in all."""
+    topic = CreatePartitionsRequest.CreatePartitionsTopic
+    answer = _on_controller(
+        cluster,
+        CreatePartitionsRequest(
+            topics=[topic(name=name, count=count, assignments=None)],
+            timeout_ms=_TIMEOUT_MS,
+            validate_only=False,
+        ),
+    )
+    _check(
+        answer.results[0],
+        f"cluster {cluster.alias}: growing topic {name} to {count} partitions",
+    )
+
+
+def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
+    """`max.message.bytes` per topic; a topic whose configs we may not read gets
+    no limit here, and the broker's refusal will tell.
+    """
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    names = list(names)
+    if not names:
+        return {}
+    answer = cluster.call(
+        DescribeConfigsRequest(
+            resources=[
+                resource(
+                    resource_type=_TOPIC_RESOURCE,
+                    resource_name=name,
+                    configuration_keys=["max.message.bytes"],
+                )
+                for name in names
+            ],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+    )
+    limits = dict.fromkeys(names, _TOO_LARGE)
+    for result in answer.results:
+        if result.error_code == codes.NONE and result.configs:
+            limits[result.resource_name] = int(result.configs[0].value)
+    return limits
+
+
+def list_offsets(
+    cluster: Cluster,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    timestamp: int,
+    committed: bool = True,
+) -> dict[tuple[str, int], int]:
+    """The offset at a timestamp (`EARLIEST`, `LATEST`, or epoch milliseconds).
+
+    With `committed`, `LATEST` is the last stable offset. Partitions without a
+    leader or with an error are left out.
+    """
+    wanted = set(partitions)
+    topics = cluster.topics({topic for topic, _ in wanted})
+    by_node: dict[int, dict[str, list[int]]] = {}
+    for topic, partition in wanted:
+        leader = topics[topic].leaders.get(partition)
+        if leader is not None and leader.node >= 0:
+            by_node.setdefault(leader.node, {}).setdefault(topic, []).append(partition)
+
+    entry = ListOffsetsRequest.ListOffsetsTopic
+    partition_entry = entry.ListOffsetsPartition
+    found: dict[tuple[str, int], int] = {}
+    for node, asked in by_node.items():
+        answer = cluster.call(
+            ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(committed),
+                topics=[
+                    entry(
+                        name=topic,
+                        partitions=[
+                            partition_entry(
+                                partition_index=index,
+                                current_leader_epoch=-1,
+                                timestamp=timestamp,
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in asked.items()
+                ],
+                timeout_ms=_TIMEOUT_MS,
+            ),
+            node=node,
+        )
+        for topic_answer in answer.topics:
+            for partition_answer in topic_answer.partitions:
+                if partition_answer.error_code == codes.NONE:
+                    key = (topic_answer.name, partition_answer.partition_index)
+                    found[key] = partition_answer.offset
+    return found
+
+
+def _on_controller(cluster: Cluster, request: Any) -> Any:
+    # In KRaft any broker forwards to the controller; older clusters need it asked.
+    try:
+        return cluster.call(request, node=cluster.controller)
+    except UnreachableError:
+        cluster.connect()
+        return cluster.call(request)
+
+
+def _check(result: Any, what: str) -> None:
+    if result.error_code == codes.NONE:
+        return
+    error: ClusterError = codes.error_for(result.error_code, what)
+    if result.error_message and isinstance(error, BrokerError):
+        error = BrokerError(
+            name=f"{error.name} ({result.error_message})",
+            what=what,
+            retriable=error.transient,
+        )
+    raise error

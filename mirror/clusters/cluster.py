@@ -1,0 +1,212 @@
+"""A cluster as its clients see it: brokers, leaders, coordinators, connections.
+
+Main types: `Cluster`, which keeps one connection per broker and purpose and asks
+for metadata, and the frozen `Topic` it answers with. A purpose keeps long polls
+and bulk data apart from small requests. What a request means is not known here
+(see `admin`, `fetch`, `produce`, `transactions`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import random
+import time
+from typing import TYPE_CHECKING, Any
+import uuid
+
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from mirror.clusters import codes
+from mirror.clusters.connection import Connection
+from mirror.errors import BrokerError, ClusterError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.config.schema import ClusterConfig
+
+_NO_ID = uuid.UUID(int=0)
+_COORDINATOR_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Which broker leads a partition; `node` is -1 while there is none."""
+
+    node: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as metadata shows it. `error` is a Kafka error code, 0 if none."""
+
+    name: str
+    topic_id: uuid.UUID
+    leaders: Mapping[int, Leader]
+    error: int
+    replication_factor: int
+
+    @property
+    def partitions(self) -> int:
+        return len(self.leaders)
+
+
+class Cluster:
+    """Connections to one cluster. Not thread-safe: one per thread."""
+
+    def __init__(self, config: ClusterConfig, *, client_id: str = "mirror") -> None:
+        self.alias = config.alias
+        self.cluster_id = ""
+        self.controller = -1
+        self._config = config
+        self._client_id = client_id
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[int, str], Connection] = {}
+
+    def connect(self) -> Cluster:
+        """Reach any broker and learn of the others.
+
+        Raises:
+            UnreachableError: no bootstrap server answers.
+            AuthenticationError: one answered, and refused us.
+        """
+        failures = []
+        servers = list(self._config.bootstrap_servers)
+        random.shuffle(servers)
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            try:
+                connection = Connection(
+                    self._config, host.strip("[]"), int(port), client_id=self._client_id
+                )
+            except UnreachableError as error:
+                failures.append(str(error))
+                continue
+            try:
+                self._learn(connection.call(_metadata_request([])))
+            finally:
+                connection.close()
+            return self
+        raise UnreachableError("; ".join(failures))
+
+    @property
+    def brokers(self) -> int:
+        return len(self._brokers)
+
+    def connection(self, node: int, purpose: str = "control") -> Connection:
+        """The connection to a broker for a purpose, made anew if it is gone."""
+        existing = self._connections.get((node, purpose))
+        if existing is not None and not existing.expired:
+            return existing
+        if existing is not None:
+            existing.close()
+        address = self._brokers.get(node)
+        if address is None:
+            raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
+        made = Connection(self._config, *address, client_id=self._client_id)
+        self._connections[node, purpose] = made
+        return made
+
+    def any_connection(self) -> Connection:
+        """A connection to whichever broker answers, asking the bootstrap servers
+        again when none of the known ones does.
+        """
+        for node in random.sample(sorted(self._brokers), len(self._brokers)):
+            try:
+                return self.connection(node)
+            except UnreachableError:
+                continue
+        self.connect()
+        return self.connection(next(iter(self._brokers)))
+
+    def call(self, request: Any, *, node: int | None = None) -> Any:
+        """Send a small request to a broker (any, if none is named) and wait."""
+        connection = self.any_connection() if node is None else self.connection(node)
+        return connection.call(request)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
+        """Topics by name: all that we may see, or those named (errors inside)."""
+        if names is not None and not (names := list(names)):
+            return {}
+        answer = self.call(_metadata_request(names))
+        self._learn(answer)
+        return {topic.name: _topic(topic) for topic in answer.topics}
+
+    def feature(self, name: str) -> int:
+        """The finalized level of a cluster feature such as `transaction.version`."""
+        return self.any_connection().features.get(name, 0)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The broker that coordinates a transactional id; waits until there is one."""
+        end = time.monotonic() + _COORDINATOR_PATIENCE_SECONDS
+        pause = 0.005
+        while True:
+            answer = self.call(
+                FindCoordinatorRequest(
+                    key=transactional_id,
+                    key_type=1,
+                    coordinator_keys=[transactional_id],
+                )
+            )
+            found = answer.coordinators[0] if answer.coordinators else answer
+            if found.error_code == codes.NONE:
+                self._brokers[found.node_id] = (found.host, found.port)
+                return int(found.node_id)
+            what = f"cluster {self.alias}: coordinator of {transactional_id}"
+            if (
+                found.error_code not in codes.WAIT_AND_ASK_AGAIN
+                or time.monotonic() > end
+            ):
+                raise codes.error_for(found.error_code, what)
+            time.sleep(pause)
+            pause = min(pause * 2, 0.5)
+
+    def drop(self, purpose: str) -> None:
+        """Close the connections of one purpose; what is in flight on them is lost."""
+        for key in [key for key in self._connections if key[1] == purpose]:
+            self._connections.pop(key).close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _learn(self, answer: Any) -> None:
+        self.cluster_id = answer.cluster_id or ""
+        self.controller = answer.controller_id
+        if answer.brokers:
+            self._brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+
+
+def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:
+    entry = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=None
+        if names is None
+        else [entry(topic_id=_NO_ID, name=name) for name in names],
+        allow_auto_topic_creation=False,
+    )
+
+
+def _topic(answer: Any) -> Topic:
+    partitions = sorted(answer.partitions, key=lambda p: int(p.partition_index))
+    return Topic(
+        name=answer.name,
+        topic_id=answer.topic_id or _NO_ID,
+        leaders={
+            p.partition_index: Leader(
+                # A partition's error 9 (replica missing) leaves its leader usable.
+                node=p.leader_id if p.error_code in (0, 9) else -1,
+                epoch=p.leader_epoch,
+            )
+            for p in partitions
+        },
+        error=answer.error_code,
+        replication_factor=len(partitions[0].replica_nodes) if partitions else 0,
+    )
+
+
+def is_transient(error: ClusterError) -> bool:
+    """Whether the same request may succeed later, without anyone's help."""
+    return error.retriable or (isinstance(error, BrokerError) and error.transient)

@@ -1,0 +1,70 @@
+"""Kafka's error codes as exceptions of ours.
+
+`error_for` turns a code into an exception to raise, `name_of` into the word that
+Kafka's documentation uses. Nothing here decides what to do about an error.
+"""
+
+from __future__ import annotations
+
+from kafka import errors as kafka_errors
+
+from mirror.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    ClusterError,
+    FencedError,
+)
+
+NONE = 0
+MESSAGE_TOO_LARGE = 10
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+UNSUPPORTED_VERSION = 35
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PRODUCER_EPOCH = 47
+CONCURRENT_TRANSACTIONS = 51
+OPERATION_NOT_ATTEMPTED = 55
+PRODUCER_FENCED = 90
+
+_FENCED = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
+_AUTHORIZATION = frozenset({29, 30, 31, 53})
+_AUTHENTICATION = frozenset({33, 34, 58})
+
+GUILTY_PARTITION = frozenset({2, 3, 10, 17, 18, 29, 32, 42, 43, 44, 76, 87})
+"""What a record or its topic causes, not the moment: corrupt, unknown topic, too
+large (two codes), invalid topic, not authorized, timestamp, invalid request, format,
+policy, compression type, invalid record. The partition's neighbours may go on."""
+
+COORDINATOR_MOVED = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+WAIT_AND_ASK_AGAIN = frozenset(
+    {
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        CONCURRENT_TRANSACTIONS,
+    }
+)
+
+
+def name_of(code: int) -> str:
+    """Kafka's name of a code, such as `NOT_LEADER_OR_FOLLOWER`."""
+    known = kafka_errors.for_code(code)
+    return str(getattr(known, "message", None) or known.__name__)
+
+
+def is_retriable(code: int) -> bool:
+    return bool(getattr(kafka_errors.for_code(code), "retriable", False))
+
+
+def error_for(code: int, what: str) -> ClusterError:
+    """The exception for a code other than `NONE`; `what` says what was attempted."""
+    name = name_of(code)
+    if code in _FENCED:
+        return FencedError(f"{what}: {name}")
+    if code in _AUTHORIZATION:
+        return AuthorizationError(f"{what}: {name}")
+    if code in _AUTHENTICATION:
+        return AuthenticationError(f"{what}: {name}")
+    return BrokerError(name=name, what=what, retriable=is_retriable(code))

@@ -1,0 +1,352 @@
+"""One synchronous connection to one broker, for small requests and bulk bytes.
+
+Main types: `Connection`, and `Pending` for an answer that is still to come. Small
+requests are kafka-python's message classes; Produce and Fetch hand over and take
+raw buffers without copying (`send_buffers`, `into`). Answers come in the order of
+the requests, so reading one reads all before it. There is no thread and no retry:
+any failure closes the connection and fails everything in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+import socket
+import ssl
+import struct
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from mirror.clusters import codes
+from mirror.clusters.security import sasl_client, tls_context, uses_sasl, uses_tls
+from mirror.errors import (
+    AuthenticationError,
+    ClusterError,
+    UnreachableError,
+    UnsupportedBrokerError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.config.schema import ClusterConfig
+
+_SOCKET_BUFFER = 4 << 20
+_MAX_SMALL_ANSWER = 256 << 20
+_SIZE = struct.Struct(">i")
+
+
+class Pending:
+    """An answer on its way. `result` waits for it, reading what comes before."""
+
+    __slots__ = ("_answer", "_answer_class", "_connection", "_error", "correlation")
+
+    def __init__(
+        self, connection: Connection, correlation: int, answer_class: Any
+    ) -> None:
+        self.correlation = correlation
+        self._connection = connection
+        self._answer_class = answer_class
+        self._answer: Any = None
+        self._error: ClusterError | None = None
+
+    def result(self) -> Any:
+        """The decoded answer, or for bulk requests a view of its body.
+
+        A view is valid until the connection reads its next answer.
+
+        Raises:
+            UnreachableError: the connection failed before the answer was there.
+        """
+        while self._answer is None and self._error is None:
+            self._connection.read_answer()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    @property
+    def raw(self) -> bool:
+        """Whether the answer stays undecoded in the connection's buffer."""
+        return self._answer_class is None
+
+    def settle(self, frame: memoryview) -> None:
+        if self._answer_class is None:
+            self._answer = frame[4:]
+        else:
+            self._answer = self._answer_class.decode(frame, header=True)
+
+    def fail(self, error: ClusterError) -> None:
+        self._error = error
+
+
+class Connection:
+    """A connection that has agreed on versions and proven who it is."""
+
+    def __init__(
+        self, config: ClusterConfig, host: str, port: int, *, client_id: str
+    ) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: nothing answers at this address in time.
+            AuthenticationError: TLS or SASL refused us.
+        """
+        self.address = f"{host}:{port}"
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        self.reauthenticate_at: float | None = None
+        self._alias = config.alias
+        self._client_id = client_id
+        self._pending: deque[Pending] = deque()
+        self._correlation = 0
+        self._buffer = bytearray(1 << 16)
+        self._closed: ClusterError | None = None
+        self._socket = self._connect(config, host, port)
+        try:
+            self._negotiate()
+            if uses_sasl(config):
+                self._authenticate(config, host)
+        except ClusterError:
+            self.close()
+            raise
+
+    def _connect(self, config: ClusterConfig, host: str, port: int) -> socket.socket:
+        timeout = config.request_timeout_seconds
+        try:
+            plain = socket.create_connection((host, port), min(timeout, 10.0))
+        except OSError as error:
+            raise UnreachableError(
+                f"cluster {self._alias}: {self.address} does not answer: {error}"
+            ) from error
+        plain.settimeout(timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+        if not uses_tls(config):
+            return plain
+        try:
+            return tls_context(config).wrap_socket(plain, server_hostname=host)
+        except ssl.SSLError as error:
+            plain.close()
+            raise AuthenticationError(
+                f"cluster {self._alias}: TLS with {self.address} failed: "
+                f"{error.reason or error}"
+            ) from error
+        except OSError as error:
+            plain.close()
+            raise UnreachableError(
+                f"cluster {self._alias}: {self.address} ended the TLS handshake "
+                f"(is its listener a TLS listener?): {error}"
+            ) from error
+
+    def _negotiate(self) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="mirror", client_software_version="1"
+        )
+        request.API_VERSION = 3
+        answer = self._send(request).result()
+        if answer.error_code == codes.UNSUPPORTED_VERSION:
+            request = ApiVersionsRequest()
+            request.API_VERSION = 0
+            answer = self._send(request).result()
+        if answer.error_code:
+            raise codes.error_for(answer.error_code, f"versions of {self.address}")
+        self.versions = {
+            key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
+        }
+        self.features = {
+            feature.name: feature.max_version_level
+            for feature in getattr(answer, "finalized_features", None) or ()
+        }
+
+    def _authenticate(self, config: ClusterConfig, host: str) -> None:
+        where = f"cluster {self._alias}: {self.address}"
+        handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism)
+        handshake.API_VERSION = 1
+        offered = self._send(handshake).result()
+        if offered.error_code:
+            raise AuthenticationError(
+                f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
+                f"it offers {', '.join(offered.mechanisms) or 'none'}"
+            )
+        client = sasl_client(config, host)
+        while not client.is_done():
+            request = SaslAuthenticateRequest(auth_bytes=client.auth_bytes())
+            answer = self.call(request)
+            if answer.error_code:
+                raise AuthenticationError(
+                    f"{where} refused {config.sasl_username!r} with "
+                    f"{config.sasl_mechanism}: "
+                    f"{answer.error_message or codes.name_of(answer.error_code)}"
+                )
+            try:
+                client.receive(answer.auth_bytes)
+            except ValueError as error:
+                raise AuthenticationError(f"{where}: {error}") from error
+        # KIP-368: a broker ends connections that outlive their session; a new
+        # connection in time is simpler than authenticating again on this one.
+        lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
+        if lifetime:
+            self.reauthenticate_at = time.monotonic() + lifetime / 1000 * 0.8
+
+    @property
+    def expired(self) -> bool:
+        """Whether this connection should be replaced before its next use."""
+        return self._closed is not None or (
+            self.reauthenticate_at is not None
+            and not self._pending
+            and time.monotonic() > self.reauthenticate_at
+        )
+
+    def version(self, request_class: Any, *, at_most: int | None = None) -> int:
+        """The newest version of a request that both sides speak.
+
+        Raises:
+            UnsupportedBrokerError: there is none.
+        """
+        ceiling = request_class.max_version if at_most is None else at_most
+        low, high = self.versions.get(request_class.API_KEY, (0, -1))
+        chosen = min(high, ceiling)
+        if chosen < low or high < 0:
+            raise UnsupportedBrokerError(
+                f"cluster {self._alias}: {self.address} has no usable version of "
+                f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
+                f"{ceiling}; brokers 2.8 to 4.x work"
+            )
+        return int(chosen)
+
+    def send(self, request: Any, *, at_most: int | None = None) -> Pending:
+        """Send a kafka-python request; `at_most` caps its version."""
+        request.API_VERSION = self.version(type(request), at_most=at_most)
+        return self._send(request)
+
+    def call(self, request: Any, *, at_most: int | None = None) -> Any:
+        return self.send(request, at_most=at_most).result()
+
+    def _send(self, request: Any) -> Pending:
+        self._correlation += 1
+        request.with_header(correlation_id=self._correlation, client_id=self._client_id)
+        answers = ResponseClassRegistry.get_response_class(request.header)
+        pending = Pending(self, self._correlation, answers)
+        self._write([request.encode(header=True, framed=True)], pending)
+        return pending
+
+    def send_buffers(
+        self,
+        api_key: int,
+        version: int,
+        buffers: Sequence[bytes | memoryview],
+        *,
+        flexible: bool,
+        answer_class: Any = None,
+    ) -> Pending:
+        """Send a request whose body stands ready in buffers, without copying them.
+
+        `answer_class` decodes the answer; without one the answer is a raw view.
+        """
+        self._correlation += 1
+        client = self._client_id.encode()
+        header = struct.pack(
+            f">hhih{len(client)}s",
+            api_key,
+            version,
+            self._correlation,
+            len(client),
+            client,
+        ) + (b"\0" if flexible else b"")
+        size = len(header) + sum(len(buffer) for buffer in buffers)
+        pending = Pending(
+            self, self._correlation, answer_class[version] if answer_class else None
+        )
+        self._write([_SIZE.pack(size) + header, *buffers], pending)
+        return pending
+
+    def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
+        if self._closed is not None:
+            raise self._closed
+        self._pending.append(pending)
+        try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                for buffer in buffers:
+                    self._socket.sendall(buffer)
+            else:
+                _send_all(self._socket, buffers)
+        except OSError as error:
+            self._break(error)
+
+    def read_answer(self) -> None:
+        """Read the next answer and settle the oldest pending request with it."""
+        if self._closed is not None:
+            raise self._closed
+        try:
+            frame = self._read_frame()
+        except OSError as error:
+            self._break(error)
+        self._pending.popleft().settle(frame)
+
+    def _read_frame(self) -> memoryview:
+        oldest = self._pending[0]
+        view = memoryview(self._buffer)
+        self._receive(view, 4)
+        size = _SIZE.unpack_from(view)[0]
+        if not 4 <= size <= _MAX_SMALL_ANSWER:
+            raise ConnectionError(f"an answer of {size} bytes: not a Kafka broker?")
+        if not oldest.raw:
+            frame = memoryview(bytearray(size))
+        else:
+            if size > len(self._buffer):
+                self._buffer = bytearray(size + (size >> 2))
+            frame = memoryview(self._buffer)[:size]
+        self._receive(frame, size)
+        if _SIZE.unpack_from(frame)[0] != oldest.correlation:
+            raise ConnectionError("an answer to a request that was not asked")
+        return frame
+
+    def _receive(self, view: memoryview, size: int) -> None:
+        done = 0
+        while done < size:
+            count = self._socket.recv_into(view[done:size])
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            done += count
+
+    @property
+    def readable(self) -> bool:
+        """Whether bytes wait inside the TLS layer, unseen by `select`."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def _break(self, cause: OSError) -> NoReturn:
+        text = "no answer in time" if isinstance(cause, TimeoutError) else str(cause)
+        error = UnreachableError(f"cluster {self._alias}: {self.address}: {text}")
+        error.__cause__ = cause
+        self.close(error)
+        raise error
+
+    def close(self, error: ClusterError | None = None) -> None:
+        if self._closed is None:
+            self._closed = error or UnreachableError(
+                f"cluster {self._alias}: connection to {self.address} is closed"
+            )
+            if hasattr(self, "_socket"):
+                self._socket.close()
+            while self._pending:
+                self._pending.popleft().fail(self._closed)
+
+
+def _send_all(plain: socket.socket, buffers: Sequence[bytes | memoryview]) -> None:
+    waiting = list(buffers)
+    while waiting:
+        sent = plain.sendmsg(waiting[:64])
+        index = 0
+        while index < len(waiting) and sent >= len(waiting[index]):
+            sent -= len(waiting[index])
+            index += 1
+        waiting = waiting[index:]
+        if sent:
+            waiting[0] = memoryview(waiting[0])[sent:]

@@ -1,0 +1,123 @@
+"""Fetch requests and answers as bytes: record batches stay where they arrived.
+
+`encode` builds a Fetch v11 request (the newest that names topics and has no tagged
+fields; brokers 2.3 to 4.x speak it), `decode` walks its answer and yields one
+`Fetched` per partition, whose records are a slice of the connection's buffer.
+What is inside the batches is not looked at here (see `relay.batch`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+API_KEY = 1
+VERSION = 11
+READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
+
+_HEAD = struct.Struct(">iiiibii")
+_PARTITION = struct.Struct(">iiqqi")
+_ANSWER_HEAD = struct.Struct(">ihii")
+_ANSWER_PARTITION = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_NO_SESSION = (0, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """From where to read a partition, and under which leader epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one partition answered. `aborted`: (producer id, first offset) pairs."""
+
+    topic: str
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...]
+    start: int
+    """Where the records begin in the answer, in bytes."""
+    end: int
+    """Where they end; `start == end` when there are none."""
+
+
+def encode(
+    wanted: Iterable[Wanted],
+    *,
+    isolation: int,
+    max_wait_ms: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+) -> bytes:
+    """A Fetch request's body. Partitions are served in the order given."""
+    # One topic may stand several times: so the caller's order of partitions holds.
+    topics: list[tuple[str, list[bytes]]] = []
+    for want in wanted:
+        if not topics or topics[-1][0] != want.topic:
+            topics.append((want.topic, []))
+        topics[-1][1].append(
+            _PARTITION.pack(
+                want.partition, want.leader_epoch, want.offset, -1, partition_max_bytes
+            )
+        )
+    parts = [
+        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION),
+        _INT32.pack(len(topics)),
+    ]
+    for name, partitions in topics:
+        encoded = name.encode()
+        parts += [_INT16.pack(len(encoded)), encoded, _INT32.pack(len(partitions))]
+        parts += partitions
+    parts += [_INT32.pack(0), _INT16.pack(0)]
+    return b"".join(parts)
+
+
+def decode(body: memoryview) -> Iterator[Fetched]:
+    """One `Fetched` per partition of an answer.
+
+    Raises:
+        ClusterError: the request as a whole was refused.
+    """
+    _, error, _, topics = _ANSWER_HEAD.unpack_from(body)
+    if error != codes.NONE:
+        raise codes.error_for(error, "fetching")
+    at = _ANSWER_HEAD.size
+    for _ in range(topics):
+        length = _INT16.unpack_from(body, at)[0]
+        name = str(body[at + 2 : at + 2 + length], "utf-8")
+        at += 2 + length
+        partitions = _INT32.unpack_from(body, at)[0]
+        at += 4
+        for _ in range(partitions):
+            index, error, high, stable, start = _ANSWER_PARTITION.unpack_from(body, at)
+            at += _ANSWER_PARTITION.size
+            count = _INT32.unpack_from(body, at)[0]
+            at += 4
+            aborted = tuple(
+                _ABORTED.unpack_from(body, at + 16 * i) for i in range(max(count, 0))
+            )
+            at += 16 * max(count, 0) + 4
+            size = max(_INT32.unpack_from(body, at)[0], 0)
+            at += 4
+            yield Fetched(
+                name, index, error, high, stable, start, aborted, at, at + size
+            )
+            at += size

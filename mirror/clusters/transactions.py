@@ -1,0 +1,246 @@
+"""A producer of whole batches with an identity that can be fenced.
+
+Main type: `Producer`. With a transactional id it writes transactions, v2 (KIP-890)
+where the cluster has it, else v1; without one it is idempotent. It is synchronous
+and never repairs: after any error its owner calls `take_over` again, which aborts
+what is open, and starts from committed progress. Batches of one partition are
+sent in order, several requests in flight.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+
+from mirror.clusters import codes, produce
+from mirror.errors import PartitionError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.connection import Pending
+    from mirror.clusters.produce import EncodedBatch
+
+TopicPartition = tuple[str, int]
+
+_PURPOSE = "produce"
+# A broker keeps the last five batches per producer and partition to sort out
+# repeats; more requests in flight could not be told apart.
+_IN_FLIGHT = 5
+_PATIENCE_SECONDS = 30.0
+_SEQUENCES = 1 << 31
+_V1_AT_MOST = 3
+_INIT_AT_MOST = 4
+
+
+class Producer:
+    """One producer identity on one cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._coordinator = -1
+        self._v2 = False
+        self._id = self._epoch = -1
+        self._sequences: dict[TopicPartition, int] = {}
+        self._sent: list[Pending] = []
+        self._ending: Pending | None = None
+
+    def take_over(self) -> None:
+        """Become the only owner: whoever held this id is fenced, an open
+        transaction of it is aborted, a committing one is waited for.
+        """
+        self._sent, self._ending = [], None
+        if self.transactional_id is not None:
+            self._v2 = self._cluster.feature("transaction.version") >= 2
+            self._coordinator = self._cluster.transaction_coordinator(
+                self.transactional_id
+            )
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        answer = self._ask(request, "taking over", at_most=_INIT_AT_MOST)
+        self._id, self._epoch = answer.producer_id, answer.producer_epoch
+        self._sequences = {}
+
+    def send(
+        self,
+        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        topics: Mapping[str, Topic],
+    ) -> None:
+        """Send batches, opening a transaction if this producer has them.
+
+        Raises:
+            UnreachableError: a partition has no leader, or its leader is gone.
+        """
+        if self.transactional_id is not None and not self._v2:
+            self._add_partitions(batches)
+        rounds = max((len(queue) for queue in batches.values()), default=0)
+        for index in range(rounds):
+            by_leader: dict[int, dict[TopicPartition, EncodedBatch]] = {}
+            for key, queue in batches.items():
+                if index < len(queue):
+                    leader = topics[key[0]].leaders[key[1]].node
+                    by_leader.setdefault(leader, {})[key] = queue[index]
+            for node, part in by_leader.items():
+                self._send_round(node, part)
+
+    def _send_round(self, node: int, part: dict[TopicPartition, EncodedBatch]) -> None:
+        if node < 0:
+            raise UnreachableError(
+                f"cluster {self._cluster.alias}: no leader for "
+                + ", ".join(f"{topic}-{partition}" for topic, partition in part)
+            )
+        for key, batch in part.items():
+            sequence = self._sequences.get(key, 0)
+            batch.stamp(
+                self._id,
+                self._epoch,
+                sequence,
+                transactional=self.transactional_id is not None,
+            )
+            self._sequences[key] = (sequence + batch.count) % _SEQUENCES
+        if len(self._sent) >= _IN_FLIGHT:
+            produce.check(self._sent.pop(0).result())
+        self._sent.append(
+            produce.send(
+                self._cluster.connection(node, _PURPOSE),
+                part,
+                transactional_id=self.transactional_id,
+                version=produce.VERSION_TRANSACTIONS_V2
+                if self._v2
+                else produce.VERSION_PLAIN,
+                timeout_ms=self._request_timeout_ms,
+            )
+        )
+
+    def wait(self) -> None:
+        """Wait until all that was sent is written, reading every error field."""
+        while self._sent:
+            produce.check(self._sent.pop(0).result())
+
+    def begin_commit(self) -> None:
+        """Ask for the commit without waiting; `end_commit` waits."""
+        connection = self._cluster.connection(self._coordinator)
+        self._ending = connection.send(
+            self._end_request(), at_most=None if self._v2 else _V1_AT_MOST
+        )
+
+    def end_commit(self) -> None:
+        """Wait for the commit, if one was asked for.
+
+        Raises:
+            FencedError: another owner took over; nothing was committed by us.
+            ClusterError: whether it was committed is not known: take over and read
+                the progress to find out.
+        """
+        if self._ending is None:
+            return
+        answer = self._ending.result()
+        self._ending = None
+        if answer.error_code in codes.WAIT_AND_ASK_AGAIN:
+            time.sleep(0.002)
+            answer = self._ask(
+                self._end_request(), "committing", at_most=None if self._v2 else 3
+            )
+        if answer.error_code != codes.NONE:
+            raise codes.error_for(
+                answer.error_code, f"committing {self.transactional_id}"
+            )
+        bumped = (
+            getattr(answer, "producer_id", -1),
+            getattr(answer, "producer_epoch", -1),
+        )
+        if self._v2 and bumped[0] >= 0 and bumped != (self._id, self._epoch):
+            self._id, self._epoch = bumped
+            self._sequences = {}
+
+    def _end_request(self) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            committed=True,
+        )
+
+    def _add_partitions(
+        self, batches: Mapping[TopicPartition, Sequence[EncodedBatch]]
+    ) -> None:
+        names: dict[str, list[int]] = {}
+        for topic, partition in batches:
+            names.setdefault(topic, []).append(partition)
+        entry = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[
+                entry(name=topic, partitions=partitions)
+                for topic, partitions in names.items()
+            ],
+        )
+        self._ask(request, "adding partitions", at_most=_V1_AT_MOST)
+
+    def _ask(self, request: Any, doing: str, *, at_most: int | None) -> Any:
+        """Ask the coordinator until its answer is not "wait": bounded patience."""
+        end = time.monotonic() + _PATIENCE_SECONDS
+        pause = 0.002
+        while True:
+            connection = (
+                self._cluster.connection(self._coordinator)
+                if self.transactional_id is not None
+                else self._cluster.any_connection()
+            )
+            answer = connection.call(request, at_most=at_most)
+            error = _code(answer)
+            if error == codes.NONE:
+                return answer
+            if not codes.is_retriable(error) or time.monotonic() > end:
+                raise codes.error_for(error, f"{doing} {self.transactional_id or ''}")
+            if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
+                self._coordinator = self._cluster.transaction_coordinator(
+                    self.transactional_id
+                )
+            time.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+
+def _code(answer: Any) -> int:
+    """The error code of an answer, wherever this kind of answer keeps it.
+
+    Raises:
+        PartitionError: a topic refuses us; its neighbours were not looked at.
+    """
+    worst = int(getattr(answer, "error_code", None) or codes.NONE)
+    for topic in getattr(answer, "results_by_topic_v3_and_below", None) or ():
+        for result in topic.results_by_partition:
+            code = result.partition_error_code
+            if code in codes.GUILTY_PARTITION:
+                raise PartitionError(
+                    topic=topic.name,
+                    partition=result.partition_index,
+                    reason=codes.name_of(code),
+                )
+            # The neighbours of a refused partition only say "not attempted".
+            if code not in (codes.NONE, codes.OPERATION_NOT_ATTEMPTED):
+                worst = code
+    return worst

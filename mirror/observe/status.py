@@ -1,0 +1,136 @@
+"""What a running service knows of itself, as values: the answer of `/status`.
+
+Main types: `ServiceStatus`, `FlowStatus`, `PartitionStatus`, and `Board`, where
+flows pin their newest state and everybody else reads. The JSON form is versioned;
+fields may be added, never renamed, within a version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+import threading
+import time
+from typing import Any
+
+from mirror import __version__
+
+FORMAT_VERSION = 1
+
+
+class FlowState(StrEnum):
+    """How a flow is doing as a whole."""
+
+    STARTING = "STARTING"
+    """Connecting, looking for topics, fencing earlier runs."""
+    RUNNING = "RUNNING"
+    """Leases run. Single partitions may be set aside all the same."""
+    RETRYING = "RETRYING"
+    """It failed, for the reason given, and will be started again."""
+    STOPPED = "STOPPED"
+    """Ended on request, or caught up in a run with an end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One source partition. Counters are since the service started."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    slot: int
+    state: str
+    """RUNNING, CATCHING_UP or FAULTED."""
+    reason: str
+    since: float
+    """Since when it is in this state, epoch seconds."""
+    position: int
+    """The next source offset to copy, -1 while not known."""
+    end_offset: int
+    lag: int
+    """Source offsets not copied yet, as of the last lease."""
+    records: int
+    bytes: int
+    filtered: int
+    skipped: int
+    lost: int
+    latency_p50_ms: float
+    """Record timestamp to commit on the target, last lease; -1 if nothing came."""
+    latency_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    """One flow."""
+
+    name: str
+    state: FlowState
+    reason: str = ""
+    since: float = 0.0
+    restarts: int = 0
+    leases: int = 0
+    slots: int = 0
+    lease_gap_ms: float = -1.0
+    """Between the last lease's end and the next one's start."""
+    problems: tuple[str, ...] = ()
+    """Topics that match and cannot be mirrored, each with its reason."""
+    partitions: tuple[PartitionStatus, ...] = ()
+
+    @property
+    def lag(self) -> int:
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def faulted(self) -> int:
+        return sum(partition.state == "FAULTED" for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """The whole service."""
+
+    started: float
+    flows: tuple[FlowStatus, ...] = ()
+    version: str = __version__
+    format_version: int = field(default=FORMAT_VERSION)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`, with the totals that people ask for."""
+        document = asdict(self)
+        for flow, shown in zip(self.flows, document["flows"], strict=True):
+            shown["lag"] = flow.lag
+            shown["records"] = flow.records
+            shown["faulted"] = flow.faulted
+        return document
+
+
+class Board:
+    """The newest status of every flow. Thread-safe."""
+
+    def __init__(self, flows: tuple[str, ...]) -> None:
+        now = time.time()
+        self._started = now
+        self._lock = threading.Lock()
+        self._flows = {
+            name: FlowStatus(name=name, state=FlowState.STARTING, since=now)
+            for name in flows
+        }
+
+    def read(self) -> ServiceStatus:
+        with self._lock:
+            return ServiceStatus(
+                started=self._started, flows=tuple(self._flows.values())
+            )
+
+    def update(self, flow: str, **changes: Any) -> FlowStatus:
+        """Change some fields of a flow's status; a new state starts its clock."""
+        with self._lock:
+            old = self._flows[flow]
+            if changes.get("state", old.state) != old.state:
+                changes.setdefault("since", time.time())
+            self._flows[flow] = new = replace(old, **changes)
+            return new

@@ -1,0 +1,147 @@
+"""The record batches of one fetched partition: found, checked, the visible ones.
+
+Main type: `Batches`, rows over the connection's buffer in the order of the log.
+Aborted and control batches are left out here, by Kafka's rule for read_committed
+consumers; what is inside the others is not changed (see `rewrite`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from mirror.clusters.produce import HEADER_SIZE
+from mirror.errors import CorruptBatchError
+from mirror.relay import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Rows = npt.NDArray[np.int64]
+Buffer = npt.NDArray[np.uint8]
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+_MOST_BATCHES = 1 << 16
+_CRC = struct.Struct(">I")
+_EPOCH = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_ABORT_MARKER = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """What one Fetch answer brought for a partition."""
+
+    rows: Rows
+    """The batches to copy, one row each (columns: `kernels.AT` and so on)."""
+    next_offset: int
+    """Where to read on: behind the last batch seen, copied or not."""
+    skipped: int
+    """Records of aborted transactions and markers that were left out."""
+    leader_epoch: int = -1
+    """Under which leader the last batch was written."""
+
+
+def scratch() -> Rows:
+    """Room for the rows of one answer, to be used again and again."""
+    return np.empty((_MOST_BATCHES, kernels.COLUMNS), np.int64)
+
+
+def read(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    *,
+    position: int,
+    aborted: Sequence[tuple[int, int]],
+    scratch: Rows,
+) -> Batches:
+    """List the batches between start and end that a reader at `position` may see.
+
+    `aborted`: (producer id, first offset) of aborted transactions, as answered.
+
+    Raises:
+        CorruptBatchError: a checksum is wrong or the message format is not v2.
+    """
+    count, at = kernels.index(buffer, start, end, scratch)
+    if count < 0:
+        raise CorruptBatchError(
+            f"message format v{buffer[at + 16]} at offset {position}: mirror copies "
+            "format v2; rewrite the topic with a producer of Kafka 0.11 or newer"
+        )
+    rows = scratch[:count]
+    rows = rows[rows[:, kernels.LAST] >= position]
+    if not len(rows):
+        return Batches(rows=rows, next_offset=position, skipped=0)
+    rows = _undamaged(buffer, rows)
+    next_offset = int(rows[-1, kernels.LAST]) + 1
+    kept = rows
+    if (rows[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
+        kept = rows[_visible(buffer, rows, aborted)]
+    kept = kept[kept[:, kernels.COUNT] > 0]
+    skipped = int(rows[:, kernels.COUNT].sum() - kept[:, kernels.COUNT].sum())
+    return Batches(
+        rows=kept.copy(),
+        next_offset=next_offset,
+        skipped=skipped,
+        leader_epoch=_EPOCH.unpack_from(memoryview(buffer), rows[-1, kernels.AT] + 12)[
+            0
+        ],
+    )
+
+
+def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
+    """The rows up to the first batch with a wrong checksum, which must not be the
+    first of all."""
+    view = memoryview(buffer)
+    for row, (at, size, base) in enumerate(rows[:, : kernels.BASE + 1].tolist()):
+        if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
+            if row:
+                return rows[:row]
+            raise CorruptBatchError(
+                f"the batch at offset {base} is damaged: its checksum is wrong"
+            )
+    return rows
+
+
+def _visible(
+    buffer: Buffer, rows: Rows, aborted: Sequence[tuple[int, int]]
+) -> npt.NDArray[np.bool_]:
+    """Which batches a read_committed reader sees.
+
+    A producer's batches are hidden from its aborted transaction's first offset up
+    to its abort marker. Source: Kafka's `CompletedFetch`.
+    """
+    waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
+    hidden: set[int] = set()
+    visible = np.ones(len(rows), np.bool_)
+    columns = [kernels.AT, kernels.LAST, kernels.ATTRIBUTES, kernels.PRODUCER]
+    for row, (at, last, attributes, producer) in enumerate(rows[:, columns].tolist()):
+        while waiting and waiting[-1][0] <= last:
+            hidden.add(waiting.pop()[1])
+        if attributes & CONTROL:
+            visible[row] = False
+            if _is_abort(buffer, at):
+                hidden.discard(producer)
+        elif attributes & TRANSACTIONAL and producer in hidden:
+            visible[row] = False
+    return visible
+
+
+def _is_abort(buffer: Buffer, at: int) -> bool:
+    """Whether a control batch is an abort marker: its record's key is
+    (version INT16, type INT16), type 0 for abort.
+    """
+    fields = np.empty((1, 4), np.int64)
+    kernels.fields(buffer, at + HEADER_SIZE, 1, fields)
+    key_at = int(fields[0, 0])
+    return bool(_INT16.unpack_from(memoryview(buffer), key_at + 2)[0] == _ABORT_MARKER)

@@ -1,0 +1,315 @@
+"""Compiled loops over record batches: find the batches, then copy their records.
+
+`index` lists the batches of a buffer without touching records. `merge` copies the
+records of listed batches into one output, dropping those that already came through
+the target, adding the provenance header, and renumbering. Bytes in, bytes out:
+no allocation, no Python object, no I/O. Format: Kafka's message format v2.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+# Columns of the rows that `index` writes.
+AT, SIZE, BASE, LAST, COUNT, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER = range(9)
+COLUMNS = 9
+
+# Columns of the rows that `merge` reads.
+SOURCE_AT, RECORDS, FIRST_TIME, FIRST_OFFSET, FIXED_TIME = range(5)
+MERGE_COLUMNS = 5
+
+# Slots of `merge`'s state: where it stands in the rows, so that it can be resumed.
+ROW, POSITION, DONE = range(3)
+
+# Slots of `merge`'s result.
+END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST = range(6)
+
+_HEADER = 61
+_UNKNOWN_MAGIC = -2
+_SLACK = 32  # varints of a record may grow by this much when it is renumbered
+
+
+@numba.njit(inline="always")
+def _int32(buffer, at):
+    return np.int32(
+        (np.uint32(buffer[at]) << np.uint32(24))
+        | (np.uint32(buffer[at + 1]) << np.uint32(16))
+        | (np.uint32(buffer[at + 2]) << np.uint32(8))
+        | np.uint32(buffer[at + 3])
+    )
+
+
+@numba.njit(inline="always")
+def _int64(buffer, at):
+    value = np.uint64(0)
+    for i in range(8):
+        value = (value << np.uint64(8)) | np.uint64(buffer[at + i])
+    return np.int64(value)
+
+
+@numba.njit(inline="always")
+def _varint(buffer, at):
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while True:
+        byte = np.uint64(buffer[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            break
+        shift += np.uint64(7)
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+
+
+@numba.njit(inline="always")
+def _put_varint(out, at, value):
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        at += 1
+        rest >>= np.uint64(7)
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@numba.njit(inline="always")
+def _varint_size(value):
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while rest >= np.uint64(0x80):
+        size += 1
+        rest >>= np.uint64(7)
+    return size
+
+
+# Signatures are spelled out: a call with anything else fails at once instead of
+# compiling a second version in the middle of a flow.
+@numba.njit(
+    "UniTuple(int64, 2)(uint8[::1], int64, int64, int64[:, ::1])",
+    cache=True,
+    nogil=True,
+)
+def index(buffer, start, end, rows):
+    """List the whole batches between start and end.
+
+    Returns (rows written, where it stopped). The count is -2 if a batch of an old
+    format (v0, v1) or of an unknown one stands at the place where it stopped.
+    A batch cut off by the fetch limit at the end is left out.
+    """
+    count = 0
+    at = start
+    while at + _HEADER <= end and count < rows.shape[0]:
+        size = np.int64(_int32(buffer, at + 8)) + 12
+        if buffer[at + 16] != 2 or size < _HEADER:
+            return (_UNKNOWN_MAGIC if count == 0 else count), at
+        if at + size > end:
+            break
+        base = _int64(buffer, at)
+        rows[count, AT] = at
+        rows[count, SIZE] = size
+        rows[count, BASE] = base
+        rows[count, LAST] = base + _int32(buffer, at + 23)
+        rows[count, COUNT] = _int32(buffer, at + 57)
+        rows[count, ATTRIBUTES] = (np.int64(buffer[at + 21]) << 8) | buffer[at + 22]
+        rows[count, BASE_TIME] = _int64(buffer, at + 27)
+        rows[count, MAX_TIME] = _int64(buffer, at + 35)
+        rows[count, PRODUCER] = _int64(buffer, at + 43)
+        count += 1
+        at += size
+    # A short answer may end within an old-format entry, too small for our header.
+    if count == 0 and at + 17 <= end and buffer[at + 16] != 2:
+        return _UNKNOWN_MAGIC, at
+    return count, at
+
+
+@numba.njit(inline="always")
+def _ends_with(buffer, start, size, suffix):
+    if size < suffix.size:
+        return False
+    first = start + size - suffix.size
+    for i in range(suffix.size):
+        if buffer[first + i] != suffix[i]:
+            return False
+    return True
+
+
+@numba.njit(inline="always")
+def _equals(buffer, start, size, wanted):
+    return size == wanted.size and _ends_with(buffer, start, size, wanted)
+
+
+@numba.njit(
+    "void(uint8[::1], int64, int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
+    " uint8[::1], uint8[::1], uint8[::1], int64[::1])",
+    cache=True,
+    nogil=True,
+)
+def merge(
+    buffer,
+    limit_in,
+    rows,
+    state,
+    first_offset,
+    out,
+    limit_out,
+    key,
+    stamp,
+    home,
+    result,
+):
+    """Copy records of the listed batches into `out`, from byte 61 on.
+
+    buffer: where the uncompressed record sections lie; limit_in: their end.
+    rows: one per batch (see MERGE_COLUMNS); a FIXED_TIME >= 0 is the time of all
+      its records (LogAppendTime).
+    state: where to begin; written back, so the next call goes on behind.
+    first_offset: records below it are left out (a fetch inside a batch).
+    key, stamp: header key to look at and encoded header to append (empty: none).
+    home: a record with a header `key` whose value ends so is dropped (empty: none).
+    Stops before an output of limit_out bytes is exceeded, but copies one record.
+    `result` tells the end, records copied, newest time, records dropped, and 1 as
+    BROKEN if a record does not fit its batch.
+    """
+    at = _HEADER
+    copied = 0
+    dropped = 0
+    newest = np.int64(-1)
+    base_time = np.int64(0)
+    row = state[ROW]
+    position = state[POSITION]
+    done = state[DONE]
+    result[BROKEN] = 0
+    full = False
+    looking = key.size > 0 and (stamp.size > 0 or home.size > 0)
+    while row < rows.shape[0]:
+        if done == 0:
+            position = rows[row, SOURCE_AT]
+        batch_time = rows[row, FIRST_TIME]
+        fixed = rows[row, FIXED_TIME]
+        while done < rows[row, RECORDS]:
+            if position >= limit_in:
+                result[BROKEN] = 1
+                return
+            size, body = _varint(buffer, position)
+            end = body + size
+            if size < 6 or end > limit_in:
+                result[BROKEN] = 1
+                return
+            if copied > 0 and at + size + stamp.size + _SLACK > limit_out:
+                full = True
+                break
+            if at + size + stamp.size + _SLACK > out.size:
+                full = True
+                break
+            attributes = buffer[body]
+            delta_time, p = _varint(buffer, body + 1)
+            delta_offset, p = _varint(buffer, p)
+            start = p
+            position = end
+            done += 1
+            if rows[row, FIRST_OFFSET] + delta_offset < first_offset:
+                continue
+            time = fixed if fixed >= 0 else batch_time + delta_time
+            count_at = p
+            headers = np.int64(0)
+            headers_at = end
+            if looking:
+                length, p = _varint(buffer, p)
+                if length > 0:
+                    p += length
+                length, p = _varint(buffer, p)
+                if length > 0:
+                    p += length
+                if p >= end:
+                    result[BROKEN] = 1
+                    return
+                count_at = p
+                headers, p = _varint(buffer, p)
+                headers_at = p
+                drop = False
+                if home.size > 0:
+                    for _ in range(headers):
+                        key_size, key_at = _varint(buffer, p)
+                        value_size, p = _varint(buffer, key_at + key_size)
+                        if value_size > 0:
+                            if _equals(buffer, key_at, key_size, key) and _ends_with(
+                                buffer, p, value_size, home
+                            ):
+                                drop = True
+                                break
+                            p += value_size
+                        if p > end:
+                            result[BROKEN] = 1
+                            return
+                if drop:
+                    dropped += 1
+                    continue
+            if copied == 0:
+                base_time = time
+            newest = max(newest, time)
+            delta = time - base_time
+            if stamp.size > 0:
+                tail = end - headers_at
+                content = (
+                    (count_at - start) + _varint_size(headers + 1) + tail + stamp.size
+                )
+            else:
+                content = end - start
+            at = _put_varint(
+                out,
+                at,
+                1 + _varint_size(delta) + _varint_size(np.int64(copied)) + content,
+            )
+            out[at] = attributes
+            at = _put_varint(out, at + 1, delta)
+            at = _put_varint(out, at, np.int64(copied))
+            if stamp.size > 0:
+                part = count_at - start
+                out[at : at + part] = buffer[start:count_at]
+                at = _put_varint(out, at + part, headers + 1)
+                if tail > 0:
+                    out[at : at + tail] = buffer[headers_at:end]
+                    at += tail
+                out[at : at + stamp.size] = stamp
+                at += stamp.size
+            else:
+                out[at : at + content] = buffer[start:end]
+                at += content
+            copied += 1
+        if full:
+            break
+        row += 1
+        done = 0
+    state[ROW] = row
+    state[POSITION] = position
+    state[DONE] = done
+    result[END] = at
+    result[COPIED] = copied
+    result[NEWEST] = newest
+    result[DROPPED] = dropped
+    result[OLDEST] = base_time
+
+
+@numba.njit("int64(uint8[::1], int64, int64, int64[:, ::1])", cache=True, nogil=True)
+def fields(buffer, at, count, rows):
+    """Where the keys and values of `count` records lie.
+
+    Writes (key start, key size, value start, value size) per record, a size of -1
+    for null, and returns the end of the last record.
+    """
+    for i in range(count):
+        size, p = _varint(buffer, at)
+        end = p + size
+        _, p = _varint(buffer, p + 1)
+        _, p = _varint(buffer, p)
+        size, p = _varint(buffer, p)
+        rows[i, 0] = p
+        rows[i, 1] = size
+        if size > 0:
+            p += size
+        size, p = _varint(buffer, p)
+        rows[i, 2] = p
+        rows[i, 3] = size
+        at = end
+    return at

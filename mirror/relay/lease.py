@@ -1,0 +1,47 @@
+"""What the driver hands a task: the flow's plan, and a lease on some partitions.
+
+Main types: `Plan`, `Assignment`, `Lease`. Values only; they travel pickled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mirror.config.schema import ClusterConfig, FlowConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a flow's slots have in common. Holds credentials: never printed."""
+
+    flow: FlowConfig
+    source: ClusterConfig = field(repr=False)
+    target: ClusterConfig = field(repr=False)
+    source_id: str
+    target_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One source partition and where its copy goes."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    topic_id: str
+    """The source topic's id in hex; all zeros where brokers have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """What a slot may do, and for how long."""
+
+    slot: int
+    number: int
+    """Counts up by one per lease of the flow's driver run."""
+    generation: str
+    """Names the driver run; the progress topic says which one may write."""
+    seconds: float
+    assignments: tuple[Assignment, ...]

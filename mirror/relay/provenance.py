@@ -1,0 +1,55 @@
+"""The provenance header: which clusters a record has come through.
+
+Every hop appends one header `mirror.via` with the value `<alias>/<cluster id>` of
+the cluster it read from. A record that names the target's cluster id would go in
+a circle and is left out. Main type: `Provenance`, the bytes the kernel works with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mirror.relay.records import varint
+
+HEADER = "mirror.via"
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What to look for and what to add. All empty: leave records as they are."""
+
+    key: Bytes
+    """The header's key."""
+    stamp: Bytes
+    """The encoded header to append to every record."""
+    home: Bytes
+    """How a value ends that names the target."""
+
+    @property
+    def changes_records(self) -> bool:
+        return bool(self.stamp.size)
+
+
+def via(*, source_alias: str, source_id: str, target_id: str) -> Provenance:
+    """The provenance of records read from one cluster and written to another."""
+    key = HEADER.encode()
+    value = f"{source_alias}/{source_id}".encode()
+    return Provenance(
+        key=_array(key),
+        stamp=_array(varint(len(key)) + key + varint(len(value)) + value),
+        home=_array(f"/{target_id}".encode()),
+    )
+
+
+def none() -> Provenance:
+    """Records go through byte for byte."""
+    return Provenance(key=_array(b""), stamp=_array(b""), home=_array(b""))
+
+
+def _array(value: bytes) -> Bytes:
+    return np.frombuffer(bytearray(value), np.uint8)

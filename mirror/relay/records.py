@@ -1,0 +1,106 @@
+"""Small record batches of our own: write a few records, read them back.
+
+For topics whose records mirror itself makes (progress) and for tests; also the one
+place that lays out a batch header. Bulk data never comes this way (see `rewrite`).
+Format: Kafka's message format v2.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.relay import codecs, kernels
+from mirror.relay.batch import CODEC_MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mirror.relay.batch import Buffer, Rows
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_FORMAT = 2
+_NO_ATTRIBUTES_NO_TIME_DELTA = b"\0\0"
+_NO_HEADERS = b"\0"
+
+
+def header(
+    *, size: int, attributes: int, count: int, base_time: int, newest: int
+) -> bytearray:
+    """The 61 bytes before the records: base offset 0, no producer, no checksum yet.
+
+    `size` is that of the whole batch; times are epoch milliseconds.
+    """
+    out = bytearray(HEADER_SIZE)
+    _HEADER.pack_into(
+        out, 0, 0, size - 12, -1, _FORMAT, 0, attributes, count - 1, base_time, newest,
+        -1, -1, -1, count,
+    )  # fmt: skip
+    return out
+
+
+def encode(records: Sequence[tuple[bytes, bytes]]) -> EncodedBatch:
+    """A batch of (key, value) records, all of this moment."""
+    now = int(time.time() * 1000)
+    body = bytearray()
+    for index, (key, value) in enumerate(records):
+        record = b"".join(
+            (
+                _NO_ATTRIBUTES_NO_TIME_DELTA,
+                varint(index),
+                varint(len(key)),
+                key,
+                varint(len(value)),
+                value,
+                _NO_HEADERS,
+            )
+        )
+        body += varint(len(record))
+        body += record
+    return EncodedBatch(
+        header=header(
+            size=HEADER_SIZE + len(body),
+            attributes=0,
+            count=len(records),
+            base_time=now,
+            newest=now,
+        ),
+        body=bytes(body),
+        count=len(records),
+    )
+
+
+def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of each record in the listed batches; nulls are left out."""
+    for row in rows:
+        at, size = int(row[kernels.AT]), int(row[kernels.SIZE])
+        source, start = buffer, at + HEADER_SIZE
+        codec = int(row[kernels.ATTRIBUTES]) & CODEC_MASK
+        if codec != codecs.NONE:  # a topic's own compression.type may say so
+            section = memoryview(buffer)[start : at + size]
+            unpacked = bytearray(codecs.decompress(codec, section))
+            source, start = np.frombuffer(unpacked, np.uint8), 0
+        places = np.empty((int(row[kernels.COUNT]), 4), np.int64)
+        kernels.fields(source, start, len(places), places)
+        data = memoryview(source)
+        for key_at, key_size, value_at, value_size in places.tolist():
+            if key_size >= 0 and value_size >= 0:
+                yield (
+                    bytes(data[key_at : key_at + key_size]),
+                    bytes(data[value_at : value_at + value_size]),
+                )
+
+
+def varint(value: int) -> bytes:
+    """A length or index as a zigzag varint."""
+    rest = value << 1
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)

@@ -1,0 +1,87 @@
+"""What a task tells the driver at the end of its lease, one row per partition.
+
+Main type: `PartitionReport`. Rows travel through Spark as Arrow; this module turns
+reports into a record batch and back. What they mean for status and metrics is
+decided in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PartitionState(StrEnum):
+    """How a partition is doing."""
+
+    RUNNING = "RUNNING"
+    """Copied as it comes."""
+    CATCHING_UP = "CATCHING_UP"
+    """Copied, and behind by more than one fetch."""
+    FAULTED = "FAULTED"
+    """Set aside with a reason, tried again with growing pauses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """One partition over one lease. Counters are of this lease alone."""
+
+    slot: int
+    topic: str
+    partition: int
+    target_topic: str
+    state: str
+    reason: str = ""
+    since: float = 0.0
+    """Since when it is in this state, epoch seconds."""
+    position: int = -1
+    """The next source offset to copy, -1 while not known."""
+    end_offset: int = -1
+    """The source's last stable offset as last seen, -1 while not known."""
+    records: int = 0
+    bytes: int = 0
+    """Record batches produced, as sent."""
+    filtered: int = 0
+    """Records left out because they came through the target before."""
+    skipped: int = 0
+    """Records of aborted transactions and transaction markers."""
+    lost: int = 0
+    """Offsets that vanished at the source before they could be copied."""
+    transactions: int = 0
+    latency_p50_ms: float = -1.0
+    """From a record's timestamp to its commit on the target, newest of each
+    transaction; -1 if nothing was copied."""
+    latency_p99_ms: float = -1.0
+
+    @property
+    def lag(self) -> int:
+        """Source offsets not copied yet, 0 while not known."""
+        known = self.position >= 0 and self.end_offset >= 0
+        return max(self.end_offset - self.position, 0) if known else 0
+
+
+_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+ARROW_SCHEMA = pa.schema(
+    [(field.name, _TYPES[str(field.type)]) for field in fields(PartitionReport)]
+)
+_SQL = {"str": "string", "int": "bigint", "float": "double"}
+SQL_SCHEMA = ", ".join(
+    f"`{field.name}` {_SQL[str(field.type)]}" for field in fields(PartitionReport)
+)
+
+
+def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [asdict(report) for report in reports], schema=ARROW_SCHEMA
+    )
+
+
+def from_row(row: Any) -> PartitionReport:
+    """A report from a Spark row."""
+    return PartitionReport(**row.asDict())

@@ -1,0 +1,256 @@
+"""From fetched batches to batches to send: relayed as they are, or rewritten.
+
+Main type: `Rewriter`, one per slot, which owns the buffers it writes to: what it
+returns is valid until its next `begin`. Relay keeps a batch's bytes and makes a new
+header; rewrite unpacks, lets the kernel drop, stamp, renumber and merge, and packs
+again. Neither knows of partitions, producers or transactions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.errors import CorruptBatchError
+from mirror.relay import codecs, kernels, records
+from mirror.relay.batch import CODEC_MASK, LOG_APPEND_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.relay.batch import Buffer, Rows
+    from mirror.relay.provenance import Provenance
+
+_RELAY_AT_LEAST = 16 << 10
+"""A smaller batch is worth merging with its neighbours."""
+_MERGE_BYTES = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Rewritten:
+    """What became of some batches. Times are epoch milliseconds, -1 for none."""
+
+    batches: list[EncodedBatch]
+    records: int = 0
+    filtered: int = 0
+    newest: int = -1
+
+
+class Rewriter:
+    """Turns the batches of one partition at a time into batches to send."""
+
+    def __init__(self, provenance: Provenance, *, codec: int | None) -> None:
+        """`codec`: what to compress with; None keeps what each source batch had."""
+        self._provenance = provenance
+        self._codec = codec
+        self._outputs: list[Buffer] = []
+        self._used = 0
+        self._unpacked = np.empty(2 << 20, np.uint8)
+        self._result = np.zeros(6, np.int64)
+
+    def begin(self) -> None:
+        """Take all output buffers back: what was returned before is sent by now."""
+        self._used = 0
+
+    def rewrite(
+        self, buffer: Buffer, rows: Rows, *, position: int, max_bytes: int
+    ) -> Rewritten:
+        """Batches of at most `max_bytes` with the records from `position` on.
+
+        A single record larger than that gets a batch of its own all the same: the
+        broker will say so.
+
+        Raises:
+            CorruptBatchError: records do not fit their batch.
+        """
+        done = Rewritten(batches=[])
+        for first, last, relayed in self._groups(rows, position, max_bytes):
+            if relayed:
+                self._relay(buffer, rows[first], done)
+            else:
+                self._merge(buffer, rows[first:last], position, max_bytes, done)
+        return done
+
+    def _groups(
+        self, rows: Rows, position: int, max_bytes: int
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Cut the rows into (first, last, relayed): one batch to relay, or
+        neighbours of one codec to merge.
+        """
+        relayable = self._relayable(rows, position, max_bytes)
+        codecs_of = (rows[:, kernels.ATTRIBUTES] & CODEC_MASK).tolist()
+        sizes = rows[:, kernels.SIZE].tolist()
+        first, size = 0, 0
+        for row in range(len(rows)):
+            if relayable[row]:
+                if first < row:
+                    yield first, row, False
+                yield row, row + 1, True
+                first, size = row + 1, 0
+                continue
+            packed = codecs_of[row] != codecs.NONE
+            # Uncompressed neighbours go to the kernel at once, however many: it cuts
+            # its output itself. Compressed ones are unpacked about 1 MiB at a time.
+            if row > first and (
+                codecs_of[row] != codecs_of[first] or (packed and size > _MERGE_BYTES)
+            ):
+                yield first, row, False
+                first, size = row, 0
+            size += sizes[row] * (4 if packed else 1)
+        if first < len(rows):
+            yield first, len(rows), False
+
+    def _relayable(self, rows: Rows, position: int, max_bytes: int) -> list[bool]:
+        if self._provenance.changes_records:
+            return [False] * len(rows)
+        attributes = rows[:, kernels.ATTRIBUTES]
+        ok = (
+            (rows[:, kernels.SIZE] >= _RELAY_AT_LEAST)
+            & (rows[:, kernels.SIZE] <= max_bytes)
+            & (rows[:, kernels.BASE] >= position)
+            & ((attributes & LOG_APPEND_TIME) == 0)
+            # Compaction leaves holes, which a producer must not have.
+            & (
+                rows[:, kernels.COUNT]
+                == rows[:, kernels.LAST] - rows[:, kernels.BASE] + 1
+            )
+        )
+        if self._codec is not None:
+            ok &= (attributes & CODEC_MASK) == self._codec
+        return [bool(value) for value in ok]
+
+    def _relay(self, buffer: Buffer, row: Rows, done: Rewritten) -> None:
+        at, size = int(row[kernels.AT]), int(row[kernels.SIZE])
+        count, newest = int(row[kernels.COUNT]), int(row[kernels.MAX_TIME])
+        done.batches.append(
+            EncodedBatch(
+                header=records.header(
+                    size=size,
+                    attributes=int(row[kernels.ATTRIBUTES]) & CODEC_MASK,
+                    count=count,
+                    base_time=int(row[kernels.BASE_TIME]),
+                    newest=newest,
+                ),
+                body=memoryview(buffer)[at + HEADER_SIZE : at + size],
+                count=count,
+            )
+        )
+        done.records += count
+        done.newest = max(done.newest, newest)
+
+    def _merge(
+        self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
+    ) -> None:
+        source_codec = int(rows[0, kernels.ATTRIBUTES]) & CODEC_MASK
+        codec = source_codec if self._codec is None else self._codec
+        source, end, sections = self._sections(buffer, rows, source_codec)
+        limit = min(max_bytes, _MERGE_BYTES)
+        state = np.zeros(3, np.int64)
+        provenance, result = self._provenance, self._result
+        capacity = limit
+        while state[kernels.ROW] < len(rows):
+            out = self._output(capacity)
+            before = (int(state[kernels.ROW]), int(state[kernels.DONE]))
+            kernels.merge(
+                source,
+                end,
+                sections,
+                state,
+                position,
+                out,
+                limit,
+                provenance.key,
+                provenance.stamp,
+                provenance.home,
+                result,
+            )
+            if result[kernels.BROKEN]:
+                raise CorruptBatchError(
+                    "the batch at offset "
+                    f"{rows[before[0], kernels.BASE]} is damaged: a record does not fit"
+                )
+            if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
+                self._used -= 1
+                capacity = max(2 * out.size, end)  # one record larger than all that
+                continue
+            done.filtered += int(result[kernels.DROPPED])
+            copied = int(result[kernels.COPIED])
+            if copied:
+                newest = int(result[kernels.NEWEST])
+                done.records += copied
+                done.newest = max(done.newest, newest)
+                batch = _pack(
+                    memoryview(out)[HEADER_SIZE : int(result[kernels.END])],
+                    codec,
+                    copied,
+                    int(result[kernels.OLDEST]),
+                    newest,
+                )
+                done.batches.append(batch)
+            if not copied or isinstance(batch.body, bytes):
+                self._used -= 1  # nothing points into this output
+
+    def _sections(
+        self, buffer: Buffer, rows: Rows, codec: int
+    ) -> tuple[Buffer, int, Rows]:
+        """Where the uncompressed records lie: in place, or unpacked one by one."""
+        sections = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
+        sections[:, kernels.RECORDS] = rows[:, kernels.COUNT]
+        sections[:, kernels.FIRST_TIME] = rows[:, kernels.BASE_TIME]
+        sections[:, kernels.FIRST_OFFSET] = rows[:, kernels.BASE]
+        appended = (rows[:, kernels.ATTRIBUTES] & LOG_APPEND_TIME) != 0
+        sections[:, kernels.FIXED_TIME] = np.where(
+            appended, rows[:, kernels.MAX_TIME], -1
+        )
+        if codec == codecs.NONE:
+            sections[:, kernels.SOURCE_AT] = rows[:, kernels.AT] + HEADER_SIZE
+            return buffer, int(rows[-1, kernels.AT] + rows[-1, kernels.SIZE]), sections
+
+        view = memoryview(buffer)
+        unpacked = [
+            codecs.decompress(codec, view[at + HEADER_SIZE : at + size])
+            for at, size in rows[:, [kernels.AT, kernels.SIZE]].tolist()
+        ]
+        total = sum(map(len, unpacked))
+        if total > self._unpacked.size:
+            self._unpacked = np.empty(total + (total >> 2), np.uint8)
+        at = 0
+        target = memoryview(self._unpacked)
+        for index, section in enumerate(unpacked):
+            sections[index, kernels.SOURCE_AT] = at
+            target[at : at + len(section)] = section
+            at += len(section)
+        return self._unpacked, total, sections
+
+    def _output(self, capacity: int) -> Buffer:
+        wanted = max(capacity, _MERGE_BYTES) + 4096
+        if self._used == len(self._outputs):
+            self._outputs.append(np.empty(wanted, np.uint8))
+        elif self._outputs[self._used].size < wanted:
+            self._outputs[self._used] = np.empty(wanted, np.uint8)
+        self._used += 1
+        return self._outputs[self._used - 1]
+
+
+def _pack(
+    section: memoryview, codec: int, count: int, oldest: int, newest: int
+) -> EncodedBatch:
+    body: memoryview | bytes = section
+    used = codecs.NONE
+    if codec != codecs.NONE:
+        packed = codecs.compress(codec, section)
+        # What does not shrink is sent plain: so the limit that held for the
+        # uncompressed records holds for the batch.
+        if len(packed) < len(section):
+            body, used = packed, codec
+    header = records.header(
+        size=HEADER_SIZE + len(body),
+        attributes=used,
+        count=count,
+        base_time=oldest,
+        newest=newest,
+    )
+    return EncodedBatch(header=header, body=body, count=count)

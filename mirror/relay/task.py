@@ -1,0 +1,96 @@
+"""The function that Spark runs for a slot: one lease, from rows to report rows.
+
+Main type: `RelayTask`, a picklable callable for `mapInArrow`. The process keeps its
+slots between leases, so a slot that comes back is warm; if another process got it
+meanwhile, taking over sorts it out. Nothing of the data passes through Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+import gc
+import json
+import socket
+from typing import TYPE_CHECKING
+
+from mirror.relay import report
+from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+_slots: dict[tuple[str, int], tuple[Plan, Slot]] = {}
+_BELL_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayTask:
+    """Runs the leases that come as rows of one JSON column."""
+
+    plan: Plan
+    bell: tuple[str, int]
+    """Where the driver listens: the connection ends when leases must."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # To the end of the input first: Spark throws a worker away that leaves some.
+        rows = [row for batch in batches for row in batch.column(0).to_pylist()]
+        for row in rows:
+            yield report.to_arrow(self._run(_lease_from(row)))
+
+    def _run(self, lease: Lease) -> list[report.PartitionReport]:
+        slot = _slot(self.plan, lease.slot)
+        with contextlib.ExitStack() as stack:
+            bell = None
+            # A bell that cannot be reached means leases end on time, not early.
+            with contextlib.suppress(OSError):
+                bell = stack.enter_context(
+                    socket.create_connection(self.bell, _BELL_TIMEOUT_SECONDS)
+                )
+            return slot.run(lease, bell=bell.fileno() if bell else None)
+
+
+def lease_to_row(lease: Lease) -> str:
+    """A lease as one JSON text; credentials are not part of it."""
+    return json.dumps(
+        {
+            "slot": lease.slot,
+            "number": lease.number,
+            "generation": lease.generation,
+            "seconds": lease.seconds,
+            "assignments": [
+                [a.topic, a.partition, a.target_topic, a.topic_id]
+                for a in lease.assignments
+            ],
+        }
+    )
+
+
+def _lease_from(row: str) -> Lease:
+    fields = json.loads(row)
+    assignments = tuple(
+        Assignment(
+            topic=topic, partition=partition, target_topic=target, topic_id=topic_id
+        )
+        for topic, partition, target, topic_id in fields.pop("assignments")
+    )
+    return Lease(assignments=assignments, **fields)
+
+
+def _slot(plan: Plan, number: int) -> Slot:
+    """The slot of this process, made anew when the flow's plan has changed."""
+    key = (plan.flow.name, number)
+    known = _slots.get(key)
+    if known is not None and known[0] == plan:
+        return known[1]
+    if known is not None:
+        known[1].close()
+    slot = Slot(plan, number)
+    _slots[key] = (plan, slot)
+    # Spark's worker collects garbage after every task; what is loaded by now stays.
+    gc.collect()
+    gc.freeze()
+    return slot
