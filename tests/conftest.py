@@ -16,7 +16,7 @@ import uuid
 
 import pytest
 
-from mirror.playground.brokers import own_road, playground
+from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def make_clusters(
 
         def make(*names: str, **options: Any) -> Clusters:
             options.setdefault("root", tmp_path / f"playground-{next(number)}")
-            options.setdefault("road", own_road())
-            made = stack.enter_context(playground(names or ("a", "b"), **options))
+            made = stack.enter_context(
+                playground(names or ("a", "b"), given=False, **options)
+            )
             running.extend(made.values())
             return made
 

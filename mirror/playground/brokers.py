@@ -15,26 +15,29 @@ import shutil
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from mirror.errors import PlaygroundError
-from mirror.playground.archive import class_data_options
-from mirror.playground.cluster import GivenNode, PlaygroundCluster
-from mirror.playground.node import JarNode, NodePlan, random_uuid
-from mirror.playground.ports import LOOPBACK, free_ports
-from mirror.playground.settings import broker_settings, plain_listeners
+from mirror.playground.cluster import ClusterPlan, GivenNode, PlaygroundCluster
+from mirror.playground.docker import cluster_in_docker, docker_answers
+from mirror.playground.processes import cluster_of_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from mirror.playground.secured import CertificateKind
 
 Road = Literal["env", "docker", "jars"]
 
 
 @contextmanager
-def playground(  # noqa: PLR0913 - all but the names have defaults
+def playground(  # noqa: PLR0913 - all but the root have a default
     names: Sequence[str] = ("a", "b"),
     *,
     root: Path,
     road: Road | None = None,
+    given: bool = True,
     nodes: int = 1,
+    secured: bool = False,
+    certificate: CertificateKind = "valid",
     settings: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
     keep: bool = False,
@@ -44,123 +47,111 @@ def playground(  # noqa: PLR0913 - all but the names have defaults
     Args:
         names: one cluster each.
         root: folder for data and logs, one subfolder per cluster.
-        road: None asks `choose_road`.
+        road: None takes `choose_road`'s choice.
+        given: clusters named by the environment may be used; they cannot be killed.
         nodes: brokers per cluster, all of them controllers too.
+        secured: add SCRAM and mutual TLS listeners, and an authorizer.
+        certificate: what secured brokers show; the others must be refused.
         settings: broker settings over the playground's own.
         jvm: Java options over the playground's own, such as a larger heap.
-        keep: leave data and logs in `root` after a clean stop.
+        keep: stop cleanly and leave data and logs in `root`.
 
     Raises:
-        PlaygroundError: a cluster could not be started on that road.
+        PlaygroundError: a cluster could not be had on that road.
     """
-    chosen = road or choose_road(names)
-    if chosen == "env":
-        yield {name: _given(name) for name in names}
-        return
-    clusters = {
-        name: _from_jars(
-            name, root / name, nodes=nodes, settings=settings or {}, jvm=jvm
+    plans = [
+        ClusterPlan(
+            name=name,
+            folder=root / name,
+            nodes=nodes,
+            secured=secured,
+            certificate=certificate,
+            settings=settings or {},
+            jvm=jvm,
         )
         for name in names
-    }
+    ]
+    make = _MAKERS[road or choose_road(plans, given=given)]
+    clusters = {plan.name: make(plan) for plan in plans}
     try:
-        _start_together(clusters.values())
+        _start_together(list(clusters.values()))
         yield clusters
     finally:
         for cluster in clusters.values():
-            if keep:
-                cluster.stop()
-            else:
-                # What is about to be deleted needs no orderly farewell.
-                cluster.kill()
-                shutil.rmtree(root / cluster.name, ignore_errors=True)
+            _clear(cluster, keep=keep)
 
 
-def choose_road(names: Sequence[str]) -> Road:
-    """MIRROR_TEST_BROKERS; else given addresses; else Docker; else the jars."""
+def choose_road(plans: Sequence[ClusterPlan], *, given: bool = True) -> Road:
+    """MIRROR_TEST_BROKERS; else given clusters; else Docker; else the jars.
+
+    Given clusters and Docker offer plain clusters only; whoever wants more and
+    forces nothing gets the jars.
+    """
     forced = os.environ.get("MIRROR_TEST_BROKERS")
-    if forced:
-        if forced not in get_args(Road):
-            raise PlaygroundError(
-                f"MIRROR_TEST_BROKERS is {forced!r}: it must be env, docker or jars"
-            )
+    if forced and forced not in get_args(Road):
+        raise PlaygroundError(
+            f"MIRROR_TEST_BROKERS is {forced!r}: it must be env, docker or jars"
+        )
+    if forced and (given or forced != "env"):
         return cast("Road", forced)
-    if all(_address_variable(name) in os.environ for name in names):
+    if any(map(_special, plans)):
+        return "jars"
+    if given and all(_can_be_given(plan) for plan in plans):
         return "env"
-    return own_road()
+    return "docker" if docker_answers() else "jars"
 
 
-def own_road() -> Road:
-    """The road to clusters that are ours to kill, whatever may be given."""
-    return "jars"
+def _can_be_given(plan: ClusterPlan) -> bool:
+    return not plan.settings and _address_variable(plan.name) in os.environ
+
+
+def _special(plan: ClusterPlan) -> bool:
+    return plan.nodes > 1 or plan.secured or bool(plan.jvm)
 
 
 def _address_variable(name: str) -> str:
     return f"MIRROR_TEST_BOOTSTRAP_{name.upper()}"
 
 
-def _given(name: str) -> PlaygroundCluster:
-    bootstrap = os.environ.get(_address_variable(name))
+def _given(plan: ClusterPlan) -> PlaygroundCluster:
+    bootstrap = os.environ.get(_address_variable(plan.name))
     if not bootstrap:
         raise PlaygroundError(
-            f"{_address_variable(name)} is not set: it names the brokers of cluster"
-            f" {name}, as host:port[,host:port]"
+            f"{_address_variable(plan.name)} is not set: it names the brokers of"
+            f" cluster {plan.name}, as host:port[,host:port]"
+        )
+    if _special(plan) or plan.settings:
+        raise PlaygroundError(
+            f"cluster {plan.name} was given by {_address_variable(plan.name)} and is"
+            " taken as it is: it cannot be had with other nodes, security or settings"
         )
     return PlaygroundCluster(
-        name=name,
+        name=plan.name,
         bootstrap=bootstrap,
         admin_bootstrap=bootstrap,
         node_by_number={1: GivenNode(bootstrap)},
     )
 
 
-def _from_jars(
-    name: str,
-    folder: Path,
-    *,
-    nodes: int,
-    settings: Mapping[str, str],
-    jvm: Sequence[str],
-) -> PlaygroundCluster:
-    numbers = range(1, nodes + 1)
-    ports = free_ports(2 * nodes)
-    plain = {n: f"{LOOPBACK}:{ports[2 * n - 2]}" for n in numbers}
-    control = {n: f"{LOOPBACK}:{ports[2 * n - 1]}" for n in numbers}
-    cluster_id = random_uuid()
-    node_by_number = {
-        number: JarNode(
-            NodePlan(
-                number=number,
-                folder=(folder / f"node-{number}").resolve(),
-                cluster_id=cluster_id,
-                plain_address=plain[number],
-                settings=broker_settings(
-                    node=number,
-                    voters=control,
-                    listeners=plain_listeners(
-                        plain=plain[number], control=control[number]
-                    ),
-                    extra=settings,
-                ),
-                jvm=(*class_data_options(), *jvm),
-                cluster_size=nodes,
-            )
-        )
-        for number in numbers
-    }
-    bootstrap = ",".join(plain.values())
-    return PlaygroundCluster(
-        name=name,
-        bootstrap=bootstrap,
-        admin_bootstrap=bootstrap,
-        node_by_number=node_by_number,
-        folder=folder,
-    )
+_MAKERS: dict[Road, Callable[[ClusterPlan], PlaygroundCluster]] = {
+    "env": _given,
+    "docker": cluster_in_docker,
+    "jars": cluster_of_processes,
+}
 
 
-def _start_together(clusters: Collection[PlaygroundCluster]) -> None:
+def _start_together(clusters: Sequence[PlaygroundCluster]) -> None:
     for cluster in clusters:
         for node in cluster.node_by_number.values():
             node.spawn()
     for cluster in clusters:
         cluster.start()
+
+
+def _clear(cluster: PlaygroundCluster, *, keep: bool) -> None:
+    if keep and cluster.folder is not None:
+        cluster.stop()
+        return
+    cluster.discard()
+    if cluster.folder is not None:
+        shutil.rmtree(cluster.folder, ignore_errors=True)

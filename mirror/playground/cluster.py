@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from mirror.errors import PlaygroundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from mirror.playground.secured import CertificateKind
 
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
@@ -35,6 +37,9 @@ class Node(Protocol):
     def stop(self, *, seconds: float) -> None: ...
 
     def kill(self) -> None: ...
+
+    def discard(self) -> None:
+        """End it for good, at once."""
 
     def log_tail(self, lines: int) -> str: ...
 
@@ -61,6 +66,9 @@ class GivenNode:
     def kill(self) -> None:
         raise self._refusal("killed")
 
+    def discard(self) -> None:
+        """Its owner decides on that."""
+
     def log_tail(self, lines: int) -> str:  # noqa: ARG002 - the protocol's
         return ""
 
@@ -69,6 +77,30 @@ class GivenNode:
             f"the cluster at {self._bootstrap} was given by MIRROR_TEST_BOOTSTRAP_*"
             f" and cannot be {verb}: only brokers that the playground started can"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """What is wanted of a cluster before it is made."""
+
+    name: str
+    folder: Path
+    nodes: int = 1
+    secured: bool = False
+    certificate: CertificateKind = "valid"
+    """What the brokers of a secured cluster show their clients."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Broker settings over the playground's own."""
+    jvm: Sequence[str] = ()
+    """Java options over the playground's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A way into a cluster."""
+
+    bootstrap: str
+    client_config: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +115,8 @@ class PlaygroundCluster:
     node_by_number: Mapping[int, Node]
     client_config: Mapping[str, str] = field(default_factory=dict)
     """Settings in the words of a cluster's configuration; empty when plain."""
+    mutual_tls: Access | None = None
+    """The way in with a client certificate, as the same user; None when plain."""
     folder: Path | None = None
     """Configuration, data, logs and certificates; None when not on this machine."""
 
@@ -95,8 +129,11 @@ class PlaygroundCluster:
         chosen = self._choose(node)
         for each in chosen:
             each.spawn()
-        for each in chosen:
-            each.wait(seconds=START_SECONDS)
+        try:
+            for each in chosen:
+                each.wait(seconds=START_SECONDS)
+        except PlaygroundError as error:
+            raise PlaygroundError(f"{error}\n{self.log_tail()}") from error
 
     def stop(self, node: int | None = None) -> None:
         """Stop a node, or all, cleanly; by force after ten seconds."""
@@ -109,6 +146,11 @@ class PlaygroundCluster:
         """SIGKILL to a node, or to all."""
         for each in self._choose(node):
             each.kill()
+
+    def discard(self) -> None:
+        """End all nodes for good; their data are not wanted any more."""
+        for each in self._choose(None):
+            each.discard()
 
     def pids(self) -> dict[int, int]:
         """Process ids of the nodes that run as processes of this machine."""

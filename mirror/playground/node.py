@@ -106,11 +106,6 @@ class JarNode:
             check=self._check_running,
         )
 
-    def terminate(self) -> None:
-        """Ask the process to end; see `stop` for waiting until it has."""
-        if self._process is not None:
-            self._process.terminate()
-
     def stop(self, *, seconds: float) -> None:
         """End the process cleanly, or after so many seconds by force."""
         if self._process is None:
@@ -127,6 +122,10 @@ class JarNode:
         if self._process is not None:
             self._process.kill()
         self._forget()
+
+    def discard(self) -> None:
+        """End it; what is about to be deleted needs no orderly farewell."""
+        self.kill()
 
     def log_tail(self, lines: int) -> str:
         if not self._log.exists():
@@ -147,7 +146,7 @@ class JarNode:
         if (code := self._process.poll()) is not None:
             raise PlaygroundError(
                 f"node {self._plan.number} in {self._plan.folder} ended with exit"
-                f" code {code}:\n{self.log_tail(30)}"
+                f" code {code}"
             )
 
     def _command(self, *arguments: str, jvm: Sequence[str] = ()) -> list[str]:

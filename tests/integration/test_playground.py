@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+import logging
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ConfigResource,
+    ConfigResourceType,
+    NewTopic,
+    ResourcePattern,
+    ResourceType,
+)
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
+import psutil
 import pytest
 
+from mirror.errors import PlaygroundError
+from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
+from mirror.playground.secured import USER
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 
@@ -101,6 +124,180 @@ def test_settings_reach_the_broker(make_clusters: Make) -> None:
     broker = ConfigResource(ConfigResourceType.BROKER, "1", ["message.max.bytes"])
 
     with admin_of(cluster.bootstrap) as admin:
-        found = admin.describe_configs([broker])
+        found = admin.describe_configs([broker], config_filter="all")
 
     assert "2000000" in str(found)
+
+
+def test_clean_stop_and_start(make_clusters: Make, topic_name: str) -> None:
+    """A stopped node has no process, and serves its records again once started."""
+    cluster = make_clusters("a")["a"]
+    create_topic(cluster.bootstrap, topic_name)
+    produce(cluster.bootstrap, topic_name, VALUES)
+
+    cluster.stop(1)
+    assert cluster.pids() == {}
+    cluster.start(1)
+
+    assert consume(cluster.bootstrap, topic_name, len(VALUES)) == VALUES
+
+
+def test_three_nodes_survive_the_death_of_one(
+    make_clusters: Make, topic_name: str
+) -> None:
+    """With three copies, records go in and out while any one node is dead."""
+    cluster = make_clusters("a", nodes=3)["a"]
+    create_topic(cluster.bootstrap, topic_name, copies=3)
+    produce(cluster.bootstrap, topic_name, VALUES)
+
+    cluster.kill(1)
+    produce(cluster.bootstrap, topic_name, VALUES, request_timeout_ms=10_000)
+    read = consume(cluster.bootstrap, topic_name, 2 * len(VALUES))
+    cluster.start(1)
+
+    assert sorted(read) == sorted(2 * VALUES)
+    assert set(cluster.pids()) == {1, 2, 3}
+
+
+def test_nodes_die_with_their_parent(tmp_path: Path) -> None:
+    """No broker outlives the process that started it, even killed by SIGKILL."""
+    script = (
+        "import sys, time, pathlib\n"
+        "from mirror.playground.brokers import playground\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "with playground(('a',), root=root, road='jars') as made:\n"
+        "    print(made['a'].pids()[1], flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        broker = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+
+    _gone, alive = psutil.wait_procs([broker], timeout=20)
+
+    assert not alive
+
+
+def kafka_python_settings(config: dict[str, str], **changed: str) -> dict[str, str]:
+    """Our words for a cluster's security as kafka-python's."""
+    words = {
+        "sasl_username": "sasl_plain_username",
+        "sasl_password": "sasl_plain_password",
+        "ssl_ca_file": "ssl_cafile",
+        "ssl_certificate_file": "ssl_certfile",
+        "ssl_key_file": "ssl_keyfile",
+    }
+    return {words.get(name, name): text for name, text in {**config, **changed}.items()}
+
+
+@pytest.fixture
+def secured(make_clusters: Make) -> PlaygroundCluster:
+    return make_clusters("a", secured=True)["a"]
+
+
+def allow_all(cluster: PlaygroundCluster, topic: str) -> None:
+    with admin_of(cluster.admin_bootstrap) as admin:
+        admin.create_acls(
+            [
+                ACL(
+                    principal=f"User:{USER}",
+                    host="*",
+                    operation=ACLOperation.ALL,
+                    permission_type=ACLPermissionType.ALLOW,
+                    resource_pattern=ResourcePattern(ResourceType.TOPIC, topic),
+                )
+            ]
+        )
+
+
+def test_secured_cluster_lets_the_right_ones_in(
+    secured: PlaygroundCluster, topic_name: str
+) -> None:
+    """Password and client certificate both open the door, ACLs what is behind it."""
+    create_topic(secured.admin_bootstrap, topic_name)
+    scram = kafka_python_settings(secured.client_config)
+    with pytest.raises(TopicAuthorizationFailedError):
+        produce(secured.bootstrap, topic_name, [b"x"], **scram)
+
+    allow_all(secured, topic_name)
+    produce(secured.bootstrap, topic_name, [b"x"], enable_idempotence=False, **scram)
+
+    tls = kafka_python_settings(secured.mutual_tls.client_config)
+    assert consume(secured.mutual_tls.bootstrap, topic_name, 1, **tls) == [b"x"]
+
+
+def test_secured_cluster_refuses_a_wrong_password(
+    secured: PlaygroundCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong password is refused by the broker, not lost in a timeout elsewhere."""
+    wrong = kafka_python_settings(secured.client_config, sasl_password="wrong")
+
+    with (
+        caplog.at_level(logging.ERROR, "kafka"),
+        pytest.raises(KafkaError),
+        admin_of(secured.bootstrap, bootstrap_timeout_ms=5_000, **wrong),
+    ):
+        pass
+
+    assert "SaslAuthenticationFailed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("certificate", "reason"),
+    [("expired", "certificate has expired"), ("wrong-host", "is not valid for")],
+)
+def test_bad_certificates_are_refused(
+    make_clusters: Make, certificate: str, reason: str
+) -> None:
+    """Whoever checks certificates does not talk to such a broker."""
+    cluster = make_clusters("a", secured=True, certificate=certificate)["a"]
+    host, port = cluster.bootstrap.split(":")
+    context = ssl.create_default_context(cafile=cluster.client_config["ssl_ca_file"])
+
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        pytest.raises(ssl.SSLCertVerificationError, match=reason),
+    ):
+        context.wrap_socket(plain, server_hostname=host)
+
+
+def test_given_clusters_are_used_and_spared(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster named by the environment is used, and never stopped or killed."""
+    monkeypatch.delenv("MIRROR_TEST_BROKERS", raising=False)
+    monkeypatch.setenv("MIRROR_TEST_BOOTSTRAP_A", clusters["a"].bootstrap)
+
+    with playground(("a",), root=tmp_path) as made:
+        create_topic(made["a"].bootstrap, topic_name)
+        for verb in (made["a"].kill, made["a"].stop):
+            with pytest.raises(PlaygroundError, match="only brokers that the play"):
+                verb()
+
+    produce(clusters["a"].bootstrap, topic_name, [b"still there"])
+
+
+def test_given_road_without_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The road of given clusters says which variable it misses."""
+    monkeypatch.delenv("MIRROR_TEST_BOOTSTRAP_NOWHERE", raising=False)
+
+    with (
+        pytest.raises(PlaygroundError, match="MIRROR_TEST_BOOTSTRAP_NOWHERE is not"),
+        playground(("nowhere",), root=tmp_path, road="env"),
+    ):
+        pass
+
+
+def test_a_broker_that_cannot_start_says_why(make_clusters: Make) -> None:
+    """The error of a failed start carries the broker's own last words."""
+    with pytest.raises(PlaygroundError, match=r"ended with exit code[\s\S]*num\.io"):
+        make_clusters("a", road="jars", settings={"num.io.threads": "none"})

@@ -1,0 +1,97 @@
+"""A secured cluster: TLS, SCRAM, client certificates, and rights.
+
+Main type: `Security`, one cluster's certificates and users on disk, and the
+broker settings and client settings that go with them. The plaintext listener on
+the loopback address stays, as a super user's way in for tests. It starts no
+broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
+from mirror.playground.settings import Listener
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CertificateKind = Literal["valid", "expired", "wrong-host"]
+
+USER = "mirror"
+"""May nothing until it is given ACLs."""
+# Kept fixed: brokers formatted with known users start from the cached seed.
+PASSWORDS = {"admin": "admin-secret", USER: "mirror-secret"}
+"""SCRAM-SHA-512 users; admin is a super user."""
+
+
+class Security:
+    """Files of one cluster's security under `folder`, made on construction."""
+
+    def __init__(self, folder: Path, *, certificate: CertificateKind) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._authority = folder / "ca.pem"
+        self._broker = folder / "broker.pem"
+        self._client = folder / "client.pem"
+        self._client_key = folder / "client.key"
+        authority = CertificateAuthority()
+        broker = authority.issue(
+            "broker",
+            hosts=("elsewhere.example",)
+            if certificate == "wrong-host"
+            else LOCAL_HOSTS,
+            expired=certificate == "expired",
+        )
+        client = authority.issue(USER, hosts=(USER,))
+        self._authority.write_text(authority.pem)
+        self._broker.write_text(broker.bundle_pem)
+        self._client.write_text(client.chain_pem)
+        self._client_key.write_text(client.key_pem)
+
+    def listeners(self, *, scram: str, mutual_tls: str) -> list[Listener]:
+        """The listeners for clients under test, at these addresses."""
+        return [
+            Listener(
+                name="SCRAM", address=scram, advertised=scram, protocol="SASL_SSL"
+            ),
+            Listener(
+                name="MUTUAL", address=mutual_tls, advertised=mutual_tls, protocol="SSL"
+            ),
+        ]
+
+    def broker_settings(self) -> dict[str, str]:
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._broker),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._authority),
+            "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.scram.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            # ANONYMOUS is who comes through the plaintext listener, brokers too.
+            "super.users": "User:admin;User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "false",
+        }
+
+    def scram_client(self) -> dict[str, str]:
+        return {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": USER,
+            "sasl_password": PASSWORDS[USER],
+            "ssl_ca_file": str(self._authority),
+        }
+
+    def mutual_tls_client(self) -> dict[str, str]:
+        return {
+            "security_protocol": "SSL",
+            "ssl_ca_file": str(self._authority),
+            "ssl_certificate_file": str(self._client),
+            "ssl_key_file": str(self._client_key),
+        }
