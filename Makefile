@@ -1,0 +1,83 @@
+# Everything that is typed while working on mirror. `make` alone lists it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+SOURCES := mirror tests
+
+# May be given: `make demo DEMO_ARGS=--once`, `make bench BENCH_ARGS="--peers mirror"`.
+PYTHON ?=
+DEMO_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## list these targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## make .venv with mirror and all it needs, exactly as locked
+
+$(STAMP): requirements.lock pyproject.toml
+	@set -e; chosen=; \
+	for python in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	        chosen=$$python; break; \
+	    fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	    echo "mirror needs Python 3.11 or newer with venv: install e.g. Debian's python3 and python3-venv, or name one with make PYTHON=/path/to/python3." >&2; \
+	    exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
+	    rm -rf $(VENV); \
+	    echo "making $(VENV) with $$chosen"; \
+	    $$chosen -m venv $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: demo
+demo: install ## two real clusters, a flow between them, a failover
+	$(BIN)/mirror demo $(DEMO_ARGS)
+
+.PHONY: test
+test: install ## all tests: unit, integration, acceptance
+	$(PYTEST) $(TEST_ARGS) tests/unit tests/integration tests/acceptance
+
+.PHONY: test-unit
+test-unit: install ## the tests that need neither broker nor Java
+	$(PYTEST) $(TEST_ARGS) tests/unit
+
+.PHONY: lint
+lint: install ## ruff: rules and format
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+.PHONY: types
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: install ## measure beside MirrorMaker 2, some fifteen minutes
+	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+# A resolver's own settings must not decide what everyone gets.
+.PHONY: lock
+lock: install ## resolve the dependencies anew into requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	env -u UV_FIND_LINKS $(BIN)/uv --no-config --quiet pip compile pyproject.toml \
+	    --group dev --universal --python-version 3.11 --upgrade \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --custom-compile-command "make lock" --output-file requirements.lock
+
+.PHONY: clean
+clean: ## remove .venv and whatever was built, cached or measured
+	rm -rf $(VENV) artifacts dist spark-warehouse
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
