@@ -1,0 +1,264 @@
+"""The configuration: frozen, typed values that every other room is given.
+
+Main type: `MirrorConfig`, made of `ClusterConfig`, `FlowConfig`, `ServiceConfig`.
+Each field says what its zero, null or empty value means. What one setting or one
+section can tell about itself is checked here; `rules` checks what takes a look
+over the whole, `load` reads files and the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from mirror.config import values
+from mirror.errors import ConfigError
+
+Alias = Annotated[str, BeforeValidator(values.alias)]
+Text = Annotated[str, Field(min_length=1)]
+Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(values.patterns)]
+
+TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
+"""What MirrorMaker 2 leaves out when it is told nothing."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ClusterConfig(_Section):
+    """How to reach one cluster. Holds credentials: its repr hides them."""
+
+    alias: Alias = Field(
+        description="The cluster's short name, taken from the key it stands under. "
+        "Part of the copies' names, so upper and lower case matter."
+    )
+    bootstrap_servers: Annotated[
+        tuple[str, ...], BeforeValidator(values.bootstrap_servers)
+    ] = Field(
+        description="Brokers to ask first, each host:port; a list, or one text with "
+        "commas. At least one is needed."
+    )
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        BeforeValidator(values.upper),
+    ] = Field(default="PLAINTEXT", description="Upper or lower case is the same.")
+    sasl_mechanism: (
+        Annotated[
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+            BeforeValidator(values.sasl_mechanism),
+        ]
+        | None
+    ) = Field(default=None, description="Needed by SASL_*; null otherwise.")
+    sasl_username: Text | None = Field(
+        default=None, description="Needed by SASL_*; null otherwise."
+    )
+    sasl_password: Secret | None = Field(
+        default=None,
+        description="Better kept in sasl_password_file or in the environment. "
+        "Null: sasl_password_file has it.",
+    )
+    sasl_password_file: Path | None = Field(
+        default=None,
+        description="A file that holds the password and nothing else, read again for "
+        "each connection. Null: sasl_password has it.",
+    )
+    ssl_ca_file: Path | None = Field(
+        default=None,
+        description="PEM file of the certificates to trust. Null: the system's.",
+    )
+    ssl_certificate_file: Path | None = Field(
+        default=None,
+        description="PEM file of our own certificate. Null: none is shown.",
+    )
+    ssl_key_file: Path | None = Field(
+        default=None,
+        description="PEM file of our private key. Null: it stands in "
+        "ssl_certificate_file.",
+    )
+    ssl_key_password: Secret | None = Field(
+        default=None, description="Opens the private key. Null: it is not encrypted."
+    )
+    ssl_check_hostname: bool = Field(
+        default=True,
+        description="Whether a broker's certificate must name the host we called.",
+    )
+    request_timeout_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="How long a broker may take to answer; zero is refused.",
+    )
+
+    @model_validator(mode="after")
+    def _credentials_fit(self) -> Self:
+        values.check_credentials(self)
+        return self
+
+
+class FlowConfig(_Section):
+    """One direction of copying, from a source cluster to a target cluster."""
+
+    source: Alias = Field(description="Alias, taken from the flow's name.")
+    target: Alias = Field(description="Alias, taken from the flow's name.")
+    enabled: bool = Field(default=True, description="Off: kept, but does not run.")
+    topics: Patterns = Field(
+        default=(".*",),
+        description="Regular expressions that must match a topic's whole name; a "
+        "list, or one text with commas. Empty: no topic is copied.",
+    )
+    topics_exclude: Patterns = Field(
+        default=TOPICS_EXCLUDE,
+        description="Topics to leave out although `topics` matches them. Empty: "
+        "none but internal topics, which are never copied.",
+    )
+    tasks: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many tasks copy side by side. Null: chosen automatically.",
+    )
+    policy: Literal["default", "identity"] = Field(
+        default="default",
+        description="default: the copy is called <source><separator><topic>; "
+        "identity: the copy has the topic's own name.",
+    )
+    separator: Annotated[str, BeforeValidator(values.separator)] = Field(
+        default=".",
+        description="Stands between alias and topic in the copy's name. Not empty.",
+    )
+    provenance: bool = Field(
+        default=True,
+        description="Whether each record gets a header that says where it was read, "
+        "which stops loops. Off: records are copied byte for byte.",
+    )
+    exactly_once: bool = Field(
+        default=True,
+        description="Off: at least once; records may appear twice after a failure.",
+    )
+    lease_seconds: float = Field(
+        default=10.0,
+        ge=0.5,
+        le=300,
+        description="How long tasks copy before assignments may change.",
+    )
+    replication_factor: int = Field(
+        default=-1,
+        ge=-1,
+        le=32767,
+        description="Replicas of topics created on the target. -1: the brokers' "
+        "default; 0 is refused.",
+    )
+    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="source",
+        description="source: as the source's batches are compressed; none: not at all.",
+    )
+    isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed",
+        description="read_uncommitted also copies records of transactions that are "
+        "still open or were aborted.",
+    )
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest",
+        description="Where partitions begin that exist when the flow starts for the "
+        "very first time. Partitions found later always begin at the earliest.",
+    )
+    refresh_topics_seconds: float = Field(
+        default=5.0,
+        gt=0,
+        description="How often to look for new topics and partitions; zero is refused.",
+    )
+    transaction_timeout_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=900,
+        description="After this the target's brokers abort a transaction that hangs.",
+    )
+
+    @property
+    def name(self) -> str:
+        """How the flow is called everywhere: source->target."""
+        return f"{self.source}->{self.target}"
+
+    @model_validator(mode="after")
+    def _replicas_make_sense(self) -> Self:
+        if self.replication_factor == 0:
+            raise values.refusal("replication_factor", "0 replicas hold nothing", "-1")
+        return self
+
+
+class ServiceConfig(_Section):
+    """The process itself: where it listens, logs and runs."""
+
+    http_host: Text = Field(
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
+    )
+    http_port: int = Field(
+        default=8083, ge=0, le=65535, description="0: any port that is free."
+    )
+    state_dir: Path = Field(
+        default=Path("mirror-state"),
+        description="Spark's checkpoint directory. It only counts leases and may be "
+        "lost. A relative path starts at the working directory.",
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
+    ] = "info"
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="auto: console on a terminal, json elsewhere."
+    )
+    spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = Field(
+        default={},
+        description="Further settings for Spark, by their own names. Empty: none.",
+    )
+    spark_master: Text | None = Field(
+        default=None,
+        description="Null: inside this process, sized from the flows' tasks.",
+    )
+
+
+class MirrorConfig(_Section):
+    """Everything. Flows are complete: `defaults` are already laid under each."""
+
+    clusters: Mapping[str, ClusterConfig]
+    flows: Mapping[str, FlowConfig]
+    service: ServiceConfig = ServiceConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, raw: Any) -> Any:
+        return values.complete(raw) if isinstance(raw, Mapping) else raw
+
+    def select(self, clusters: Sequence[str]) -> MirrorConfig:
+        """Only the enabled flows into these clusters.
+
+        Raises:
+            ConfigError: an alias is unknown, or no flow remains.
+        """
+        problems = [
+            f'--clusters: there is no cluster "{alias}"'
+            f"{values.near(alias, self.clusters)}"
+            for alias in clusters
+            if alias not in self.clusters
+        ]
+        flows = {
+            name: flow
+            for name, flow in self.flows.items()
+            if flow.enabled and flow.target in clusters
+        }
+        if not problems and not flows:
+            problems.append(
+                f"--clusters: no enabled flow has {' or '.join(clusters)} as its target"
+            )
+        if problems:
+            raise ConfigError(problems)
+        return self.model_copy(update={"flows": flows})

@@ -1,0 +1,258 @@
+"""What a single setting may be: checks and conversions that the schema refers to.
+
+Functions take what a file or a variable holds and return what the schema stores,
+or raise with a message that says what would be right. `complete` brings the
+sections into the schema's shape. No file and no other section is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+import warnings
+
+from pydantic_core import PydanticCustomError
+
+from mirror.policy import LEGAL_NAME
+
+if TYPE_CHECKING:
+    from mirror.config.schema import ClusterConfig
+
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
+_LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_MECHANISMS = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+
+
+def refusal(field: str, what: str, right: str) -> PydanticCustomError:
+    """An error about `field`, raised where a whole section is looked at."""
+    return PydanticCustomError(
+        "mirror_section", "{what}", {"what": f"{what}; {right}", "field": field}
+    )
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The end of a message: the known word that was probably meant, or nothing."""
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+
+
+def upper(value: Any) -> Any:
+    return value.strip().upper() if isinstance(value, str) else value
+
+
+def lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def alias(value: Any) -> str:
+    """Aliases become parts of topic names, so they must be legal in one."""
+    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
+        _refuse(
+            f"{_shown(value)} cannot be an alias: it becomes part of topic names, "
+            "where only letters, digits, dot, underscore and hyphen are allowed"
+        )
+    return value
+
+
+def separator(value: Any) -> str:
+    if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
+        _refuse(
+            f"{_shown(value)} cannot stand in a topic's name; "
+            "letters, digits, dot, underscore and hyphen can"
+        )
+    return value
+
+
+def secret(value: Any) -> Any:
+    """A number would lose its leading zeros, so a secret must be written as text."""
+    if isinstance(value, (int, float, bool)):
+        _refuse("must be text: write it in quotes")
+    return value
+
+
+def spark(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def sasl_mechanism(value: Any) -> Any:
+    mechanism = upper(value)
+    if mechanism in _LATER_MECHANISMS:
+        _refuse(f"{_shown(value)} is not supported yet; use {_MECHANISMS}")
+    return mechanism
+
+
+def bootstrap_servers(value: Any) -> tuple[str, ...]:
+    servers = _listed(value)
+    if not servers:
+        _refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
+    for server in servers:
+        match = _HOST_PORT.fullmatch(server)
+        if not match or not 0 < int(match.group(2)) < 65536:
+            _refuse(
+                f"{_shown(server)} is not host:port; "
+                'right would be "broker-1.example.com:9092"'
+            )
+    return servers
+
+
+def patterns(value: Any) -> tuple[str, ...]:
+    """Regular expressions, each tried once so that a bad one is found at start."""
+    listed = _listed(value)
+    for index, pattern in enumerate(listed):
+        try:
+            with warnings.catch_warnings():
+                # What Python only warns about means something else in Java.
+                warnings.simplefilter("error")
+                re.compile(pattern)
+        except re.error as error:
+            at = "" if error.pos is None else f" at position {error.pos}"
+            _refuse(
+                f"[{index}]: {_shown(pattern)} is not a valid regex: {error.msg}{at}"
+                f"{_better_pattern(pattern)}"
+            )
+        except FutureWarning as error:
+            _refuse(f"[{index}]: {_shown(pattern)} is not a clear regex: {error}")
+    return listed
+
+
+def check_credentials(cluster: ClusterConfig) -> None:
+    """See that the protocol has what it needs, and nothing that it would not use."""
+    protocol = cluster.security_protocol
+    passwords = [
+        name
+        for name in ("sasl_password", "sasl_password_file")
+        if getattr(cluster, name) is not None
+    ]
+    given = [
+        *(n for n in ("sasl_mechanism", "sasl_username") if getattr(cluster, n)),
+        *passwords,
+    ]
+    if protocol.startswith("SASL"):
+        if len(passwords) > 1:
+            raise refusal(
+                "sasl_password_file", "the password is given twice", "keep one"
+            )
+        missing = [
+            each for each in ("sasl_mechanism", "sasl_username") if each not in given
+        ]
+        if not passwords:
+            missing.append("sasl_password_file (or sasl_password)")
+        if missing:
+            raise refusal(
+                "security_protocol", f"{protocol} also needs {_and(missing)}", "add it"
+            )
+    elif given:
+        raise refusal(
+            given[0],
+            f"security_protocol {protocol} would not use it",
+            "set security_protocol to SASL_SSL or SASL_PLAINTEXT",
+        )
+    files = [
+        name
+        for name in ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+        if getattr(cluster, name) is not None
+    ]
+    if files and not protocol.endswith("SSL"):
+        raise refusal(
+            files[0],
+            f"security_protocol {protocol} would not use it",
+            "set security_protocol to SSL or SASL_SSL",
+        )
+    if "ssl_key_file" in files and "ssl_certificate_file" not in files:
+        raise refusal(
+            "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
+        )
+
+
+def flow_ends(name: str) -> tuple[str, str] | None:
+    """Source and target of "A->B", or of "A/B" for shells; None if it is neither."""
+    for arrow in ("->", "/"):
+        source, found, target = (part.strip() for part in name.partition(arrow))
+        if found and source and target:
+            return source, target
+    return None
+
+
+def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what keys say: the alias, source and target; lay defaults under flows.
+
+    Entries that are no mappings are left as they are, for the schema to refuse.
+    """
+    shaped = dict(raw)
+    defaults = shaped.pop("defaults", None) or {}
+    if isinstance(clusters := shaped.get("clusters"), Mapping):
+        shaped["clusters"] = {
+            name: {**entry, "alias": name} if isinstance(entry, Mapping) else entry
+            for name, entry in clusters.items()
+        }
+    if isinstance(flows := shaped.get("flows"), Mapping):
+        shaped["flows"] = _complete_flows(flows, defaults)
+    return shaped
+
+
+def _complete_flows(
+    flows: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    shaped: dict[str, Any] = {}
+    for key, given in flows.items():
+        entry = {} if given is None else given
+        ends = flow_ends(str(key))
+        if ends is None:
+            _refuse(f'{_shown(key)} is not a flow\'s name; right would be "A->B"')
+        name = "->".join(ends)
+        if name in shaped:
+            _refuse(f"the flow {name} is given twice")
+        if isinstance(entry, Mapping):
+            entry = {**defaults, **entry, "source": ends[0], "target": ends[1]}
+        shaped[name] = entry
+    return shaped
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        if value.lstrip().startswith("[") and value.rstrip().endswith('"]'):
+            return _listed(json.loads(value))
+        value = value.split(",")
+    if not isinstance(value, Iterable) or isinstance(value, Mapping):
+        _refuse(f"{_shown(value)} is not a list of texts")
+    listed = tuple(value)
+    for each in listed:
+        if not isinstance(each, str):
+            _refuse(f"{_shown(each)} is not text: write it in quotes")
+    return tuple(each.strip() for each in listed if each.strip())
+
+
+def _better_pattern(pattern: str) -> str:
+    """A suggestion that compiles and is likely meant, or nothing."""
+    globbed = re.sub(r"(?<![.\])\\])\*", ".*", pattern)
+    for candidate in (
+        globbed,
+        pattern.replace("(?<", "(?P<"),
+        re.sub(r"([(\[{?+*])", r"\\\1", pattern),
+    ):
+        try:
+            re.compile(candidate)
+        except re.error:
+            continue
+        return f'; did you mean "{candidate}"?'
+    return ""
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise PydanticCustomError("mirror_value", "{message}", {"message": message})
