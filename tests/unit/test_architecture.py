@@ -1,0 +1,203 @@
+"""The file list is the architecture: who may import whom, held by a test.
+
+`ROWS` is the table to change when the architecture changes; `docs/design.md` says
+why it is as it is. Imports for type checkers only count like all others: a room
+that names another room's types depends on it.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = Path(__file__).parents[2] / "mirror"
+
+# A room is a module or a package right under mirror/. From top to bottom: a room
+# imports from rows below its own, and within itself; rooms of one row are strangers.
+ROWS: tuple[set[str], ...] = (
+    {"cli"},
+    {"service"},
+    {"flow"},
+    {"leases", "scoreboard", "spark"},
+    {"relay"},
+    {"recovery"},
+    {"offsets", "metadata"},
+    {"observe"},
+    {"clusters"},
+    {"config"},
+    {"policy"},
+    {"java", "errors"},
+)
+# The playground stands beside the rows: only the demo's command knows of it.
+PLAYGROUND_MAY_IMPORT = {"config", "policy", "java", "errors"}
+PLAYGROUND_IMPORTED_BY = {"cli"}
+
+# Who may import a library: rooms, or single modules of one.
+LIBRARY_USERS = {
+    "kafka": {
+        "clusters",
+        "playground",
+        "relay.codecs",  # kafka.codec knows the frame that Java puts around snappy
+    },
+    "pyspark": {
+        "service",
+        "flow",
+        "spark",
+        "leases",
+        "playground",
+        "relay.task",
+        "relay.daemon",
+    },
+}
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager", "base"}
+MOST_LINES = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    path: Path
+    imports: frozenset[str]
+    """Full names, of modules or of what is in them."""
+    docstring: str | None
+    lines: int
+
+    @property
+    def name(self) -> str:
+        """As in an import, without `mirror.`; empty for the package itself."""
+        parts = self.path.relative_to(PACKAGE).with_suffix("").parts
+        return ".".join(part for part in parts if part != "__init__")
+
+    @property
+    def room(self) -> str:
+        return self.name.partition(".")[0]
+
+    def libraries(self) -> set[str]:
+        return {name.partition(".")[0] for name in self.imports}
+
+    def is_in(self, places: set[str]) -> bool:
+        return any(f"{self.name}.".startswith(f"{place}.") for place in places)
+
+
+def _read(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    return Module(
+        path=path,
+        imports=frozenset(_imports(tree)),
+        docstring=ast.get_docstring(tree),
+        lines=len(text.splitlines()),
+    )
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+MODULES = [_read(path) for path in sorted(PACKAGE.rglob("*.py"))]
+BY_NAME = {module.name: module for module in MODULES if module.name}
+
+
+def _own_imports(module: Module) -> set[str]:
+    """Names in `BY_NAME` that a module imports."""
+    found = set()
+    for full in module.imports:
+        package, _, name = full.partition(".")
+        if package != "mirror":
+            continue
+        # The last part may be a class or a function of the module.
+        found |= {name, name.rpartition(".")[0]} & BY_NAME.keys()
+    return {
+        name for name in found if not any(o.startswith(f"{name}.") for o in found)
+    } - {module.name}
+
+
+def _row(room: str) -> int:
+    return next(number for number, row in enumerate(ROWS) if room in row)
+
+
+def _may_import(room: str, other: str) -> bool:
+    if room == other:
+        return True
+    if room == "playground":
+        return other in PLAYGROUND_MAY_IMPORT
+    if other == "playground":
+        return room in PLAYGROUND_IMPORTED_BY
+    return _row(room) < _row(other)
+
+
+def test_every_room_has_a_row():
+    """Whoever adds a room decides where it stands."""
+    rooms = {module.room for module in MODULES} - {"", "playground"}
+
+    assert set() == rooms - set().union(*ROWS)
+
+
+def test_no_upward_import():
+    """A room imports only from the rows below it."""
+    upward = [
+        f"{module.name} imports {name}"
+        for module in MODULES
+        for name in _own_imports(module)
+        if not _may_import(module.room, BY_NAME[name].room)
+    ]
+
+    assert sorted(upward) == []
+
+
+def test_no_import_cycle():
+    """Modules can be read in one order, each after those that it needs."""
+    graph = {module.name: _own_imports(module) for module in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("library", LIBRARY_USERS)
+def test_library_stays_in_its_rooms(library):
+    """Kafka's and Spark's ways reach no further than the rooms made for them."""
+    users = {module for module in MODULES if library in module.libraries()}
+    strangers = {
+        module.name for module in users if not module.is_in(LIBRARY_USERS[library])
+    }
+
+    assert set() == strangers
+
+
+def test_modules_are_short():
+    """What does not fit 400 lines has two duties."""
+    long = {m.name: m.lines for m in MODULES if m.lines > MOST_LINES}
+
+    assert long == {}
+
+
+def test_modules_say_their_duty():
+    """Every module but an empty __init__ opens with its duty."""
+    silent = [m.name for m in MODULES if m.lines and not m.docstring]
+
+    assert silent == []
+
+
+def test_names_mean_something():
+    """No module is named after having no duty of its own."""
+    words = {
+        (module.name, word)
+        for module in MODULES
+        for part in module.name.split(".")
+        for word in part.split("_")
+    }
+
+    assert set() == {pair for pair in words if pair[1] in FORBIDDEN_NAMES}
