@@ -89,7 +89,7 @@ def _run_throwaway_broker(folder: Path, archive: Path) -> None:
     )
     try:
         node.spawn()
-        node.wait(seconds=_START_SECONDS)
+        node.wait(brokers=1, seconds=_START_SECONDS)
         node.stop(seconds=_DUMP_SECONDS)
     except PlaygroundError:
         node.kill()

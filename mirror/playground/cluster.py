@@ -32,7 +32,8 @@ class Node(Protocol):
 
     def spawn(self) -> None: ...
 
-    def wait(self, *, seconds: float) -> None: ...
+    def wait(self, *, brokers: int, seconds: float) -> None:
+        """Wait until it serves metadata that names itself and so many brokers."""
 
     def stop(self, *, seconds: float) -> None: ...
 
@@ -57,7 +58,7 @@ class GivenNode:
     def spawn(self) -> None:
         """It runs already, or its user will notice."""
 
-    def wait(self, *, seconds: float) -> None:
+    def wait(self, *, brokers: int, seconds: float) -> None:
         """It runs already, or its user will notice."""
 
     def stop(self, *, seconds: float) -> None:  # noqa: ARG002 - the protocol's
@@ -125,13 +126,17 @@ class PlaygroundCluster:
         return tuple(self.node_by_number)
 
     def start(self, node: int | None = None) -> None:
-        """Start a node, or all, and wait until each serves metadata."""
+        """Start a node, or all, and wait until each serves metadata.
+
+        Raises:
+            PlaygroundError: it did not come up; the message ends in its log.
+        """
         chosen = self._choose(node)
         for each in chosen:
             each.spawn()
         try:
             for each in chosen:
-                each.wait(seconds=START_SECONDS)
+                each.wait(brokers=len(chosen), seconds=START_SECONDS)
         except PlaygroundError as error:
             raise PlaygroundError(f"{error}\n{self.log_tail()}") from error
 

@@ -67,12 +67,17 @@ def cluster_in_docker(plan: ClusterPlan) -> PlaygroundCluster:
     """Put a cluster of one container together; starting pulls the image.
 
     Raises:
-        PlaygroundError: several nodes or security were asked for.
+        PlaygroundError: there is no daemon, or more than a plain node was asked for.
     """
     if plan.nodes != 1 or plan.secured or plan.jvm:
         raise PlaygroundError(
             "Docker offers plain clusters of one node: for several nodes, security or"
             " Java options set MIRROR_TEST_BROKERS=jars"
+        )
+    if not docker_answers():
+        raise PlaygroundError(
+            "no Docker daemon answers, or testcontainers is not installed: start the"
+            " one, install the other, or set MIRROR_TEST_BROKERS=jars"
         )
     # The same port inside and outside: the broker reaches itself and is reached
     # by clients under one advertised address.
@@ -128,11 +133,11 @@ class DockerNode:
         self._container.start()
         self._started = True
 
-    def wait(self, *, seconds: float) -> None:
+    def wait(self, *, brokers: int, seconds: float) -> None:
         wait_until_serving(
             f"{LOOPBACK}:{self._port}",
             node=1,
-            cluster_size=1,
+            brokers=brokers,
             seconds=seconds,
             check=self._check_running,
         )

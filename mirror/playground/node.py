@@ -53,8 +53,6 @@ class NodePlan:
     """Passwords of the users that exist from the first moment on."""
     jvm: Sequence[str] = ()
     """Options after, and so over, those that keep a test's broker small."""
-    cluster_size: int = 1
-    """How many brokers must be in the metadata before the node counts as up."""
 
 
 class JarNode:
@@ -92,8 +90,8 @@ class JarNode:
             )
         self._leash = Leash(self._process.pid)
 
-    def wait(self, *, seconds: float) -> None:
-        """Wait until the node serves metadata that names it and its neighbours.
+    def wait(self, *, brokers: int, seconds: float) -> None:
+        """Wait until the node serves metadata that names so many brokers and it.
 
         Raises:
             PlaygroundError: the process ended, or the time was up.
@@ -101,7 +99,7 @@ class JarNode:
         wait_until_serving(
             self._plan.plain_address,
             node=self._plan.number,
-            cluster_size=self._plan.cluster_size,
+            brokers=brokers,
             seconds=seconds,
             check=self._check_running,
         )

@@ -50,7 +50,6 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
                 ),
                 scram_users=PASSWORDS if security else {},
                 jvm=(*class_data_options(), *plan.jvm),
-                cluster_size=plan.nodes,
             )
         )
     return PlaygroundCluster(

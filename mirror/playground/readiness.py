@@ -26,11 +26,11 @@ def wait_until_serving(
     address: str,
     *,
     node: int,
-    cluster_size: int,
+    brokers: int,
     seconds: float,
     check: Callable[[], None],
 ) -> None:
-    """Wait until the node at `address` knows itself among `cluster_size` brokers.
+    """Wait until the node at `address` knows itself among so many brokers.
 
     Raises:
         PlaygroundError: the time was up; or whatever `check` raises.
@@ -40,7 +40,7 @@ def wait_until_serving(
         check()
         if _accepts(address):
             known = _known_brokers(address)
-            if node in known and len(known) >= cluster_size:
+            if node in known and len(known) >= brokers:
                 return
         time.sleep(_PAUSE_SECONDS)
     raise PlaygroundError(
@@ -63,10 +63,10 @@ def _known_brokers(address: str) -> set[int]:
             bootstrap_servers=address, bootstrap_timeout_ms=_ANSWER_MS
         )
         try:
-            brokers = admin.describe_cluster()["brokers"]
+            listed = admin.describe_cluster()["brokers"]
         finally:
             admin.close()
     except (KafkaError, OSError):
         return set()
     # A killed broker stays in the list, fenced, until it is back.
-    return {broker["broker_id"] for broker in brokers if not broker["is_fenced"]}
+    return {broker["broker_id"] for broker in listed if not broker["is_fenced"]}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
 from mirror.playground.settings import Listener
 
 if TYPE_CHECKING:
@@ -29,6 +28,12 @@ class Security:
     """Files of one cluster's security under `folder`, made on construction."""
 
     def __init__(self, folder: Path, *, certificate: CertificateKind) -> None:
+        # Plain clusters, and so the demo, do without the cryptography package.
+        from mirror.playground.certificates import (  # noqa: PLC0415
+            LOCAL_HOSTS,
+            CertificateAuthority,
+        )
+
         folder.mkdir(parents=True, exist_ok=True)
         self._authority = folder / "ca.pem"
         self._broker = folder / "broker.pem"
