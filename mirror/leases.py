@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _PARTITIONS_PER_SLOT = 4
-_MOST_SLOTS = 2
+MOST_SLOTS = 2
+"""How many slots a flow gets at most when the user sets no `tasks`."""
 
 
 def slots_for(partitions: int, tasks: int | None) -> int:
@@ -30,7 +31,7 @@ def slots_for(partitions: int, tasks: int | None) -> int:
     if tasks is not None:
         return tasks
     wanted = -(-partitions // _PARTITIONS_PER_SLOT)
-    return max(1, min(wanted, _MOST_SLOTS))
+    return max(1, min(wanted, MOST_SLOTS))
 
 
 def assign(

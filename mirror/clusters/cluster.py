@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import ClusterConfig
 
 _NO_ID = uuid.UUID(int=0)
-_COORDINATOR_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +133,33 @@ class Cluster:
         self._learn(answer)
         return {topic.name: _topic(topic) for topic in answer.topics}
 
+    def wait_for_topic(self, name: str) -> Topic:
+        """The topic, once every partition of it has a leader.
+
+        Raises:
+            UnreachableError: it has none for long after it was created.
+        """
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            topic = self.topics([name])[name]
+            if topic.error == codes.NONE and all(
+                leader.node >= 0 for leader in topic.leaders.values()
+            ):
+                return topic
+            if time.monotonic() > end:
+                raise UnreachableError(
+                    f"cluster {self.alias}: topic {name} has no leader "
+                    f"({codes.name_of(topic.error)})"
+                )
+            time.sleep(0.02)
+
     def feature(self, name: str) -> int:
         """The finalized level of a cluster feature such as `transaction.version`."""
         return self.any_connection().features.get(name, 0)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; waits until there is one."""
-        end = time.monotonic() + _COORDINATOR_PATIENCE_SECONDS
+        end = time.monotonic() + _PATIENCE_SECONDS
         pause = 0.005
         while True:
             answer = self.call(

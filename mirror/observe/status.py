@@ -126,6 +126,10 @@ class Board:
                 started=self._started, flows=tuple(self._flows.values())
             )
 
+    def flow(self, name: str) -> FlowStatus:
+        with self._lock:
+            return self._flows[name]
+
     def update(self, flow: str, **changes: Any) -> FlowStatus:
         """Change some fields of a flow's status; a new state starts its clock."""
         with self._lock:

@@ -101,7 +101,8 @@ def read(
 
 def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     """The rows up to the first batch with a wrong checksum, which must not be the
-    first of all."""
+    first of all.
+    """
     view = memoryview(buffer)
     for row, (at, size, base) in enumerate(rows[:, : kernels.BASE + 1].tolist()):
         if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:

@@ -94,11 +94,12 @@ def encode_generation(generation: str) -> EncodedBatch:
     return records.encode([(_GENERATION_KEY, _INT16.pack(0) + generation.encode())])
 
 
-def read(cluster: Cluster, topic: str) -> Progress:
-    """Everything committed so far.
+def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
+    """Everything written so far, or only what is `committed`.
 
-    Waits until transactions open at the call have ended: call it after taking the
-    own ones over.
+    For the latter it waits until transactions open at the call have ended: call it
+    after taking the own ones over. Without, the generation holds (it is written
+    outside transactions) and the positions mean nothing.
 
     Raises:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
@@ -106,7 +107,7 @@ def read(cluster: Cluster, topic: str) -> Progress:
     """
     generation = ""
     positions: dict[TopicPartition, Position] = {}
-    for key, value in _records(cluster, topic):
+    for key, value in _records(cluster, topic, committed=committed):
         if key == _GENERATION_KEY:
             generation = value[2:].decode()
             continue
@@ -119,7 +120,9 @@ def read(cluster: Cluster, topic: str) -> Progress:
     return Progress(generation=generation, positions=positions)
 
 
-def _records(cluster: Cluster, topic: str) -> Iterator[tuple[bytes, bytes]]:
+def _records(
+    cluster: Cluster, topic: str, *, committed: bool
+) -> Iterator[tuple[bytes, bytes]]:
     where = (topic, 0)
     edges = {}
     for name, timestamp in (("start", admin.EARLIEST), ("end", admin.LATEST)):
@@ -137,7 +140,7 @@ def _records(cluster: Cluster, topic: str) -> Iterator[tuple[bytes, bytes]]:
     while position < end:
         request = fetch.encode(
             [fetch.Wanted(topic=topic, partition=0, offset=position, leader_epoch=-1)],
-            isolation=fetch.READ_COMMITTED,
+            isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
             max_wait_ms=10,
             max_bytes=_FETCH_BYTES,
             partition_max_bytes=_FETCH_BYTES,

@@ -1,0 +1,155 @@
+"""The service: every flow of a configuration under one Spark session, supervised.
+
+Main type: `Service`. Each flow has a thread that runs it and, when it fails, runs it
+again after a growing pause, with the reason in its state; flows do not know of each
+other. SIGTERM and SIGINT let running transactions finish, then end all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.errors import MirrorError
+from mirror.flow import Flow
+from mirror.leases import MOST_SLOTS
+from mirror.observe.http import StatusServer
+from mirror.observe.status import Board, FlowState
+from mirror.spark import session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from mirror.config.schema import MirrorConfig
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_LOG_AGAIN_SECONDS = 60.0
+_STABLE_SECONDS = 60.0
+"""A run this long counts as recovered: the next pause is short again."""
+
+
+class Service:
+    """Runs flows until told to stop."""
+
+    def __init__(self, config: MirrorConfig, *, once: bool = False) -> None:
+        self._config = config
+        self._once = once
+        flows = [flow for flow in config.flows.values() if flow.enabled]
+        self.board = Board(tuple(flow.name for flow in flows))
+        self._stopping = threading.Event()
+        self._flows = [
+            Flow(
+                flow,
+                config.clusters[flow.source],
+                config.clusters[flow.target],
+                board=self.board,
+                state_dir=Path(config.service.state_dir),
+                once=once,
+            )
+            for flow in flows
+        ]
+
+    def run(self, *, ready: Callable[[str], None] | None = None) -> bool:
+        """Run until a signal, or with `once` until every flow has caught up.
+
+        `ready` is told the status address as soon as it answers. Returns whether
+        every flow ended well: none failed, none left a partition behind.
+
+        Raises:
+            JavaMissingError: Spark cannot start.
+        """
+        server = StatusServer(
+            self.board, self._config.service.http_host, self._config.service.http_port
+        )
+        slots = sum(flow.config.tasks or MOST_SLOTS for flow in self._flows)
+        with server:
+            if ready is not None:
+                ready(server.url)
+            spark = session(self._config.service, slots=slots)
+            # Only now: Spark's launcher sets a handler of its own for SIGINT.
+            self._listen_to_signals()
+            try:
+                threads = [
+                    threading.Thread(
+                        target=self._supervise,
+                        args=(flow, spark),
+                        name=f"mirror-{flow.name}",
+                    )
+                    for flow in self._flows
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    while thread.is_alive():  # in slices: signals are handled here
+                        thread.join(0.2)
+            finally:
+                spark.stop()
+        states = self.board.read().flows
+        return all(
+            state.state is FlowState.STOPPED and not (self._once and state.faulted)
+            for state in states
+        )
+
+    def stop(self) -> None:
+        """Finish running transactions and end `run`."""
+        if not self._stopping.is_set():
+            log.info("stopping")
+        self._stopping.set()
+        for flow in self._flows:
+            flow.stop()
+
+    def _supervise(self, flow: Flow, spark: SparkSession) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        complained_at, complaint = 0.0, ""
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                if flow.run(spark):
+                    continue
+                break
+            except MirrorError as error:
+                reason = str(error)
+            except Exception as error:
+                # A flow that meets the unforeseen must not take the others along.
+                log.exception("flow failed unexpectedly", flow=flow.name)
+                reason = f"{type(error).__name__}: {error}"[:300]
+            now = time.monotonic()
+            if now - started > _STABLE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            restarts = self.board.flow(flow.name).restarts + 1
+            self.board.update(
+                flow.name, state=FlowState.RETRYING, reason=reason, restarts=restarts
+            )
+            if reason != complaint or now - complained_at > _LOG_AGAIN_SECONDS:
+                complained_at, complaint = now, reason
+                log.error(
+                    "flow failed and will be run again", flow=flow.name,
+                    reason=reason, restarts=restarts, pause_seconds=pause,
+                )  # fmt: skip
+            if self._stopping.wait(pause):
+                break
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        self.board.update(flow.name, state=FlowState.STOPPED)
+        log.info("flow stopped", flow=flow.name)
+
+    def _listen_to_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def handle(_number: int, _frame: FrameType | None) -> None:
+            # Stopping takes locks that the interrupted code may hold.
+            threading.Thread(target=self.stop, name="mirror-stop").start()
+
+        signal.signal(signal.SIGTERM, handle)
+        signal.signal(signal.SIGINT, handle)

@@ -1,0 +1,73 @@
+"""The Spark session that carries the flows: its settings, and why each is there.
+
+Main function: `session`. It works in-process and under `spark-submit` alike: what
+was submitted with (master, extra settings) wins over what stands here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from mirror.java import require_java
+
+if TYPE_CHECKING:
+    from mirror.config.schema import ServiceConfig
+
+_SETTINGS = {
+    # A lease that fails goes through fencing in the driver, never a silent retry.
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    "spark.locality.wait": "0s",
+    "spark.scheduler.mode": "FAIR",
+    # Over TCP every task start stalls 40 ms (delayed acknowledgements).
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "mirror.relay.daemon",
+    "spark.python.task.killTimeout": "0s",
+    # The gap between leases: ask for the next micro-batch at once, and write the
+    # lease counter without Hadoop's forks of chmod and readlink.
+    "spark.sql.streaming.pollingDelay": "1ms",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.stopTimeout": "10000",
+    "spark.sql.adaptive.enabled": "false",
+    # Each slot's frame keeps a partition, and so a worker, of its own.
+    "spark.sql.unionOutputPartitioning": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    # Spark matches error texts with a regular expression that recurses per character.
+    "spark.driver.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(config: ServiceConfig, *, slots: int) -> SparkSession:
+    """Start Spark with room for `slots` tasks at once.
+
+    Raises:
+        JavaMissingError: there is no Java that Spark can run on.
+    """
+    java = require_java()
+    os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
+    # Workers must be this very Python, with this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("mirror")
+    submitted = "SPARK_ENV_LOADED" in os.environ
+    if config.spark_master is not None:
+        builder = builder.master(config.spark_master)
+    elif not submitted:
+        builder = builder.master(f"local[{slots + 1}]")
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in {**_SETTINGS, **config.spark}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
