@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from functools import reduce
 from pathlib import Path
+import re
 import shutil
 import threading
 import time
@@ -49,6 +50,7 @@ _STOP_SECONDS = 4.0
 """How long running transactions get to finish when a flow must stop."""
 _WARM_UP_LEASES = 20
 _WARM_UP_SECONDS = 0.5
+_PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 # Spark reads its `environment` when a function is wrapped: one flow at a time.
 _wrapping = threading.Lock()
 
@@ -351,8 +353,7 @@ class _Run:
         assert self._ends is not None
         return all(
             report.state == "FAULTED"
-            or report.position
-            >= self._ends.get((report.topic, report.partition), 0)
+            or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )
 
@@ -375,9 +376,8 @@ def _cause(query: StreamingQuery) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """The telling line of an error; Spark's own texts run to kilobytes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith("mirror.errors.") or "FencedError" in line:
-            return line[:300]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    """The line of an error that says what happened; Spark's texts run to kilobytes."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    telling = [line for line in lines if _PYTHON_ERROR.match(line)]
+    line = (telling or lines)[-1 if telling else 0].strip()
+    return line.removeprefix("mirror.errors.FlowError: ")[:300]

@@ -7,6 +7,7 @@ was submitted with (master, extra settings) wins over what stands here.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
@@ -41,10 +42,13 @@ _SETTINGS = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
     # Spark matches error texts with a regular expression that recurses per character.
-    "spark.driver.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": (
+        "-Xss4m -XX:+UseSerialGC "
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+    ),
 }
 
 
@@ -68,6 +72,4 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in {**_SETTINGS, **config.spark}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()
