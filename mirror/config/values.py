@@ -33,10 +33,10 @@ def refusal(field: str, what: str, right: str) -> PydanticCustomError:
     )
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def near(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """The end of a message: the known word that was probably meant, or nothing."""
     by_lower = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
@@ -105,6 +105,11 @@ def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, each tried once so that a bad one is found at start."""
     listed = _listed(value)
     for index, pattern in enumerate(listed):
+        if re.search(r"[\s#]", pattern):
+            _refuse(
+                f"[{index}]: {_shown(pattern)} matches no topic: names have no spaces "
+                "and no #; a comment cannot follow a value on the same line"
+            )
         try:
             with warnings.catch_warnings():
                 # What Python only warns about means something else in Java.

@@ -1,0 +1,162 @@
+"""From a document's plain mappings to the schema's types, all problems at once.
+
+Main function: `build`. Sections are checked one by one, so that one bad setting
+hides no other: what is sound is built and handed on, for `rules` to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mirror.config import wording
+from mirror.config.document import Document, Path, dotted
+from mirror.config.schema import (
+    ClusterConfig,
+    FlowConfig,
+    MirrorConfig,
+    ServiceConfig,
+)
+from mirror.config.values import flow_ends, near
+
+_SECTIONS = ("clusters", "defaults", "flows", "service")
+_Section = TypeVar("_Section", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The sound part of a configuration; all of it, if there are no problems."""
+
+    config: MirrorConfig
+    aliases: tuple[str, ...]
+    """Every alias that was declared, also of clusters that are not sound."""
+    problems: tuple[str, ...]
+
+
+def build(document: Document) -> Built:
+    """Check every section against the schema."""
+    builder = _Builder(document)
+    clusters = builder.clusters()
+    flows = builder.flows(builder.defaults())
+    service = builder.section(ServiceConfig, ("service",), builder.mapping("service"))
+    builder.unknown_sections()
+    return Built(
+        config=MirrorConfig(
+            clusters=clusters, flows=flows, service=service or ServiceConfig()
+        ),
+        aliases=tuple(map(str, builder.mapping("clusters"))),
+        problems=(*document.problems, *builder.problems),
+    )
+
+
+class _Builder:
+    """Goes through one document's sections and collects what is wrong."""
+
+    def __init__(self, document: Document) -> None:
+        self._raw = document.raw
+        self._spelled = document.spelled
+        self.problems: list[str] = []
+
+    def mapping(self, section: str) -> Mapping[str, Any]:
+        """A section, or an empty one where there is none or something else."""
+        entries = self._raw.get(section)
+        return entries if isinstance(entries, Mapping) else {}
+
+    def unknown_sections(self) -> None:
+        for name, entries in self._raw.items():
+            if name not in _SECTIONS:
+                self._problem((name,), f"unknown setting{near(name, _SECTIONS)}")
+            elif not isinstance(entries, Mapping) and entries is not None:
+                self._problem((name,), "is not a mapping")
+        for name in ("clusters", "flows"):
+            if not self._raw.get(name):
+                self._problem((name,), "is missing; at least one is needed")
+
+    def clusters(self) -> dict[str, ClusterConfig]:
+        built = {}
+        for alias, entry in self.mapping("clusters").items():
+            given = {"alias": str(alias)}
+            cluster = self.section(
+                ClusterConfig, ("clusters", str(alias)), entry, filled_in=given
+            )
+            if cluster:
+                built[str(alias)] = cluster
+        return built
+
+    def defaults(self) -> dict[str, Any]:
+        """The settings to lay under each flow; bad ones are reported here, once."""
+        entries = dict(self.mapping("defaults"))
+        ends = {"source": "A", "target": "B"}
+        while entries:
+            try:
+                FlowConfig.model_validate({**entries, **ends})
+            except ValidationError as error:
+                self._report(error, FlowConfig, ("defaults",))
+                bad = {
+                    str(detail["loc"][0]) for detail in error.errors() if detail["loc"]
+                }
+                if not bad:
+                    return {}
+                entries = {key: entries[key] for key in entries if key not in bad}
+            else:
+                break
+        return {key: entries[key] for key in entries if key not in ends}
+
+    def flows(self, defaults: Mapping[str, Any]) -> dict[str, FlowConfig]:
+        built: dict[str, FlowConfig] = {}
+        first: dict[str, str] = {}
+        for key, entry in self.mapping("flows").items():
+            path = ("flows", str(key))
+            ends = flow_ends(str(key))
+            if ends is None:
+                self._problem(path, 'not a flow\'s name; right would be "A->B"')
+                continue
+            name = "->".join(ends)
+            if name in first:
+                self._problem(path, f'the same flow as "{first[name]}"; keep one')
+                continue
+            first[name] = str(key)
+            given = {"source": ends[0], "target": ends[1]}
+            flow = self.section(
+                FlowConfig, path, entry, under=defaults, filled_in=given
+            )
+            if flow:
+                built[name] = flow
+        return built
+
+    def section(
+        self,
+        model: type[_Section],
+        path: Path,
+        entry: Any,
+        *,
+        under: Mapping[str, Any] | None = None,
+        filled_in: Mapping[str, str] | None = None,
+    ) -> _Section | None:
+        """One section as its type, or None after reporting why not."""
+        given = {} if entry is None else entry
+        if not isinstance(given, Mapping):
+            self._problem(path, "is not a mapping")
+            return None
+        sound = True
+        for name in filled_in or {}:
+            if name in given:
+                self._problem((*path, name), "stands in the key above; remove it")
+                sound = False
+        try:
+            made = model.model_validate({**(under or {}), **given, **(filled_in or {})})
+        except ValidationError as error:
+            self._report(error, model, path)
+            return None
+        return made if sound else None
+
+    def _report(
+        self, error: ValidationError, model: type[BaseModel], path: Path
+    ) -> None:
+        self.problems += wording.sentences(error, model, path, self._spelled)
+
+    def _problem(self, path: Path, text: str) -> None:
+        self.problems.append(f"{self._spelled.get(path, dotted(path))}: {text}")

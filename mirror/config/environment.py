@@ -1,0 +1,157 @@
+"""Environment variables laid over a file: MIRROR_<SECTION>__<NAME>__<setting>.
+
+    MIRROR_CLUSTERS__us_east__sasl_password    clusters.us-east.sasl_password
+    MIRROR_FLOWS__us_east__TO__eu__tasks       flows."us-east->eu".tasks
+    MIRROR_DEFAULTS__tasks, MIRROR_SERVICE__http_port
+
+Main function: `lay_over`. Upper and lower case are the same, and `_` stands for
+any character that a variable's name cannot have; a name that could mean two
+clusters or flows is refused, as is one that means none. A value stays the text it
+is until the schema reads it; lists are written with commas or as JSON. A variable
+that is set to nothing counts as not set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from mirror.config.document import Document, Path
+from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+from mirror.config.values import flow_ends, near
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PREFIX = "MIRROR_"
+_NOT_SETTINGS = ("TEST_", "CACHE", "CLASS_DATA", "IVY_SETTINGS", "SLOT", "CONFIG")
+# Kubernetes sets these for a Service that is called "mirror".
+_SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
+_FIELDS = {
+    "clusters": tuple(set(ClusterConfig.model_fields) - {"alias"}),
+    "flows": tuple(set(FlowConfig.model_fields) - {"source", "target"}),
+    "defaults": tuple(set(FlowConfig.model_fields) - {"source", "target"}),
+    "service": tuple(ServiceConfig.model_fields),
+}
+_NAMED = ("clusters", "flows")
+# Who sets one of these means it instead of the other, not beside it.
+_INSTEAD_OF = {
+    "sasl_password": "sasl_password_file",
+    "sasl_password_file": "sasl_password",
+}
+
+
+def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
+    """The document with every MIRROR_ variable's value in place of the file's."""
+    raw = {
+        section: _copied(entries, nested=section in _NAMED)
+        for section, entries in document.raw.items()
+    }
+    spelled = dict(document.spelled)
+    warnings, problems = list(document.warnings), list(document.problems)
+
+    for variable, value in sorted(environ.items()):
+        name = variable.removeprefix(_PREFIX)
+        if name == variable or not value or name.startswith(_NOT_SETTINGS):
+            continue
+        if "__" not in name:
+            if not _SERVICE_LINK.fullmatch(name):
+                warnings.append(
+                    f"{variable}: not a setting, ignored; settings have two "
+                    "underscores, as in MIRROR_SERVICE__http_port"
+                )
+            continue
+        found = _path(name, raw)
+        if isinstance(found, str):
+            problems.append(f"{variable}: {found}")
+            continue
+        place = raw
+        for part in found[:-1]:
+            place = place.setdefault(part, {})
+        place[found[-1]] = _parsed(found[-1], value)
+        place.pop(_INSTEAD_OF.get(found[-1], ""), None)
+        spelled[found] = variable
+
+    return Document(
+        raw=raw,
+        spelled=spelled,
+        warnings=tuple(warnings),
+        problems=tuple(problems),
+    )
+
+
+def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
+    """Which setting a variable means, or why it means none."""
+    section, _, rest = name.partition("__")
+    section = section.lower()
+    if section not in _FIELDS:
+        return f'there is no section "{section}"{near(section, _FIELDS)}'
+    path: Path = (section,)
+    if section in _NAMED:
+        known = raw.get(section)
+        found = _named(section, rest, known if isinstance(known, dict) else {})
+        if isinstance(found, str):
+            return found
+        entry, rest = found
+        path = (section, entry)
+    by_lower = {each.lower(): each for each in _FIELDS[section]}
+    setting = by_lower.get(rest.lower())
+    if setting is None:
+        return f'unknown setting "{rest}"{near(rest, _FIELDS[section])}'
+    return (*path, setting)
+
+
+def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | str:
+    """The cluster or flow that a variable names, and what follows the name."""
+    what = section.removesuffix("s")
+    hits = []
+    for entry in known:
+        written = _as_variable(str(entry))
+        if _flat(rest).startswith(f"{_flat(written)}__"):
+            hits.append((entry, rest[: len(written)], rest[len(written) + 2 :]))
+    # us-east may stand beside us_east: who writes a name exactly means it.
+    exact = [hit for hit in hits if hit[1] == _as_variable(hit[0], keep=True)]
+    hits = exact or hits
+    if len(hits) == 1:
+        return hits[0][0], hits[0][2]
+    if hits:
+        could_be = " or ".join(f'"{entry}"' for entry, _, _ in hits)
+        return f"could mean the {what} {could_be}; rename one of them"
+    given = rest.rpartition("__")[0] or rest
+    suggested = near(given, [_as_variable(str(entry)) for entry in known])
+    return f'there is no {what} "{given}"{suggested}'
+
+
+def _as_variable(entry: str, *, keep: bool = False) -> str:
+    """How an alias, or the name of a flow, is written within a variable."""
+    written = "__TO__".join(flow_ends(entry) or (entry,))
+    return written if keep else re.sub(r"[^A-Za-z0-9_]", "_", written)
+
+
+def _flat(name: str) -> str:
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
+
+
+def _parsed(setting: str, value: str) -> Any:
+    """JSON where a list or a mapping is meant; everything else stays text."""
+    listed = setting in {"topics", "topics_exclude", "bootstrap_servers"}
+    if (listed and value.startswith('["')) or (setting == "spark" and value[0] == "{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _copied(entries: Any, *, nested: bool) -> Any:
+    if not isinstance(entries, dict):
+        return {} if entries is None else entries
+    return {
+        key: (
+            {} if entry is None else dict(entry) if isinstance(entry, dict) else entry
+        )
+        if nested
+        else entry
+        for key, entry in entries.items()
+    }

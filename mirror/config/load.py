@@ -1,0 +1,82 @@
+"""Reading the configuration: one call from a path to a checked `MirrorConfig`.
+
+Main function: `load`. Layers, highest first: MIRROR_ variables, the file, the
+schema's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
+are raised together, each with the setting's name as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from mirror.config import environment, mm2_properties, rules, yaml_file
+from mirror.config.build import build
+from mirror.config.document import Document, dotted
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
+
+_FILES = ("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+
+
+def load(
+    path: Path, *, environ: Mapping[str, str] | None = None
+) -> tuple[MirrorConfig, tuple[str, ...]]:
+    """Read and check a configuration file; returns it, and warnings to show.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    variables = os.environ if environ is None else environ
+    document = environment.lay_over(_read(path), variables)
+    built = build(document)
+    problems = [
+        *built.problems,
+        *rules.problems(built.config, aliases=built.aliases, spelled=document.spelled),
+        *_missing_files(built.config, document),
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return built.config, (*document.warnings, *_idle_flows(built.config, document))
+
+
+def _read(path: Path) -> Document:
+    if path.suffix not in {".yaml", ".yml", ".properties"}:
+        raise ConfigError(
+            [f"{path}: the name must end in .yaml, or in .properties for MirrorMaker 2"]
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError([f"{path}: there is no such file"]) from error
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text"]) from error
+    if path.suffix == ".properties":
+        return mm2_properties.read(text)
+    return yaml_file.read(path)
+
+
+def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
+    return [
+        f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'
+        for alias, cluster in config.clusters.items()
+        for name in _FILES
+        if (file := getattr(cluster, name)) and not file.is_file()
+        for place in [("clusters", alias, name)]
+    ]
+
+
+def _idle_flows(config: MirrorConfig, document: Document) -> list[str]:
+    return [
+        f"{document.spelled.get(place, dotted(place))}: is empty, so no topic is copied"
+        for name, flow in config.flows.items()
+        if flow.enabled and not flow.topics
+        for place in [("flows", name, "topics")]
+    ]

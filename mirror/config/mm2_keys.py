@@ -1,0 +1,150 @@
+"""The keys of MirrorMaker 2 that we serve, and what they are called here.
+
+Each table maps a key to our setting and to a function that turns the text into
+what the schema reads. The tables differ in who may hold a key: see `mm2_properties`
+for how they lie over one another. `answer` speaks of all other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mirror.config.values import near
+
+Meaning = tuple[str, Callable[[str], Any]]
+
+_POLICIES = {
+    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "default",
+    "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
+}
+
+
+def _servers(value: str) -> list[str]:
+    """Java allows a protocol before each host; `security.protocol` says it again."""
+    return [part.strip().rpartition("://")[2] for part in value.split(",")]
+
+
+def _policy(value: str) -> str:
+    if value not in _POLICIES:
+        raise ValueError(
+            f'there is no replication policy "{value}" here; '
+            f"right would be {' or '.join(_POLICIES)}"
+        )
+    return _POLICIES[value]
+
+
+def _exactly_once(value: str) -> bool:
+    known = {"enabled": True, "preparing": True, "required": True, "disabled": False}
+    if value.lower() not in known:
+        raise ValueError(
+            f'"{value}" is not one of enabled, preparing, disabled'
+            f"{near(value, ('enabled', 'preparing', 'disabled'))}"
+        )
+    return known[value.lower()]
+
+
+def _compression(value: str) -> str:
+    return value.lower()
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _list(value: str) -> list[str]:
+    return value.split(",") if value else []
+
+
+CLUSTER: dict[str, Meaning] = {"bootstrap.servers": ("bootstrap_servers", _servers)}
+
+_EXACTLY_ONCE: Meaning = ("exactly_once", _exactly_once)
+_CONSUMER: dict[str, Meaning] = {
+    "consumer.isolation.level": ("isolation_level", _text),
+    "consumer.auto.offset.reset": ("start", _text),
+}
+
+FLOW: dict[str, Meaning] = {
+    "topics": ("topics", _list),
+    "topics.whitelist": ("topics", _list),
+    "topics.exclude": ("topics_exclude", _list),
+    "topics.blacklist": ("topics_exclude", _list),
+    "tasks.max": ("tasks", _text),
+    "replication.factor": ("replication_factor", _text),
+    "replication.policy.class": ("policy", _policy),
+    "replication.policy.separator": ("separator", _text),
+    "refresh.topics.interval.seconds": ("refresh_topics_seconds", _text),
+    "exactly.once.source.support": _EXACTLY_ONCE,
+    "exactly.once.support": _EXACTLY_ONCE,
+}
+"""At the top level, for all flows, or with a flow before it."""
+
+FLOW_ONLY: dict[str, Meaning] = {
+    "enabled": ("enabled", _text),
+    "producer.override.compression.type": ("compression", _compression),
+    **{f"source.{key}": meaning for key, meaning in _CONSUMER.items()},
+}
+FLOW_BELOW_CLUSTER = _CONSUMER
+"""MirrorMaker 2 lets A.consumer.x win over A->B.consumer.x."""
+FROM_SOURCE = _CONSUMER
+FROM_TARGET: dict[str, Meaning] = {
+    "producer.compression.type": ("compression", _compression),
+    "exactly.once.source.support": _EXACTLY_ONCE,
+}
+
+_SERVED = {*CLUSTER, *FLOW, *FLOW_ONLY, *FROM_SOURCE, *FROM_TARGET}
+
+# MirrorMaker 2's own keys that look like served ones: no misspellings of those.
+_LATER = {
+    "groups",
+    "groups.exclude",
+    "groups.blacklist",
+    "refresh.topics.enabled",
+    "refresh.groups.enabled",
+    "refresh.groups.interval.seconds",
+    "sync.topic.configs.interval.seconds",
+    "sync.topic.acls.interval.seconds",
+    "sync.group.offsets.interval.seconds",
+    "emit.checkpoints.interval.seconds",
+    "emit.heartbeats.interval.seconds",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "offsets.topic.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+    "config.storage.replication.factor",
+    "replication.policy.internal.topic.separator.enabled",
+    "topic.filter.class",
+    "group.filter.class",
+    "producer.acks",
+    "ssl.enabled.protocols",
+}
+
+
+def answer(key: str, rest: str) -> str:
+    """The one warning about a key that has no effect here."""
+    if rest in _CONSUMER or rest in FROM_TARGET:
+        return (
+            f"{key}: has no effect here, nor in MirrorMaker 2; write it with a "
+            f"cluster's alias, as in A.{rest}"
+        )
+    if rest in FLOW:
+        return (
+            f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
+            f"write {rest}, or A->B.{rest}"
+        )
+    meant = "" if rest in _LATER or "${" in key else _near_key(rest)
+    if meant:
+        return f"{key}: unknown, ignored{meant}"
+    return f"{key}: not yet supported, ignored"
+
+
+def _near_key(rest: str) -> str:
+    """A misspelling differs by a letter or two; other keys differ by a word."""
+    same_shape = [
+        known
+        for known in _SERVED
+        if known.count(".") == rest.count(".") and abs(len(known) - len(rest)) < 3
+    ]
+    return near(rest, same_shape, cutoff=0.85)

@@ -1,0 +1,131 @@
+"""Credentials as Java clients are given them, turned into a cluster's settings.
+
+Main function: `translate`. It reads login modules for PLAIN and SCRAM, and PEM
+stores. What a connection would need but cannot be given here is a problem: going
+on without would only fail later, or trust the wrong certificates. Messages name
+keys and classes, never passwords.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECURITY = "security.protocol"
+_MECHANISM = "sasl.mechanism"
+_JAAS = "sasl.jaas.config"
+_HOSTNAME = "ssl.endpoint.identification.algorithm"
+_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+
+SPELLED = {
+    "security_protocol": _SECURITY,
+    "sasl_mechanism": _MECHANISM,
+    "sasl_username": _JAAS,
+    "sasl_password": _JAAS,
+    "ssl_ca_file": "ssl.truststore.location",
+    "ssl_certificate_file": "ssl.keystore.location",
+    "ssl_key_password": "ssl.key.password",
+    "ssl_check_hostname": _HOSTNAME,
+}
+"""Which key each of our settings comes from."""
+
+_STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
+_SERVED = {
+    *SPELLED.values(),
+    *(f"ssl.{store}.{part}" for store in _STORES for part in ("type", "password")),
+}
+_INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain")
+
+
+@dataclass(slots=True)
+class Translation:
+    """A cluster's settings, the keys they came from, and what there is to say."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    spelled: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def serves(key: str) -> bool:
+    """Whether `translate` wants to be given this key, if only to refuse it."""
+    return key in _SERVED or key in _INLINE
+
+
+def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation:
+    """Translate one cluster's keys; `names` are the keys as they were written."""
+    found = Translation()
+    protocol = given.get(_SECURITY, "PLAINTEXT").upper()
+    for key in given:
+        used = (
+            key == _SECURITY
+            or (key.startswith("sasl.") and protocol.startswith("SASL_"))
+            or (key.startswith("ssl.") and protocol.endswith("SSL"))
+        )
+        if not used:
+            found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
+            continue
+        if key in _INLINE:
+            found.problems.append(
+                f"{names[key]}: certificates within the file cannot be read yet; put "
+                "them into a PEM file and give its location"
+            )
+        elif key == _JAAS:
+            _login(given[key], names[key], found)
+        elif key in (_SECURITY, _MECHANISM, "ssl.key.password"):
+            setting = next(
+                name for name, from_key in SPELLED.items() if from_key == key
+            )
+            _put(setting, given[key], names[key], found)
+        elif key == _HOSTNAME:
+            checked = "true" if given[key] else "false"
+            _put("ssl_check_hostname", checked, names[key], found)
+        elif key.endswith("store.location"):
+            _store(key.split(".")[1], given, names, found)
+    return found
+
+
+def _login(value: str, name: str, found: Translation) -> None:
+    module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.strip() else ""
+    if module not in _MODULES:
+        found.problems.append(
+            f'{name}: the login module "{module}" is not supported yet; right would be '
+            f"{' or '.join(_MODULES)}"
+        )
+        return
+    options = {
+        match[1]: re.sub(r"\\(.)", r"\1", match[2])
+        if match[2] is not None
+        else match[3] or match[4]
+        for match in _OPTION.finditer(value)
+    }
+    missing = [word for word in ("username", "password") if not options.get(word)]
+    if missing:
+        found.problems.append(f"{name}: has no {' and no '.join(missing)}")
+        return
+    _put("sasl_username", options["username"], name, found)
+    _put("sasl_password", options["password"], name, found)
+
+
+def _store(
+    store: str, given: Mapping[str, str], names: Mapping[str, str], found: Translation
+) -> None:
+    key = f"ssl.{store}.location"
+    kind = given.get(f"ssl.{store}.type", "JKS").upper()
+    if kind != "PEM":
+        found.problems.append(
+            f"{names[key]}: a store of type {kind} cannot be read yet; convert it to a "
+            f"PEM file and set ssl.{store}.type=PEM"
+        )
+        return
+    _put(_STORES[store], given[key], names[key], found)
+
+
+def _put(setting: str, value: str, name: str, found: Translation) -> None:
+    found.settings[setting] = value
+    found.spelled[setting] = name

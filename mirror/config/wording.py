@@ -1,0 +1,128 @@
+"""Pydantic's findings as sentences: setting, value, and what would be right.
+
+Main function: `sentences`. Values of secrets and of unknown settings (a secret
+may stand under a mistyped name) are never repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mirror.config.document import Path, dotted
+from mirror.config.schema import Secret
+from mirror.config.values import near
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic import BaseModel, ValidationError
+
+_FROM_KEY = {"alias", "source", "target"}
+_KINDS = {
+    "int": "is not a whole number",
+    "float": "is not a number",
+    "finite": "is not a number",
+    "bool": "is neither true nor false",
+    "string": "is not text: write it in quotes",
+    "path": "is not a path: write it in quotes",
+    "dict": "is not a mapping",
+    "mapping": "is not a mapping",
+    "model": "is not a mapping",
+}
+_BOUNDS = {
+    "greater_than": ("too small; it must be above", "gt"),
+    "greater_than_equal": ("too small; at least", "ge"),
+    "less_than": ("too large; it must be below", "lt"),
+    "less_than_equal": ("too large; at most", "le"),
+}
+
+
+def sentences(
+    error: ValidationError,
+    model: type[BaseModel],
+    path: Path,
+    spelled: Mapping[Path, str],
+) -> list[str]:
+    """One sentence for each finding about the section at `path`."""
+    found = []
+    for detail in error.errors(include_url=False):
+        context: Mapping[str, Any] = detail.get("ctx", {})
+        # Deeper parts are pydantic's own: tags of unions, positions in a list.
+        place = (*path, *(str(part) for part in detail["loc"][:1]))
+        if detail["type"] == "mirror_section":
+            place = (*path, context["field"])
+        text = _sentence(detail["type"], detail["input"], context, place, model)
+        joint = "" if text.startswith("[") else ": "
+        found.append(f"{spelled.get(place, dotted(place))}{joint}{text}")
+    return found
+
+
+def _sentence(
+    kind: str,
+    value: Any,
+    context: Mapping[str, Any],
+    place: Path,
+    model: type[BaseModel],
+) -> str:
+    if kind in {"mirror_value", "mirror_section"}:
+        return str(context.get("message") or context["what"])
+    if kind == "extra_forbidden":
+        return f"unknown setting{near(place[-1], _settings(model))}"
+    if kind == "missing":
+        return "is missing" + _example(place[-1])
+    if is_secret(model, place[-1]):
+        return "must be text: write it in quotes"
+    if kind == "literal_error":
+        choices = _choices(model.model_fields[place[-1]].annotation)
+        meant = near(value, choices) if isinstance(value, str) else ""
+        return f"{_shown(value)} is not one of {', '.join(choices)}{meant}"
+    return f"{_shown(value)} {_what_is_wrong(kind, context)}{_comment_hint(value)}"
+
+
+def _what_is_wrong(kind: str, context: Mapping[str, Any]) -> str:
+    if kind == "string_too_short":
+        return "is empty; leave it out or give it a value"
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"is {words} {context[bound]:g}"
+    return _KINDS.get(kind.partition("_")[0], "cannot be used")
+
+
+def is_secret(model: type[BaseModel], name: str) -> bool:
+    field = model.model_fields.get(name)
+    return field is not None and field.annotation == Secret | None
+
+
+def _settings(model: type[BaseModel]) -> Iterable[str]:
+    return [name for name in model.model_fields if name not in _FROM_KEY]
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The words of a Literal, however deep unions and annotations hide it."""
+    parts = getattr(annotation, "__args__", ())
+    words = tuple(part for part in parts if isinstance(part, str))
+    for part in parts:
+        words += _choices(part)
+    return words
+
+
+def _example(name: str) -> str:
+    if name == "bootstrap_servers":
+        return '; right would be "broker-1.example.com:9092"'
+    return ""
+
+
+def _comment_hint(value: Any) -> str:
+    if isinstance(value, str) and "#" in value:
+        return "; a comment cannot follow a value on the same line"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
