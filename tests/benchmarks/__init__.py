@@ -1,0 +1,1 @@
+"""How fast `mirror` copies beside its peers: `make bench`, not `make test`."""

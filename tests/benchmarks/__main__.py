@@ -1,0 +1,86 @@
+"""The command behind `make bench`: `python -m tests.benchmarks`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import tempfile
+from typing import Annotated
+
+from rich.console import Console
+import typer
+
+from tests.benchmarks import report, runner
+from tests.benchmarks.peers.known import DEFAULT_PEERS, PEERS
+from tests.benchmarks.scenarios import SCENARIOS, Scenario, Throughput
+
+_RESULTS = Path("artifacts/bench")
+
+
+def main(
+    scenario: Annotated[
+        str, typer.Option(help=f"Of {', '.join(SCENARIOS)}; several with commas.")
+    ] = ",".join(SCENARIOS),
+    peers: Annotated[
+        str, typer.Option(help=f"Of {', '.join(PEERS)}; several with commas.")
+    ] = ",".join(DEFAULT_PEERS),
+    repeats: Annotated[
+        int, typer.Option(min=1, help="How often the peers take turns.")
+    ] = 2,
+    records: Annotated[
+        int, typer.Option(min=0, help="Records to copy. 0: the scenario's own number.")
+    ] = 0,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="Empty folder for logs and data. Not given: a temporary one."
+        ),
+    ] = None,
+) -> None:
+    """Measure peers on two real clusters; artifacts/bench/ gets the figures."""
+    console = Console()
+    chosen = [
+        _resized(SCENARIOS[name], records)
+        for name in _choose(scenario, list(SCENARIOS), option="--scenario")
+    ]
+    names = _choose(peers, list(PEERS), option="--peers")
+    with tempfile.TemporaryDirectory(prefix="mirror-bench-") as temporary:
+        folder = keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        runs = []
+        for run in runner.run(chosen, names, repeats=repeats, folder=folder):
+            runs.append(run)
+            outcome = f"failed: {run.error}" if run.error else "done"
+            console.print(
+                f"{run.scenario} {run.peer} {run.repeat}/{repeats} {outcome}",
+                markup=False,
+                highlight=False,
+            )
+    summary = report.summarise(runs)
+    path = report.save(_RESULTS, runs=runs, summary=summary, scenarios=chosen)
+    for table in report.tables(summary, chosen):
+        console.print(table)
+    console.print(f"median, min - max, ratio to mm2; all runs: {path}")
+    if any(run.error for run in runs):
+        raise typer.Exit(1)
+
+
+def _choose(text: str, known: list[str], *, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise typer.BadParameter(
+            f"{', '.join(unknown) or 'nothing'} is not of {', '.join(known)}",
+            param_hint=option,
+        )
+    return names
+
+
+def _resized(scenario: Scenario, records: int) -> Scenario:
+    if records and isinstance(scenario, Throughput):
+        return replace(scenario, records=records)
+    return scenario
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,118 @@
+"""How long a record takes from the source's client to the target's.
+
+Main function: `measure`. Each value begins with the time at which it was handed to
+the producer; an ordinary consumer of committed data on the same host reads the clock
+when it gets the record.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.benchmarks.load import PRIMER, TIMESTAMP, Pacer
+from tests.benchmarks.processes import PeerError, Service
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+    from tests.benchmarks.target import Target
+
+_START_SECONDS = 120.0
+_LATE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyResult:
+    records: int
+    expected: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    cpu_cores: float
+    """CPU seconds per second at this rate."""
+    resident_mb: float
+
+
+def measure(
+    service: Service,
+    target: Target,
+    pacer: Pacer,
+    *,
+    per_second: int,
+    warm_up_seconds: float,
+    seconds: float,
+) -> LatencyResult:
+    """Watch a peer that was just started; stops it.
+
+    Raises:
+        PeerError: it ended, or copied nothing.
+    """
+    try:
+        _wait_for_topic(service, target)
+        with pacer, closing(target.consumer()) as consumer:
+            _discard(consumer, until=time.time() + warm_up_seconds)
+            cpu, began = service.cpu_seconds(), time.time()
+            delays = _delays(
+                consumer, partitions=target.partitions, since=began, seconds=seconds
+            )
+            cpu = (service.cpu_seconds() - cpu) / (time.time() - began)
+        resident = service.resident_bytes()
+        service.require_running()
+    finally:
+        service.stop()
+    if not delays:
+        raise PeerError(f"no record arrived in {seconds:g} s:\n{service.log_tail()}")
+    milliseconds = np.array(delays) * 1000
+    return LatencyResult(
+        records=len(delays),
+        expected=round(per_second * seconds),
+        p50_ms=float(np.percentile(milliseconds, 50)),
+        p99_ms=float(np.percentile(milliseconds, 99)),
+        max_ms=float(milliseconds.max()),
+        cpu_cores=cpu,
+        resident_mb=resident / 1e6,
+    )
+
+
+def _wait_for_topic(service: Service, target: Target) -> None:
+    started = time.monotonic()
+    while not target.committed_offsets():
+        service.require_running()
+        if time.monotonic() - started > _START_SECONDS:
+            raise PeerError(
+                f"nothing copied in {_START_SECONDS:g} s:\n{service.log_tail()}"
+            )
+        time.sleep(0.2)
+
+
+def _discard(consumer: Consumer, *, until: float) -> None:
+    while time.time() < until:
+        consumer.poll(0.1)
+
+
+def _delays(
+    consumer: Consumer, *, partitions: int, since: float, seconds: float
+) -> list[float]:
+    """Of the records that were sent in the given time."""
+    until = since + seconds
+    delays = []
+    done: set[int | None] = set()
+    # Whoever is late has to be waited for: without its records p99 would be too good.
+    while len(done) < partitions and time.time() < until + _LATE_SECONDS:
+        message = consumer.poll(0.1)
+        now = time.time()
+        if message is None:
+            continue
+        if message.error():
+            raise PeerError(f"the target's reader failed: {message.error()}")
+        (sent,) = TIMESTAMP.unpack_from(message.value() or PRIMER)
+        if sent >= until:
+            done.add(message.partition())
+        elif sent >= since:
+            delays.append(now - sent)
+    return delays

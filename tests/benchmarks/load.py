@@ -1,0 +1,139 @@
+"""Records on the source: as many as asked for, or so many a second.
+
+`fill` writes a topic as fast as librdkafka can. `Pacer` is a process that writes at
+a steady rate, each value beginning with the time at which it was handed over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import struct
+import time
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.synchronize import Event
+
+TIMESTAMP = struct.Struct(">d")
+_PACED_BYTES = 100
+PRIMER = bytes(_PACED_BYTES)
+"""A paced value from long ago, which nobody takes for one to be measured."""
+# Several full batches of one partition, so that batches are as large as allowed.
+_CHUNK = 4096
+
+
+def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+    for future in admin.create_topics([new]).values():
+        future.result()
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+
+
+def fill(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    pool: Sequence[bytes],
+    records: int,
+    compression: str = "none",
+    batch_bytes: int = 64 << 10,
+) -> int:
+    """Write exactly so many records, evenly; gives the payload's bytes."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "batch.size": batch_bytes,
+            "batch.num.messages": 100_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "compression.type": compression,
+        }
+    )
+    values = itertools.cycle(pool)
+    payload_bytes = 0
+    partition = 0
+    left = records
+    while left:
+        chunk = list(itertools.islice(values, min(_CHUNK, left)))
+        messages = [{"value": value} for value in chunk]
+        _queue(producer, topic, messages, partition % partitions)
+        payload_bytes += sum(map(len, chunk))
+        left -= len(chunk)
+        partition += 1
+    if waiting := producer.flush(120):
+        raise RuntimeError(f"{waiting} records of {topic} were not acknowledged")
+    return payload_bytes
+
+
+def _queue(
+    producer: Producer, topic: str, messages: list[dict[str, bytes]], partition: int
+) -> None:
+    while len(producer) > 500_000:
+        producer.poll(0.01)
+    queued = producer.produce_batch(
+        topic, messages, partition=partition, on_delivery=_require_delivery
+    )
+    if queued != len(messages):
+        raise RuntimeError(f"only {queued} of {len(messages)} records were taken")
+
+
+def _require_delivery(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        raise RuntimeError(f"a record of the load was lost: {error}")
+
+
+class Pacer:
+    """A process of its own: the measuring one must not hold it up."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int):
+        self._stop = multiprocessing.get_context("spawn").Event()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_pace,
+            args=(bootstrap, topic, partitions, per_second, self._stop),
+            daemon=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._process.join(30)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+def _pace(
+    bootstrap: str, topic: str, partitions: int, per_second: int, stop: Event
+) -> None:
+    producer = Producer(
+        # No waiting for company: the load's own delay would count as the peer's.
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0}
+    )
+    padding = bytes(_PACED_BYTES - TIMESTAMP.size)
+    started = time.monotonic()
+    for number in itertools.count():
+        due = started + number / per_second
+        while (early := due - time.monotonic()) > 0:
+            producer.poll(0)
+            time.sleep(min(early, 0.001))
+        if stop.is_set():
+            break
+        value = TIMESTAMP.pack(time.time()) + padding
+        producer.produce(topic, value, partition=number % partitions)
+    producer.flush(10)

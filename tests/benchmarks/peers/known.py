@@ -1,0 +1,22 @@
+"""The peers by the names that `--peers` takes; the first one is the yardstick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.peers.mirror import Mirror
+from tests.benchmarks.peers.mm2 import MirrorMaker2
+
+if TYPE_CHECKING:
+    from tests.benchmarks.peers.peer import Peer
+
+YARDSTICK = "mm2"
+
+PEERS: dict[str, Peer] = {
+    YARDSTICK: MirrorMaker2(exactly_once=True),
+    "mirror": Mirror(),
+    "mm2-alo": MirrorMaker2(exactly_once=False),
+    "mirror-alo": Mirror(exactly_once=False),
+    "mirror-bytes": Mirror(provenance=False),
+}
+DEFAULT_PEERS = (YARDSTICK, "mirror")

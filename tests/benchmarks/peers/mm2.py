@@ -1,0 +1,118 @@
+"""Kafka's MirrorMaker 2 in dedicated mode, from the same jars as the brokers.
+
+Main type: `MirrorMaker2`. Tuned for throughput as its users are advised: large
+fetches and batches, several requests in flight, one task per partition, none of the
+side jobs (heartbeats, checkpoints, syncs of configs, ACLs and groups).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.java import require_java
+from mirror.playground.jars import kafka_jars
+from mirror.playground.ports import free_ports
+from tests.benchmarks.processes import Service
+from tests.benchmarks.scenarios import PARTITIONS
+
+if TYPE_CHECKING:
+    from tests.benchmarks.peers.peer import Task
+
+_JVM = (
+    *("-Xms512m", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+_SIDE_JOBS_OFF = {
+    "emit.heartbeats.enabled": "false",
+    "emit.checkpoints.enabled": "false",
+    "sync.group.offsets.enabled": "false",
+    "sync.topic.configs.enabled": "false",
+    "sync.topic.acls.enabled": "false",
+    "refresh.groups.enabled": "false",
+    "refresh.topics.interval.seconds": "5",
+}
+_CONSUMER = {
+    "auto.offset.reset": "earliest",
+    "fetch.max.bytes": "52428800",
+    "max.partition.fetch.bytes": "8388608",
+    "max.poll.records": "20000",
+    "receive.buffer.bytes": "1048576",
+}
+_PRODUCER = {
+    "batch.size": "1000000",
+    "linger.ms": "5",
+    "buffer.memory": "134217728",
+    "max.request.size": "10485760",
+    "max.in.flight.requests.per.connection": "5",
+    "enable.idempotence": "true",
+    "acks": "all",
+    "send.buffer.bytes": "1048576",
+}
+_SINGLE_BROKER = {
+    "replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorMaker2:
+    exactly_once: bool
+
+    @property
+    def about(self) -> str:
+        how = "exactly once" if self.exactly_once else "at least once"
+        return f"MirrorMaker 2, {how}, tuned, {PARTITIONS} tasks"
+
+    def prepare(self) -> None:
+        kafka_jars("mm2")
+
+    def start(self, task: Task) -> Service:
+        properties = task.folder / "mm2.properties"
+        properties.write_text(
+            "".join(f"{key}={value}\n" for key, value in self._settings(task).items())
+        )
+        return Service(
+            [
+                *(require_java(), *_JVM, "-cp", kafka_jars("mm2")),
+                *("org.apache.kafka.connect.mirror.MirrorMaker", properties),
+            ],
+            log=task.folder / "mm2.log",
+        )
+
+    def _settings(self, task: Task) -> dict[str, str]:
+        source, target = task.alias, "B"
+        flow = f"{source}->{target}"
+        return {
+            "clusters": f"{source},{target}",
+            f"{source}.bootstrap.servers": task.source,
+            f"{target}.bootstrap.servers": task.target,
+            "tasks.max": str(PARTITIONS),
+            **_SINGLE_BROKER,
+            **_SIDE_JOBS_OFF,
+            f"{flow}.enabled": "true",
+            f"{flow}.topics": task.topic,
+            f"{target}->{source}.enabled": "false",
+            **_prefixed(f"{source}.consumer", _CONSUMER),
+            **_prefixed(f"{target}.producer", _PRODUCER),
+            f"{target}.producer.compression.type": task.compression,
+            **(self._exactly_once(source, target) if self.exactly_once else {}),
+        }
+
+    def _exactly_once(self, source: str, target: str) -> dict[str, str]:
+        return {
+            f"{target}.exactly.once.source.support": "enabled",
+            f"{source}.consumer.isolation.level": "read_committed",
+            # Without it tasks are not fenced, and exactly once does not start.
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": f"http://127.0.0.1:{free_ports(1)[0]}",
+        }
+
+
+def _prefixed(prefix: str, settings: dict[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{key}": value for key, value in settings.items()}

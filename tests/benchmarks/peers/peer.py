@@ -1,0 +1,45 @@
+"""What every peer is asked to do, and how it is driven.
+
+A peer turns a `Task` into a running `Service`. Its settings are its own duty; each
+says in `about` how it was tuned, so that the figures can be judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.benchmarks.processes import Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Copy one topic from one cluster to another."""
+
+    source: str
+    """Bootstrap address."""
+    target: str
+    alias: str
+    """The source's alias: another one per run, so that no run finds another's state."""
+    topic: str
+    compression: str
+    """The source's codec, which the copy has to have too."""
+    folder: Path
+    """Empty; for settings, logs and state."""
+
+    @property
+    def target_topic(self) -> str:
+        return f"{self.alias}.{self.topic}"
+
+
+class Peer(Protocol):
+    @property
+    def about(self) -> str: ...
+
+    def prepare(self) -> None:
+        """Fetch and compile what a first start would; not measured."""
+
+    def start(self, task: Task) -> Service: ...

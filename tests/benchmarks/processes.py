@@ -1,0 +1,133 @@
+"""A peer's processes: started together, counted together, ended together.
+
+Main type: `Service`, a command in a session of its own. CPU is counted over the
+session and all descendants (Spark's JVM and Python workers), with children that have
+ended: their parents keep their time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import psutil
+
+from mirror.playground.leash import Leash
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STOP_SECONDS = 30
+
+
+class PeerError(RuntimeError):
+    """A peer did not do its work, so that there is nothing to measure."""
+
+
+class Service:
+    """One command and whatever it starts."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+        self._leash = Leash(self._process.pid)
+
+    def pids(self) -> list[int]:
+        """Of the session, and of all descendants that left it."""
+        root = self._process.pid
+        found = {root}
+        stats = _all_stats()
+        # Parents may have a higher pid than their children: repeat until it is still.
+        while True:
+            more = {
+                pid
+                for pid, stat in stats.items()
+                if stat.session == root or stat.parent in found
+            }
+            if more <= found:
+                return sorted(found)
+            found |= more
+
+    def cpu_seconds(self) -> float:
+        stats = _all_stats()
+        return sum(stats[pid].cpu_ticks for pid in self.pids() if pid in stats) / _TICKS
+
+    def resident_bytes(self) -> int:
+        """Shared pages count once per process that maps them."""
+        total = 0
+        for pid in self.pids():
+            try:
+                total += psutil.Process(pid).memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+    def require_running(self) -> None:
+        if (code := self._process.poll()) is not None:
+            raise PeerError(f"it ended with exit code {code}:\n{self.log_tail()}")
+
+    def log_tail(self, lines: int = 30) -> str:
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Ask the command to end; end by force all that is left."""
+        pids = self.pids()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._leash.release()
+        for pid, stat in _all_stats().items():
+            if pid in pids and stat.session == self._process.pid:
+                _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+class _Stat:
+    __slots__ = ("cpu_ticks", "parent", "session")
+
+    def __init__(self, text: str) -> None:
+        # The command's name may hold spaces and brackets; what follows it does not.
+        fields = text.rpartition(")")[2].split()
+        self.parent = int(fields[1])
+        self.session = int(fields[3])
+        self.cpu_ticks = sum(map(int, fields[11:15]))
+
+
+def _all_stats() -> dict[int, _Stat]:
+    stats = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stats[int(entry.name)] = _Stat(Path(entry.path, "stat").read_text())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return stats

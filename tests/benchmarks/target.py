@@ -1,0 +1,101 @@
+"""What a reader of committed data finds on the target.
+
+`committed_offsets` is cheap and asked while a peer copies; `count_records` reads all
+and is asked afterwards, as transaction markers take offsets too.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+_STALLED_SECONDS = 10
+
+
+class Target:
+    """One topic with so many partitions, which may not be there yet."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    @property
+    def partitions(self) -> int:
+        return len(self._partitions)
+
+    def committed_offsets(self) -> int:
+        """The sum of the last stable offsets; zero while there is no topic."""
+        answers = self._admin.list_offsets(
+            dict.fromkeys(self._partitions, OffsetSpec.latest()),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=10,
+        )
+        try:
+            return sum(answer.result().offset for answer in answers.values())
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_YET:
+                return 0
+            raise
+
+    def consumer(self) -> Consumer:
+        """An ordinary reader of committed data, at the topic's beginning."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": f"bench-{uuid.uuid4().hex}",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign(
+            [
+                TopicPartition(self._topic, each.partition, 0)
+                for each in self._partitions
+            ]
+        )
+        return consumer
+
+    def count_records(self) -> int:
+        """How many records there are, lost and doubled ones included as they come."""
+        end = self.committed_offsets()
+        consumer = self.consumer()
+        counted = 0
+        quiet_since = time.monotonic()
+        try:
+            while time.monotonic() - quiet_since < _STALLED_SECONDS:
+                messages = consumer.consume(num_messages=50_000, timeout=0.2)
+                if messages:
+                    counted += len(messages)
+                    quiet_since = time.monotonic()
+                elif _position(consumer, self._partitions) >= end:
+                    return counted
+        finally:
+            consumer.close()
+        return counted
+
+
+def _position(consumer: Consumer, partitions: list[TopicPartition]) -> int:
+    # A marker at the end of a partition is passed without ever being handed out.
+    offsets = [each.offset for each in consumer.position(partitions)]
+    return sum(offset for offset in offsets if offset > 0)
+
+
+_NOT_YET = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
