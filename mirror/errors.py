@@ -67,6 +67,10 @@ class FencedError(ClusterError):
     """Another owner took the transactional id over; this one must stop."""
 
 
+class SupersededError(FencedError):
+    """A newer run of the flow is at work; this one must stop for good."""
+
+
 class PartitionError(MirrorError):
     """One partition cannot be mirrored; its neighbours can."""
 

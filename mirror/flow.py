@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from functools import reduce
-from pathlib import Path
 import re
 import shutil
 import threading
@@ -34,6 +33,8 @@ from mirror.relay.task import RelayTask, lease_to_row
 from mirror.scoreboard import Scoreboard
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -232,8 +233,7 @@ class _Run:
         return self._query
 
     def update(self, found: TopicsResult) -> None:
-        """Mirror these topics from the next lease on, which begins now if they
-        differ from the last ones."""
+        """Mirror these topics from the next lease on; if they are new, from now on."""
         assignments = tuple(
             Assignment(
                 topic=topic.topic,
@@ -293,7 +293,7 @@ class _Run:
         overdue.start()
         try:
             reports = [from_row(row) for row in frame.collect()]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
             if self.ended.is_set():
                 return
             # Short, and without its cause: see spark.driver.extraJavaOptions.
@@ -342,8 +342,7 @@ class _Run:
         return reduce(DataFrame.union, frames)
 
     def _give_up(self) -> None:
-        """A task hangs or its worker is suspended: end the query, so that the next
-        run fences it."""
+        """A task hangs: end the query, so that the next run of the flow fences it."""
         log.error("lease overdue: giving it up", flow=self._flow.name,
                   lease=self._number)  # fmt: skip
         if self._query is not None:

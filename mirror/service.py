@@ -35,6 +35,8 @@ log = structlog.get_logger()
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _LOG_AGAIN_SECONDS = 60.0
+_ATTEMPTS_ONCE = 5
+"""A run with an end must end: after so many failures a flow is given up."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
@@ -76,9 +78,9 @@ class Service:
         with server:
             if ready is not None:
                 ready(server.url)
-            spark = session(self._config.service, slots=slots)
-            # Only now: Spark's launcher sets a handler of its own for SIGINT.
             self._listen_to_signals()
+            spark = session(self._config.service, slots=slots)
+            self._listen_to_signals()  # again: Spark has put a handler of its own
             try:
                 threads = [
                     threading.Thread(
@@ -131,6 +133,10 @@ class Service:
             self.board.update(
                 flow.name, state=FlowState.RETRYING, reason=reason, restarts=restarts
             )
+            if self._once and restarts >= _ATTEMPTS_ONCE:
+                self.board.update(flow.name, state=FlowState.FAILED)
+                log.error("flow given up", flow=flow.name, reason=reason)
+                return
             if reason != complaint or now - complained_at > _LOG_AGAIN_SECONDS:
                 complained_at, complaint = now, reason
                 log.error(

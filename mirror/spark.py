@@ -63,7 +63,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     # Workers must be this very Python, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("mirror")
-    submitted = "SPARK_ENV_LOADED" in os.environ
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
     if config.spark_master is not None:
         builder = builder.master(config.spark_master)
     elif not submitted:

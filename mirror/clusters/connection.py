@@ -164,7 +164,7 @@ class Connection:
 
     def _authenticate(self, config: ClusterConfig, host: str) -> None:
         where = f"cluster {self._alias}: {self.address}"
-        handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism)
+        handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
         handshake.API_VERSION = 1
         offered = self._send(handshake).result()
         if offered.error_code:

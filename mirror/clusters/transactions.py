@@ -176,7 +176,7 @@ class Producer:
 
     def _end_request(self) -> EndTxnRequest:
         return EndTxnRequest(
-            transactional_id=self.transactional_id,
+            transactional_id=self.transactional_id or "",
             producer_id=self._id,
             producer_epoch=self._epoch,
             committed=True,
@@ -190,7 +190,7 @@ class Producer:
             names.setdefault(topic, []).append(partition)
         entry = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_transactional_id=self.transactional_id or "",
             v3_and_below_producer_id=self._id,
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[

@@ -11,7 +11,7 @@ from http import HTTPStatus
 import json
 import socketserver
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from mirror.errors import MirrorError
@@ -50,7 +50,7 @@ class StatusServer:
             target=self._server.serve_forever, name="mirror-http", daemon=True
         )
 
-    def __enter__(self) -> StatusServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -27,6 +27,8 @@ class FlowState(StrEnum):
     """Leases run. Single partitions may be set aside all the same."""
     RETRYING = "RETRYING"
     """It failed, for the reason given, and will be started again."""
+    FAILED = "FAILED"
+    """Given up, for the reason given; only in a run with an end."""
     STOPPED = "STOPPED"
     """Ended on request, or caught up in a run with an end."""
 

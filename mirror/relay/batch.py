@@ -93,9 +93,7 @@ def read(
         rows=kept.copy(),
         next_offset=next_offset,
         skipped=skipped,
-        leader_epoch=_EPOCH.unpack_from(memoryview(buffer), rows[-1, kernels.AT] + 12)[
-            0
-        ],
+        leader_epoch=_EPOCH.unpack_from(buffer.data, rows[-1, kernels.AT] + 12)[0],
     )
 
 
@@ -103,7 +101,7 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     """The rows up to the first batch with a wrong checksum, which must not be the
     first of all.
     """
-    view = memoryview(buffer)
+    view = buffer.data
     for row, (at, size, base) in enumerate(rows[:, : kernels.BASE + 1].tolist()):
         if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
             if row:
@@ -145,4 +143,4 @@ def _is_abort(buffer: Buffer, at: int) -> bool:
     fields = np.empty((1, 4), np.int64)
     kernels.fields(buffer, at + HEADER_SIZE, 1, fields)
     key_at = int(fields[0, 0])
-    return bool(_INT16.unpack_from(memoryview(buffer), key_at + 2)[0] == _ABORT_MARKER)
+    return bool(_INT16.unpack_from(buffer.data, key_at + 2)[0] == _ABORT_MARKER)

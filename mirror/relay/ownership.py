@@ -47,9 +47,7 @@ def take_ownership(
         configs=progress.TOPIC_CONFIGS,
     )
     target.wait_for_topic(topic)
-    earlier_slots = _slots_of(
-        progress.read(target, topic, committed=False).generation
-    )
+    earlier_slots = _slots_of(progress.read(target, topic, committed=False).generation)
     generation = json.dumps({"id": uuid.uuid4().hex, "slots": slots})
     _write(target, topic, [progress.encode_generation(generation)])
     if flow.exactly_once:
@@ -58,9 +56,7 @@ def take_ownership(
                 Producer(
                     target,
                     transactional_id=transactional_id,
-                    transaction_timeout_ms=int(
-                        flow.transaction_timeout_seconds * 1000
-                    ),
+                    transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
                 ).take_over()
     if flow.start == "latest" and not progress.read(target, topic).positions:
         ends = _ends(source, partitions)

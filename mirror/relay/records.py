@@ -81,12 +81,12 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
         source, start = buffer, at + HEADER_SIZE
         codec = int(row[kernels.ATTRIBUTES]) & CODEC_MASK
         if codec != codecs.NONE:  # a topic's own compression.type may say so
-            section = memoryview(buffer)[start : at + size]
+            section = buffer.data[start : at + size]
             unpacked = bytearray(codecs.decompress(codec, section))
             source, start = np.frombuffer(unpacked, np.uint8), 0
         places = np.empty((int(row[kernels.COUNT]), 4), np.int64)
         kernels.fields(source, start, len(places), places)
-        data = memoryview(source)
+        data = source.data
         for key_at, key_size, value_at, value_size in places.tolist():
             if key_size >= 0 and value_size >= 0:
                 yield (

@@ -134,7 +134,7 @@ class Rewriter:
                     base_time=int(row[kernels.BASE_TIME]),
                     newest=newest,
                 ),
-                body=memoryview(buffer)[at + HEADER_SIZE : at + size],
+                body=buffer.data[at + HEADER_SIZE : at + size],
                 count=count,
             )
         )
@@ -183,7 +183,7 @@ class Rewriter:
                 done.records += copied
                 done.newest = max(done.newest, newest)
                 batch = _pack(
-                    memoryview(out)[HEADER_SIZE : int(result[kernels.END])],
+                    out.data[HEADER_SIZE : int(result[kernels.END])],
                     codec,
                     copied,
                     int(result[kernels.OLDEST]),
@@ -209,7 +209,7 @@ class Rewriter:
             sections[:, kernels.SOURCE_AT] = rows[:, kernels.AT] + HEADER_SIZE
             return buffer, int(rows[-1, kernels.AT] + rows[-1, kernels.SIZE]), sections
 
-        view = memoryview(buffer)
+        view = buffer.data
         unpacked = [
             codecs.decompress(codec, view[at + HEADER_SIZE : at + size])
             for at, size in rows[:, [kernels.AT, kernels.SIZE]].tolist()
@@ -218,7 +218,7 @@ class Rewriter:
         if total > self._unpacked.size:
             self._unpacked = np.empty(total + (total >> 2), np.uint8)
         at = 0
-        target = memoryview(self._unpacked)
+        target = self._unpacked.data
         for index, section in enumerate(unpacked):
             sections[index, kernels.SOURCE_AT] = at
             target[at : at + len(section)] = section

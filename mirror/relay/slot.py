@@ -24,6 +24,7 @@ from mirror.errors import (
     CorruptBatchError,
     FencedError,
     PartitionError,
+    SupersededError,
     UnreachableError,
 )
 from mirror.relay import batch, codecs, progress, provenance
@@ -50,7 +51,7 @@ PARTITION_BYTES = 4 << 20
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 _OFFSET_OUT_OF_RANGE = 1
-_STALE_METADATA = frozenset({3, 5, 6, 9, 72, 74, 75, 76, 100, 103})
+_STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
 log = structlog.get_logger()
 
@@ -126,11 +127,11 @@ class Slot:
             try:
                 rung = self._step(lease, deadline, bell)
                 pause = _FIRST_PAUSE_SECONDS
-            except FencedError:
-                # Once is normal: another process had this slot for a lease. The
-                # generation read at take-over tells whether we are still wanted.
+            except FencedError as error:
+                # Once is normal: another process had this slot for a lease, or a
+                # replaced one woke up late. Taking over tells who is wanted.
                 self._owner = False
-                if fenced:
+                if fenced or isinstance(error, SupersededError):
                     raise
                 fenced = True
                 continue
@@ -231,7 +232,7 @@ class Slot:
         self._writer.take_over()
         known = progress.read(self._target, self._progress_at[0])
         if known.generation != lease.generation:
-            raise FencedError(
+            raise SupersededError(
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
             )
         names = {a.target_topic for a in self._wanted.values()}
