@@ -15,6 +15,7 @@ from tests.benchmarks.peers.known import DEFAULT_PEERS, PEERS
 from tests.benchmarks.scenarios import SCENARIOS, Scenario, Throughput
 
 _RESULTS = Path("artifacts/bench")
+_TABLE_WIDTH = 120
 
 
 def main(
@@ -39,6 +40,8 @@ def main(
 ) -> None:
     """Measure peers on two real clusters; artifacts/bench/ gets the figures."""
     console = Console()
+    # A table that is cut off or wrapped is worse than one that needs scrolling.
+    console.width = max(console.width, _TABLE_WIDTH)
     chosen = [
         _resized(SCENARIOS[name], records)
         for name in _choose(scenario, list(SCENARIOS), option="--scenario")

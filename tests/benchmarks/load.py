@@ -56,6 +56,8 @@ def fill(
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "enable.idempotence": True,
+            # A new broker's coordinator is still loading: not worth a warning.
+            "log_level": 3,
             "linger.ms": 50,
             "batch.size": batch_bytes,
             "batch.num.messages": 100_000,

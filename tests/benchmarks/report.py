@@ -13,6 +13,7 @@ import json
 from statistics import median
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.table import Table
 
 from tests.benchmarks.machine import describe
@@ -109,10 +110,15 @@ def tables(summary: Summary, scenarios: Sequence[Scenario]) -> list[Table]:
 
 def _table(scenario: Scenario, peers: dict[str, dict[str, Figure]]) -> Table:
     columns = _LATENCY if isinstance(scenario, Latency) else _THROUGHPUT
-    table = Table(title=f"{scenario.name}: {scenario.title}", title_justify="left")
-    table.add_column("peer")
+    table = Table(
+        title=f"{scenario.name}: {scenario.title}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_lines=True,
+    )
+    table.add_column("peer", no_wrap=True)
     for column in columns:
-        table.add_column(column.title, justify="right")
+        table.add_column(column.title, justify="right", no_wrap=True)
     for peer, figures in peers.items():
         table.add_row(
             peer,

@@ -25,13 +25,15 @@ _JVM = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 
+# Dedicated mode takes a checkpoint connector that is switched off for an error.
 _SIDE_JOBS_OFF = {
     "emit.heartbeats.enabled": "false",
-    "emit.checkpoints.enabled": "false",
+    "emit.checkpoints.interval.seconds": "3600",
+    "groups": "no-such-group",
+    "refresh.groups.enabled": "false",
     "sync.group.offsets.enabled": "false",
     "sync.topic.configs.enabled": "false",
     "sync.topic.acls.enabled": "false",
-    "refresh.groups.enabled": "false",
     "refresh.topics.interval.seconds": "5",
 }
 _CONSUMER = {
@@ -54,6 +56,8 @@ _PRODUCER = {
 _SINGLE_BROKER = {
     "replication.factor": "1",
     "offset-syncs.topic.replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
     "offset.storage.replication.factor": "1",
     "status.storage.replication.factor": "1",
     "config.storage.replication.factor": "1",
