@@ -12,6 +12,7 @@ import typer
 
 from tests.benchmarks import report, runner
 from tests.benchmarks.peers.known import DEFAULT_PEERS, PEERS
+from tests.benchmarks.quiet import LOUD_CORES
 from tests.benchmarks.scenarios import SCENARIOS, Scenario, Throughput
 
 _RESULTS = Path("artifacts/bench")
@@ -53,12 +54,8 @@ def main(
         runs = []
         for run in runner.run(chosen, names, repeats=repeats, folder=folder):
             runs.append(run)
-            outcome = f"failed: {run.error}" if run.error else "done"
-            console.print(
-                f"{run.scenario} {run.peer} {run.repeat}/{repeats} {outcome}",
-                markup=False,
-                highlight=False,
-            )
+            line = f"{run.scenario} {run.peer} {run.repeat}/{repeats} {_outcome(run)}"
+            console.print(line, markup=False, highlight=False)
     summary = report.summarise(runs)
     path = report.save(_RESULTS, runs=runs, summary=summary, scenarios=chosen)
     for table in report.tables(summary, chosen):
@@ -66,6 +63,14 @@ def main(
     console.print(f"median, min - max, ratio to mm2; all runs: {path}")
     if any(run.error for run in runs):
         raise typer.Exit(1)
+
+
+def _outcome(run: runner.Run) -> str:
+    if run.error:
+        return f"failed: {run.error}"
+    if run.other_cores > LOUD_CORES:
+        return f"done, but others used {run.other_cores:.1f} cores meanwhile"
+    return "done"
 
 
 def _choose(text: str, known: list[str], *, option: str) -> list[str]:

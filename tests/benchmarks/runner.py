@@ -16,6 +16,7 @@ from tests.benchmarks import latency, load, payloads, throughput
 from tests.benchmarks.peers.known import PEERS
 from tests.benchmarks.peers.peer import Task
 from tests.benchmarks.processes import PeerError
+from tests.benchmarks.quiet import Neighbours
 from tests.benchmarks.scenarios import PARTITIONS, Latency, Scenario, Throughput
 from tests.benchmarks.target import Target
 
@@ -40,7 +41,9 @@ class Run:
     scenario: str
     peer: str
     repeat: int
-    result: ThroughputResult | LatencyResult | None
+    result: ThroughputResult | LatencyResult | None = None
+    other_cores: float = 0.0
+    """CPU that strangers used meanwhile; see `quiet`."""
     error: str | None = None
     """Why there is no result, or why it does not count."""
 
@@ -50,6 +53,7 @@ class _Bench:
     source: str
     target: str
     folder: Path
+    broker_pids: tuple[int, ...]
     numbers: Iterator[int]
 
     def task(self, topic: str, compression: str) -> Task:
@@ -79,6 +83,9 @@ def run(
             source=clusters["a"].bootstrap,
             target=clusters["b"].bootstrap,
             folder=folder,
+            broker_pids=tuple(
+                pid for each in clusters.values() for pid in each.pids().values()
+            ),
             numbers=itertools.count(1),
         )
         for bootstrap in (bench.source, bench.target):
@@ -120,7 +127,8 @@ def _throughput(
     for repeat, peer in _turns(peers, repeats):
         task = bench.task(topic, scenario.compression)
         target = Target(bench.target, task.target_topic, partitions=PARTITIONS)
-        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat, result=None)
+        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat)
+        neighbours = Neighbours(bench.broker_pids)
         try:
             result = throughput.measure(
                 PEERS[peer].start(task),
@@ -132,7 +140,12 @@ def _throughput(
             yield replace(turn, error=str(error))
             continue
         load.delete_topic(bench.target, task.target_topic)
-        yield replace(turn, result=result, error=_miscount(result))
+        yield replace(
+            turn,
+            result=result,
+            error=_miscount(result),
+            other_cores=neighbours.cores(),
+        )
     load.delete_topic(bench.source, topic)
 
 
@@ -150,7 +163,8 @@ def _latency(
             records=10_000,
         )
         task = bench.task(topic, "none")
-        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat, result=None)
+        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat)
+        neighbours = Neighbours(bench.broker_pids)
         try:
             result = latency.measure(
                 PEERS[peer].start(task),
@@ -168,7 +182,7 @@ def _latency(
         except PeerError as error:
             yield replace(turn, error=str(error))
             continue
-        yield replace(turn, result=result)
+        yield replace(turn, result=result, other_cores=neighbours.cores())
 
 
 def _miscount(result: ThroughputResult) -> str | None:
