@@ -31,8 +31,6 @@ class Built:
     """The sound part of a configuration; all of it, if there are no problems."""
 
     config: MirrorConfig
-    aliases: tuple[str, ...]
-    """Every alias that was declared, also of clusters that are not sound."""
     problems: tuple[str, ...]
 
 
@@ -47,7 +45,6 @@ def build(document: Document) -> Built:
         config=MirrorConfig(
             clusters=clusters, flows=flows, service=service or ServiceConfig()
         ),
-        aliases=tuple(map(str, builder.mapping("clusters"))),
         problems=(*document.problems, *builder.problems),
     )
 
@@ -119,6 +116,7 @@ class _Builder:
                 self._problem(path, f'the same flow as "{first[name]}"; keep one')
                 continue
             first[name] = str(key)
+            self._known_clusters(path, ends)
             given = {"source": ends[0], "target": ends[1]}
             flow = self.section(
                 FlowConfig, path, entry, under=defaults, filled_in=given
@@ -152,6 +150,14 @@ class _Builder:
             self._report(error, model, path)
             return None
         return made if sound else None
+
+    def _known_clusters(self, path: Path, ends: tuple[str, str]) -> None:
+        aliases = [str(alias) for alias in self.mapping("clusters")]
+        for alias in dict.fromkeys(ends):
+            if alias not in aliases:
+                self._problem(
+                    path, f'there is no cluster "{alias}"{near(alias, aliases)}'
+                )
 
     def _report(
         self, error: ValidationError, model: type[BaseModel], path: Path

@@ -37,11 +37,16 @@ def load(
     built = build(document)
     problems = [
         *built.problems,
-        *rules.problems(built.config, aliases=built.aliases, spelled=document.spelled),
+        *rules.problems(
+            built.config,
+            spelled=document.spelled,
+            complete=not built.problems,
+        ),
         *_missing_files(built.config, document),
     ]
     if problems:
-        raise ConfigError(problems)
+        # A cluster's setting that reaches several flows is wrong once.
+        raise ConfigError(list(dict.fromkeys(problems)))
     return built.config, (*document.warnings, *_idle_flows(built.config, document))
 
 

@@ -77,9 +77,9 @@ def read(text: str) -> Document:
 def _settings(text: str, draft: _Draft) -> dict[str, str]:
     try:
         pairs = [
-            (key, value.strip())
-            for key, value, _ in javaproperties.parse(text)
-            if key is not None
+            (element.key, element.value.strip())
+            for element in javaproperties.parse(text)
+            if isinstance(element, javaproperties.KeyValue)
         ]
     except javaproperties.InvalidUEscapeError as error:
         raise ConfigError([f"the file has a broken escape: {error}"]) from error

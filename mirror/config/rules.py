@@ -1,9 +1,9 @@
 """What only the whole configuration can tell: flows that would harm each other.
 
-Main function: `problems`. It finds flows without a cluster, flows onto themselves,
-topics that two flows would mix up, records that would be doubled and records that
-would go round for ever. Pure: no cluster is asked, so two aliases of one cluster
-under different host names are found only when the service connects.
+Main function: `problems`. It finds flows onto themselves, topics that two flows
+would mix up, records that would be doubled and records that would go round for
+ever. Pure: no cluster is asked, so two aliases of one cluster under different host
+names are found only when the service connects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Hop, could_pass, literal_topics
-from mirror.config.values import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,33 +26,27 @@ _MOST_HOPS = 4
 def problems(
     config: MirrorConfig,
     *,
-    aliases: Sequence[str] | None = None,
     spelled: Mapping[Path, str] | None = None,
+    complete: bool = True,
 ) -> list[str]:
     """Everything wrong with the flows as a whole.
 
-    `aliases` are the declared clusters, where `config` lacks those not sound;
-    `spelled` are the settings' names as the user wrote them.
+    `spelled` are the flows' names as the user wrote them. Not `complete`: unsound
+    flows are left out already, so that too few flows say nothing.
     """
     names = {
         name: (spelled or {}).get(("flows", name), dotted(("flows", name)))
         for name in config.flows
     }
-    known = config.clusters if aliases is None else aliases
-    found = [
-        f'{names[flow.name]}: there is no cluster "{alias}"{near(alias, known)}'
-        for flow in config.flows.values()
-        for alias in dict.fromkeys((flow.source, flow.target))
-        if alias not in known
-    ]
+    found = []
+    if complete and not any(flow.enabled for flow in config.flows.values()):
+        found.append("flows: none is enabled, so there is nothing to do")
     found += _onto_themselves(config, names)
     flows = [
         flow
         for flow in config.flows.values()
         if flow.enabled and flow.source != flow.target
     ]
-    if config.flows and not any(flow.enabled for flow in config.flows.values()):
-        found.append("flows: none is enabled, so there is nothing to do")
     return found + _mixed_up(flows, names) + _doubled(flows) + _endless(flows)
 
 

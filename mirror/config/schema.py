@@ -192,7 +192,11 @@ class FlowConfig(_Section):
     @model_validator(mode="after")
     def _replicas_make_sense(self) -> Self:
         if self.replication_factor == 0:
-            raise values.refusal("replication_factor", "0 replicas hold nothing", "-1")
+            raise values.refusal(
+                "replication_factor",
+                "0 replicas would hold nothing",
+                "right would be 3, or -1 for the brokers' default",
+            )
         return self
 
 
@@ -212,7 +216,7 @@ class ServiceConfig(_Section):
     )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
-    ] = "info"
+    ] = Field(default="info", description="error: only what failed.")
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="auto: console on a terminal, json elsewhere."
     )

@@ -6,6 +6,7 @@ may stand under a mistyped name) are never repeated.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, ValidationError
 
+_IN_LIST = re.compile(r"\[\d+\]: ")
 _FROM_KEY = {"alias", "source", "target"}
 _KINDS = {
     "int": "is not a whole number",
@@ -52,7 +54,7 @@ def sentences(
         if detail["type"] == "mirror_section":
             place = (*path, context["field"])
         text = _sentence(detail["type"], detail["input"], context, place, model)
-        joint = "" if text.startswith("[") else ": "
+        joint = "" if _IN_LIST.match(text) else ": "
         found.append(f"{spelled.get(place, dotted(place))}{joint}{text}")
     return found
 

@@ -1,0 +1,375 @@
+"""From a file and the environment to a configuration, or to every problem at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirror.config.load import load
+from mirror.config.schema import MirrorConfig
+from mirror.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+EXAMPLES = Path(__file__).parents[2] / "config"
+GOOD = """
+clusters:
+  us-east: {bootstrap_servers: "a:9092"}
+  eu: {bootstrap_servers: "b:9092"}
+defaults: {compression: zstd}
+flows:
+  "us-east->eu": {topics: [orders]}
+"""
+SASL = """
+clusters:
+  us-east:
+    bootstrap_servers: a:9092
+    security_protocol: SASL_PLAINTEXT
+    sasl_mechanism: PLAIN
+    sasl_username: u
+    %s
+  eu: {bootstrap_servers: "b:9092"}
+flows:
+  "us-east->eu":
+"""
+
+
+def read(
+    tmp_path: Path, text: str, **environ: str
+) -> tuple[MirrorConfig, tuple[str, ...]]:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text)
+    return load(path, environ=environ)
+
+
+def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, **environ)
+    return list(caught.value.problems)
+
+
+def good_with(line: str, instead_of: str) -> str:
+    assert instead_of in GOOD
+    return GOOD.replace(instead_of, line)
+
+
+@pytest.mark.parametrize("name", ["mirror.example.yaml", "mm2.example.properties"])
+def test_the_examples_load_without_a_word(name: str) -> None:
+    """What we show to newcomers is right."""
+    config, warnings = load(EXAMPLES / name, environ={})
+    assert warnings == ()
+    assert len(config.flows) == 2
+
+
+def test_the_yaml_example_shows_every_default() -> None:
+    """A default that the example states wrongly would mislead."""
+    config, _ = load(EXAMPLES / "mirror.example.yaml", environ={})
+    bare = MirrorConfig.model_validate({"clusters": {}, "flows": {"a->b": {}}})
+    shown = config.flows["eu-west->us-east"]
+    assert shown.model_dump(exclude={"source", "target", "topics"}) == bare.flows[
+        "a->b"
+    ].model_dump(exclude={"source", "target", "topics"})
+    assert config.service.model_dump(exclude={"spark"}) == bare.service.model_dump(
+        exclude={"spark"}
+    )
+
+
+def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
+    """No neighbour file, no include and no @ token changes what the file says."""
+    (tmp_path / "mirror.local.yaml").write_text("defaults: {tasks: 99}")
+    text = good_with("{separator: _, provenance: off}", "{compression: zstd}")
+    config, warnings = read(tmp_path, text)
+    flow = config.flows["us-east->eu"]
+    assert (flow.tasks, flow.separator, flow.provenance) == (None, "_", False)
+    assert warnings == ()
+
+    config, _ = read(tmp_path, SASL % 'sasl_password: "@int 12"')
+    password = config.clusters["us-east"].sasl_password
+    assert password
+    assert password.get_secret_value() == "@int 12"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is empty; it must hold a mapping with the keys clusters, flows, "
+         "defaults and service"),
+        ("# nothing\n", "is empty; it must hold a mapping with the keys clusters, "
+         "flows, defaults and service"),
+        ("- a\n", "must hold a mapping with the keys clusters, flows, defaults and "
+         "service"),
+        ("just text", "must hold a mapping with the keys clusters, flows, defaults "
+         "and service"),
+        ("a: {b", "not valid YAML: expected ',' or '}', but got '<stream end>' in "
+         "line 1, column 6"),
+        ("a: {p: s3cret, p: s3cret2}", 'not valid YAML: found duplicate key "p" in '
+         "line 1, column 16"),
+        ("a: !!python/name:os.system x", "not valid YAML: could not determine a "
+         "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in line 1, "
+         "column 4"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_named(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    """The message says which file, and what a configuration looks like."""
+    assert problems(tmp_path, text) == [f"{tmp_path / 'mirror.yaml'}: {problem}"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Missing, a directory, not text, an unknown ending: one clear sentence."""
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name, problem in {
+        "none.yaml": "there is no such file",
+        "folder.yaml": "cannot be read: Is a directory",
+        "binary.yaml": "is not UTF-8 text",
+        "mirror.toml": (
+            "the name must end in .yaml, or in .properties for MirrorMaker 2"
+        ),
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path / name, environ={})
+        assert caught.value.problems == (f"{tmp_path / name}: {problem}",)
+
+
+@pytest.mark.parametrize(
+    ("instead_of", "line", "problem"),
+    [
+        ("topics: [orders]", "topcs: [orders]",
+         'flows."us-east->eu".topcs: unknown setting; did you mean "topics"?'),
+        ("topics: [orders]", "topics: [orders, 'pay(']",
+         'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing ), '
+         'unterminated subpattern at position 3; did you mean "pay\\("?'),
+        ("topics: [orders]", "topics: ['*']",
+         'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to repeat '
+         'at position 0; did you mean ".*"?'),
+        ("topics: [orders]", "topics: ['(?<x>a)']",
+         'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: unknown '
+         'extension ?<x at position 1; did you mean "(?P<x>a)"?'),
+        ("topics: [orders]", "topics: ['[a-z&&[^b]]']",
+         'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: Possible '
+         "set intersection at position 4"),
+        ("topics: [orders]", "topics: [1]",
+         'flows."us-east->eu".topics: 1 is not text: write it in quotes'),
+        ("topics: [orders]", "tasks: 0",
+         'flows."us-east->eu".tasks: 0 is too small; at least 1'),
+        ("topics: [orders]", "tasks: many",
+         'flows."us-east->eu".tasks: "many" is not a whole number'),
+        ("topics: [orders]", "compression: gzipp",
+         'flows."us-east->eu".compression: "gzipp" is not one of source, none, gzip, '
+         'snappy, lz4, zstd; did you mean "gzip"?'),
+        ("topics: [orders]", "policy: []",
+         'flows."us-east->eu".policy: [] is not one of default, identity'),
+        ("topics: [orders]", "replication_factor: 0",
+         'flows."us-east->eu".replication_factor: 0 replicas would hold nothing; right '
+         "would be 3, or -1 for the brokers' default"),
+        ("topics: [orders]", "lease_seconds: 301",
+         'flows."us-east->eu".lease_seconds: 301 is too large; at most 300'),
+        ("topics: [orders]", "exactly_once: maybe",
+         'flows."us-east->eu".exactly_once: "maybe" is neither true nor false'),
+        ("topics: [orders]", "source: eu",
+         'flows."us-east->eu".source: stands in the key above; remove it'),
+        ("{topics: [orders]}", "5", 'flows."us-east->eu": is not a mapping'),
+        ("us-east->eu", "us-east",
+         "flows.us-east: not a flow's name; right would be \"A->B\""),
+        ("us-east->eu", "us_east->eu",
+         'flows."us_east->eu": there is no cluster "us_east"; did you mean "us-east"?'),
+        ("{compression: zstd}", "{taks: 1}",
+         'defaults.taks: unknown setting; did you mean "tasks"?'),
+        ("{compression: zstd}", "{separator: '/'}",
+         'defaults.separator: "/" cannot stand in a topic\'s name; letters, digits, '
+         "dot, underscore and hyphen can"),
+        ("a:9092", "a", 'clusters.us-east.bootstrap_servers: "a" is not host:port; '
+         'right would be "broker-1.example.com:9092"'),
+        ("a:9092", "", "clusters.us-east.bootstrap_servers: at least one broker is "
+         'needed, such as "broker-1.example.com:9092"'),
+        ("bootstrap_servers: \"a:9092\"", "",
+         "clusters.us-east.bootstrap_servers: is missing; right would be "
+         '"broker-1.example.com:9092"'),
+        ("defaults:", "defualts:",
+         'defualts: unknown setting; did you mean "defaults"?'),
+        ("defaults:", "service: {http_port: 70000}\ndefaults:",
+         "service.http_port: 70000 is too large; at most 65535"),
+        ("topics: [orders]", "enabled: false",
+         "flows: none is enabled, so there is nothing to do"),
+    ],
+)  # fmt: skip
+def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
+    tmp_path: Path, instead_of: str, line: str, problem: str
+) -> None:
+    """One sentence, from which the file can be put right."""
+    assert problems(tmp_path, good_with(line, instead_of)) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("", "clusters.us-east.security_protocol: SASL_PLAINTEXT also needs "
+         "sasl_password_file (or sasl_password); add it"),
+        ("sasl_password: 12345",
+         "clusters.us-east.sasl_password: must be text: write it in quotes"),
+        ("sasl_password: [s3cret]",
+         "clusters.us-east.sasl_password: must be text: write it in quotes"),
+        ("sasl_pasword: s3cret", "clusters.us-east.sasl_pasword: unknown setting; "
+         'did you mean "sasl_password"?'),
+        ("sasl_password: s3cret\n    sasl_password_file: /x",
+         "clusters.us-east.sasl_password_file: the password is given twice; keep one"),
+        ("sasl_password_file: /no/such",
+         'clusters.us-east.sasl_password_file: there is no file "/no/such"'),
+        ("sasl_password: s3cret\n    ssl_ca_file: /no/such",
+         "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would not use "
+         "it; set security_protocol to SSL or SASL_SSL"),
+    ],
+)  # fmt: skip
+def test_credentials_are_checked_and_never_shown(
+    tmp_path: Path, line: str, problem: str
+) -> None:
+    """The message names the setting; the secret stays where it is."""
+    assert problems(tmp_path, SASL % line) == [problem]
+
+
+def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
+    """OAUTHBEARER is a real mechanism, but not ours yet."""
+    text = (SASL % "sasl_password: x").replace(": PLAIN\n", ": oauthbearer\n")
+    assert problems(tmp_path, text) == [
+        'clusters.us-east.sasl_mechanism: "oauthbearer" is not supported yet; use '
+        "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+    ]
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    """Bad clusters, defaults, flows and rules hide nothing from each other."""
+    text = """
+clusters: {A: {bootstrap_servers: x}, B: {bootstrap_servers: "b:1"}}
+defaults: {tasks: 0}
+flows: {A->B: {topcs: a}, A/B: {}, B->B: {}, B->X: {}}
+"""
+    assert problems(tmp_path, text) == [
+        'clusters.A.bootstrap_servers: "x" is not host:port; right would be '
+        '"broker-1.example.com:9092"',
+        "defaults.tasks: 0 is too small; at least 1",
+        'flows."A->B".topcs: unknown setting; did you mean "topics"?',
+        'flows."A/B": the same flow as "A->B"; keep one',
+        'flows."B->X": there is no cluster "X"',
+        'flows."B->B": source and target are the same cluster',
+    ]
+
+
+def test_a_flow_without_topics_is_mentioned(tmp_path: Path) -> None:
+    """Nothing is wrong with it, but hardly anyone wants it."""
+    _, warnings = read(tmp_path, good_with("topics: []", "topics: [orders]"))
+    assert warnings == ('flows."us-east->eu".topics: is empty, so no topic is copied',)
+
+
+def test_variables_win_over_the_file(tmp_path: Path) -> None:
+    """Aliases are found whatever their case and punctuation; lists may be JSON."""
+    config, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_CLUSTERS__US_EAST__REQUEST_TIMEOUT_SECONDS="7",
+        MIRROR_CLUSTERS__eu__bootstrap_servers="c:1,d:2",
+        MIRROR_DEFAULTS__tasks="4",
+        MIRROR_DEFAULTS__exactly_once="off",
+        MIRROR_FLOWS__us_east__TO__eu__topics='["a{1,2}", "b"]',
+        MIRROR_SERVICE__http_port="0",
+        MIRROR_SERVICE__spark='{"spark.executor.memory": "2g"}',
+        MIRROR_SERVICE__log_level="",
+    )
+    flow = config.flows["us-east->eu"]
+    assert (flow.tasks, flow.exactly_once, flow.compression) == (4, False, "zstd")
+    assert flow.topics == ("a{1,2}", "b")
+    assert config.clusters["us-east"].request_timeout_seconds == 7
+    assert config.clusters["eu"].bootstrap_servers == ("c:1", "d:2")
+    assert config.service.http_port == 0
+    assert config.service.log_level == "info"
+    assert config.service.spark == {"spark.executor.memory": "2g"}
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("password", ["12345", "1e5", "true", "@int x", "0123", "[1]"])
+def test_a_password_from_the_environment_stays_text(
+    tmp_path: Path, password: str
+) -> None:
+    """It replaces the file's password, in whatever way that was given."""
+    config, _ = read(
+        tmp_path,
+        SASL % "sasl_password_file: /no/such",
+        MIRROR_CLUSTERS__us_east__sasl_password=password,
+    )
+    cluster = config.clusters["us-east"]
+    assert cluster.sasl_password
+    assert cluster.sasl_password.get_secret_value() == password
+    assert cluster.sasl_password_file is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        ("MIRROR_CLUSTERS__us_west__sasl_password",
+         'there is no cluster "us_west"; did you mean "us_east"?'),
+        ("MIRROR_CLUSTERS__eu__sasl_pasword",
+         'unknown setting "sasl_pasword"; did you mean "sasl_password"?'),
+        ("MIRROR_FLOWS__eu__TO__us_east__tasks", 'there is no flow "eu__TO__us_east"'),
+        ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
+        ("MIRROR_DEFALTS__tasks",
+         'there is no section "defalts"; did you mean "defaults"?'),
+        ("MIRROR_SERVICE__http_prt",
+         'unknown setting "http_prt"; did you mean "http_port"?'),
+        ("MIRROR_SERVICE__http_port", '"s3cret" is not a whole number'),
+    ],
+)  # fmt: skip
+def test_a_variable_that_means_nothing_is_refused(
+    tmp_path: Path, variable: str, problem: str
+) -> None:
+    """It never makes a new cluster or flow; its value is not shown unless it counts."""
+    assert problems(tmp_path, GOOD, **{variable: "s3cret"}) == [
+        f"{variable}: {problem}"
+    ]
+
+
+def test_a_variable_that_means_two_clusters_is_refused(tmp_path: Path) -> None:
+    """us-east and us.east look the same in a variable; an exact name still counts."""
+    twins = GOOD.replace("  eu:", '  us.east: {bootstrap_servers: "c:1"}\n  eu:')
+    variable = "MIRROR_CLUSTERS__us_east__request_timeout_seconds"
+    assert problems(tmp_path, twins, **{variable: "3"}) == [
+        f'{variable}: could mean the cluster "us-east" or "us.east"; rename one of them'
+    ]
+    exact = twins.replace("us.east", "us_east")
+    config, _ = read(tmp_path, exact, **{variable: "3"})
+    assert config.clusters["us_east"].request_timeout_seconds == 3
+    assert config.clusters["us-east"].request_timeout_seconds == 30
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Tools' variables and Kubernetes' service links are no settings."""
+    _, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_TEST_BROKERS="x",
+        MIRROR_CACHE="x",
+        MIRROR_IVY_SETTINGS="x",
+        MIRROR_SLOT="x",
+        MIRROR_CONFIG="x",
+        MIRROR_SERVICE_HOST="10.0.0.1",
+        MIRROR_SERVICE_PORT_HTTP="8083",
+        MIRROR_PORT="tcp://10.0.0.1:8083",
+        MIRROR_PORT_8083_TCP_ADDR="10.0.0.1",
+        MIRROR_SERVICE_http_port="1",
+        OTHER__x="1",
+    )
+    assert warnings == (
+        "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
+        "underscores, as in MIRROR_SERVICE__http_port",
+    )
+
+
+def test_the_environment_is_read_when_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's own variables are the usual layer."""
+    monkeypatch.setenv("MIRROR_SERVICE__http_port", "9")
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    assert load(path)[0].service.http_port == 9

@@ -1,0 +1,141 @@
+"""One section at a time: what it accepts, and what it leaves out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from pydantic import ValidationError
+import pytest
+
+from mirror.config.schema import (
+    ClusterConfig,
+    FlowConfig,
+    MirrorConfig,
+    ServiceConfig,
+)
+from mirror.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+
+def config(flows: dict[str, Any], *aliases: str) -> MirrorConfig:
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {"bootstrap_servers": f"{alias.lower()}:9092"}
+                for alias in aliases or ("A", "B", "C")
+            },
+            "flows": flows,
+        }
+    )
+
+
+def test_keys_become_aliases_and_ends() -> None:
+    """What a key says need not be said again; A/B is A->B."""
+    made = config({"A/B": None, "B -> C": {"tasks": 2}})
+    assert made.clusters["A"].alias == "A"
+    assert list(made.flows) == ["A->B", "B->C"]
+    assert made.flows["B->C"] == FlowConfig(source="B", target="C", tasks=2)
+    assert made.flows["B->C"].name == "B->C"
+
+
+def test_defaults_lie_under_each_flow() -> None:
+    """A flow's own setting wins over the defaults."""
+    made = MirrorConfig.model_validate(
+        {
+            "clusters": {},
+            "defaults": {"tasks": 3, "compression": "zstd"},
+            "flows": {"A->B": {"tasks": 1}, "B->A": {}},
+        }
+    )
+    tasks = [flow.tasks for flow in made.flows.values()]
+    assert tasks == [1, 3]
+    assert {flow.compression for flow in made.flows.values()} == {"zstd"}
+
+
+def test_a_flow_is_safe_when_told_nothing() -> None:
+    """Exactly once, stamped, committed records, from the beginning."""
+    flow = FlowConfig(source="A", target="B")
+    assert flow.exactly_once
+    assert flow.provenance
+    assert flow.isolation_level == "read_committed"
+    assert flow.start == "earliest"
+    assert flow.topics == (".*",)
+    assert flow.topics_exclude == (r"mm2.*\.internal", r".*\.replica", "__.*")
+
+
+@pytest.mark.parametrize(
+    ("given", "servers"),
+    [
+        ("a:1", ("a:1",)),
+        ("a:1, b:2,", ("a:1", "b:2")),
+        (["a:1", " [::1]:2 "], ("a:1", "[::1]:2")),
+        ('["a:1","b:2"]', ("a:1", "b:2")),
+    ],
+)
+def test_brokers_are_a_list_or_one_text(given: Any, servers: tuple[str, ...]) -> None:
+    """Both ways of writing give the same."""
+    made = ClusterConfig.model_validate({"alias": "A", "bootstrap_servers": given})
+    assert servers == made.bootstrap_servers
+
+
+def test_no_text_of_a_cluster_shows_its_password() -> None:
+    """Neither repr nor a dump nor an error lets a secret out."""
+    made = ClusterConfig.model_validate(
+        {
+            "alias": "A",
+            "bootstrap_servers": "a:1",
+            "security_protocol": "sasl_ssl",
+            "sasl_mechanism": "plain",
+            "sasl_username": "u",
+            "sasl_password": "hunter2",
+        }
+    )
+    assert made.security_protocol == "SASL_SSL"
+    assert made.sasl_mechanism == "PLAIN"
+    assert "hunter2" not in f"{made!r} {made} {made.model_dump()}"
+    assert "hunter2" not in made.model_dump_json()
+    assert made.sasl_password is not None
+    assert made.sasl_password.get_secret_value() == "hunter2"
+
+
+def test_values_are_frozen_and_travel() -> None:
+    """Nobody changes a configuration; tasks get theirs pickled."""
+    made = config({"A->B": {}})
+    with pytest.raises(ValidationError, match="frozen"):
+        made.flows["A->B"].tasks = 2  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_every_setting_is_described() -> None:
+    """Each description says what zero, null or empty means, so none may be missing."""
+    for section in (ClusterConfig, FlowConfig, ServiceConfig):
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section}.{name}"
+
+
+def test_select_keeps_enabled_flows_into_named_clusters() -> None:
+    """Run near the target: only flows that end there."""
+    made = config({"A->B": {}, "A->C": {}, "C->B": {"enabled": False}})
+    assert list(made.select(["B"]).flows) == ["A->B"]
+    assert list(made.select(["B", "C"]).flows) == ["A->B", "A->C"]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "problem"),
+    [
+        (
+            ["eu_west"],
+            '--clusters: there is no cluster "eu_west"; did you mean "eu-west"?',
+        ),
+        (["A"], "--clusters: no enabled flow has A as its target"),
+        (["A", "C"], "--clusters: no enabled flow has A or C as its target"),
+    ],
+)
+def test_select_refuses_what_leaves_nothing(clusters: list[str], problem: str) -> None:
+    """MirrorMaker 2 does not check these names; a typing error would idle for ever."""
+    made = config({"A->eu-west": {}}, "A", "C", "eu-west")
+    with pytest.raises(ConfigError) as caught:
+        made.select(clusters)
+    assert caught.value.problems == (problem,)

@@ -1,0 +1,196 @@
+"""Names of copies, and which topics a flow wants: MirrorMaker 2's rules."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from mirror.policy import (
+    DefaultPolicy,
+    IdentityPolicy,
+    Rejection,
+    TopicFilter,
+    TopicMapping,
+    is_internal,
+    make_policy,
+    select_topics,
+    why_illegal,
+)
+
+pytestmark = pytest.mark.unit
+
+DEFAULT = DefaultPolicy(source_alias="A")
+IDENTITY = IdentityPolicy(source_alias="A")
+ALL = TopicFilter(include=(".*",))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "upstream", "original"),
+    [
+        ("orders", None, None, "orders"),
+        ("A.orders", "A", "orders", "orders"),
+        ("B.A.orders", "B", "A.orders", "orders"),
+        ("orders.", None, None, "orders."),
+        ("orders..", None, None, "orders.."),
+        (".orders", "", "orders", "orders"),
+        ("A..x", "A", ".x", "x"),
+        (".", None, None, "."),
+    ],
+)
+def test_a_prefixed_name_tells_its_way(
+    name: str, source: str | None, upstream: str | None, original: str
+) -> None:
+    """The default policy reads names as MirrorMaker 2 does, empty parts included."""
+    assert source == DEFAULT.topic_source(name)
+    assert upstream == DEFAULT.upstream_topic(name)
+    assert original == DEFAULT.original_topic(name)
+
+
+def test_the_default_policy_prefixes_with_alias_and_separator() -> None:
+    """The copy's name is alias, separator, topic."""
+    assert DEFAULT.target_topic("orders") == "A.orders"
+    other = make_policy("default", source_alias="A", separator="_")
+    assert other.target_topic("orders") == "A_orders"
+    assert other.topic_source("A.orders") is None
+
+
+def test_the_identity_policy_renames_heartbeats_alone() -> None:
+    """Every name stays, but heartbeats of two clusters must not be mixed."""
+    assert make_policy("identity", source_alias="A") == IDENTITY
+    assert IDENTITY.target_topic("B.orders") == "B.orders"
+    assert IDENTITY.topic_source("orders") == "A"
+    assert IDENTITY.upstream_topic("orders") == "orders"
+    assert IDENTITY.original_topic("B.orders") == "B.orders"
+    assert IDENTITY.target_topic("heartbeats") == "A.heartbeats"
+    assert IDENTITY.topic_source("heartbeats") is None
+    assert IDENTITY.upstream_topic("B.heartbeats") == "heartbeats"
+    assert IDENTITY.original_topic("B.heartbeats") == "heartbeats"
+
+
+@pytest.mark.parametrize(
+    ("topic", "target", "cycle"),
+    [
+        ("orders", "B", False),
+        ("B.orders", "B", True),
+        ("C.B.orders", "B", True),
+        ("C.orders", "B", False),
+        ("orders.B", "B", False),
+        ("orders.B.x", "B", True),
+        ("b.orders", "B", False),
+    ],
+)
+def test_a_name_that_came_through_the_target_is_a_cycle(
+    topic: str, target: str, cycle: bool
+) -> None:
+    """Any hop in the name counts, and nothing but the name does."""
+    assert cycle is DEFAULT.is_cycle(topic, target)
+    assert IDENTITY.is_cycle(topic, target) is False
+
+
+def test_mirrored_heartbeats_do_not_go_back_under_the_identity_policy() -> None:
+    """Heartbeats keep their prefixes, so their names can tell."""
+    assert IDENTITY.is_cycle("B.heartbeats", "B")
+    assert not IDENTITY.is_cycle("heartbeats", "B")
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "name", "wanted"),
+    [
+        ((".*",), (), "orders", True),
+        (("order",), (), "orders", False),
+        (("ord.*", "pay"), (), "pay", True),
+        ((".*",), ("ord.*",), "orders", False),
+        (("orders",), ("orders",), "orders", False),
+        (("a|b",), (), "b", True),
+        (("a|b",), (), "bc", False),
+        ((), (), "orders", False),
+        ((".*",), (), "heartbeats", False),
+        (("heartbeats",), (), "heartbeats", True),
+        ((r"(.*\.)?heartbeats",), (), "heartbeats", True),
+        ((".*",), (), "A.heartbeats", True),
+        (("__.*",), (), "__consumer_offsets", False),
+    ],
+)
+def test_a_pattern_matches_whole_names_and_exclude_wins(
+    include: tuple[str, ...], exclude: tuple[str, ...], name: str, wanted: bool
+) -> None:
+    """The filter wants a name that an include matches and no exclude does."""
+    assert wanted is TopicFilter(include=include, exclude=exclude).matches(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "internal"),
+    [
+        ("__consumer_offsets", ".", True),
+        ("_schemas", ".", False),
+        ("mm2-offset-syncs.B.internal", ".", True),
+        ("mm2-configs.A.internal", "-", True),
+        ("mm2_offset_syncs_B_internal", "_", True),
+        ("mm2-offset-syncs_B_internal", ".", False),
+        ("A.checkpoints.internal", ".", True),
+        ("A_checkpoints_internal", "_", True),
+        ("A.offset-map.internal", ".", True),
+        ("mirror-progress.A.internal", ".", True),
+        ("orders.internal", ".", False),
+        ("mirror-orders", ".", False),
+    ],
+)
+def test_internal_topics_are_known_by_name(
+    name: str, separator: str, internal: bool
+) -> None:
+    """Topics of brokers, of MirrorMaker 2 and of ours are never copied."""
+    assert internal is is_internal(name, separator)
+
+
+def test_a_selection_maps_rejects_and_shows_cycles() -> None:
+    """No wanted topic disappears without a word."""
+    long = "x" * 248
+    names = ["orders", "B.orders", long, "__x", "payments", "orders"]
+
+    selection = select_topics(names, ALL, DEFAULT, "B")
+
+    assert selection.mappings == (
+        TopicMapping(topic="orders", target_topic="A.orders"),
+        TopicMapping(topic="payments", target_topic="A.payments"),
+    )
+    assert selection.cycles == ("B.orders",)
+    assert selection.rejected == (
+        Rejection(
+            topic=long,
+            target_topic=f"A.{long}",
+            reason=f'the target name "A.{long}" has 250 characters; Kafka allows 249',
+        ),
+    )
+
+
+def test_unchanged_names_leave_loops_to_the_header() -> None:
+    """Under the identity policy a name that looks like a copy is still copied."""
+    selection = select_topics(["B.orders"], ALL, IDENTITY, "B")
+    assert selection.mappings == (
+        TopicMapping(topic="B.orders", target_topic="B.orders"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("orders", None),
+        ("x" * 249, None),
+        (".", 'a topic cannot be called "."'),
+        ("", 'a topic cannot be called ""'),
+        (
+            "a b",
+            'the target name "a b" has characters that Kafka does not allow; letters, '
+            "digits, dot, underscore and hyphen are allowed",
+        ),
+    ],
+)
+def test_an_illegal_name_comes_with_its_reason(name: str, reason: str | None) -> None:
+    """The reason says what Kafka would accept."""
+    assert reason == why_illegal(name)
+
+
+def test_a_filter_travels() -> None:
+    """Tasks get their filter pickled."""
+    assert pickle.loads(pickle.dumps(ALL)) == ALL
