@@ -293,7 +293,9 @@ class Connection:
         self._receive(view, 4)
         size = _SIZE.unpack_from(view)[0]
         if not 4 <= size <= _MAX_SMALL_ANSWER:
-            raise ConnectionError(f"an answer of {size} bytes: not a Kafka broker?")
+            raise ConnectionError(
+                f"an answer of {size} bytes: no Kafka broker, or one that wants TLS?"
+            )
         if not oldest.raw:
             frame = memoryview(bytearray(size))
         else:

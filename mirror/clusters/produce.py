@@ -105,22 +105,28 @@ def send(
     )
 
 
-def check(answer: Any) -> None:
-    """Raise for the worst error in an answer; return if every batch was written.
+def check(answer: Any) -> set[tuple[str, int]]:
+    """Read every error field of an answer.
+
+    Returns the partitions whose batches were not written, and will be if they are
+    sent again as they are: the broker still ends the producer's last transaction.
 
     Raises:
         FencedError: another owner took over.
         PartitionError: one partition refuses what we sent; others may go on.
         ClusterError: anything else, transient or not.
     """
-    errors = [
-        _error(topic.name, result)
-        for topic in answer.responses
-        for result in topic.partition_responses
-        if result.error_code != codes.NONE
-    ]
+    again: set[tuple[str, int]] = set()
+    errors = []
+    for topic in answer.responses:
+        for result in topic.partition_responses:
+            if result.error_code == codes.CONCURRENT_TRANSACTIONS:
+                again.add((topic.name, result.index))
+            elif result.error_code != codes.NONE:
+                errors.append(_error(topic.name, result))
     if errors:
         raise min(errors, key=_rank)
+    return again
 
 
 def _rank(error: Exception) -> int:

@@ -82,61 +82,91 @@ class Producer:
         self._id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences = {}
 
-    def send(
+    def write(
         self,
         batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
         topics: Mapping[str, Topic],
     ) -> None:
-        """Send batches, opening a transaction if this producer has them.
+        """Write batches, opening a transaction if this producer has them; return
+        when all are acknowledged.
 
         Raises:
             UnreachableError: a partition has no leader, or its leader is gone.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else; take over before writing again.
         """
         if self.transactional_id is not None and not self._v2:
             self._add_partitions(batches)
-        rounds = max((len(queue) for queue in batches.values()), default=0)
-        for index in range(rounds):
-            by_leader: dict[int, dict[TopicPartition, EncodedBatch]] = {}
-            for key, queue in batches.items():
-                if index < len(queue):
-                    leader = topics[key[0]].leaders[key[1]].node
-                    by_leader.setdefault(leader, {})[key] = queue[index]
-            for node, part in by_leader.items():
-                self._send_round(node, part)
-
-    def _send_round(self, node: int, part: dict[TopicPartition, EncodedBatch]) -> None:
-        if node < 0:
-            raise UnreachableError(
-                f"cluster {self._cluster.alias}: no leader for "
-                + ", ".join(f"{topic}-{partition}" for topic, partition in part)
-            )
-        for key, batch in part.items():
-            sequence = self._sequences.get(key, 0)
-            batch.stamp(
-                self._id,
-                self._epoch,
-                sequence,
-                transactional=self.transactional_id is not None,
-            )
-            self._sequences[key] = (sequence + batch.count) % _SEQUENCES
-        if len(self._sent) >= _IN_FLIGHT:
-            produce.check(self._sent.pop(0).result())
-        self._sent.append(
-            produce.send(
-                self._cluster.connection(node, _PURPOSE),
-                part,
-                transactional_id=self.transactional_id,
-                version=produce.VERSION_TRANSACTIONS_V2
-                if self._v2
-                else produce.VERSION_PLAIN,
-                timeout_ms=self._request_timeout_ms,
-            )
-        )
-
-    def wait(self) -> None:
-        """Wait until all that was sent is written, reading every error field."""
+        rounds = [
+            {key: queue[index] for key, queue in batches.items() if index < len(queue)}
+            for index in range(max(map(len, batches.values()), default=0))
+        ]
+        for number, part in enumerate(rounds):
+            for key, batch in part.items():
+                self._stamp(key, batch)
+            self._send(part, topics)
+            # In v2 the first write to each partition opens the transaction, which the
+            # broker may put off; behind it the others must not be on their way yet.
+            if number == 0 and self._v2:
+                self._open_transaction(part, topics)
         while self._sent:
-            produce.check(self._sent.pop(0).result())
+            self._check(self._sent.pop(0))
+
+    def _stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
+        sequence = self._sequences.get(key, 0)
+        batch.stamp(
+            self._id,
+            self._epoch,
+            sequence,
+            transactional=self.transactional_id is not None,
+        )
+        self._sequences[key] = (sequence + batch.count) % _SEQUENCES
+
+    def _send(
+        self, part: Mapping[TopicPartition, EncodedBatch], topics: Mapping[str, Topic]
+    ) -> None:
+        """Send at most one batch per partition, a request per leader."""
+        by_leader: dict[int, dict[TopicPartition, EncodedBatch]] = {}
+        for (topic, partition), batch in part.items():
+            leader = topics[topic].leaders[partition].node
+            if leader < 0:
+                raise UnreachableError(
+                    f"cluster {self._cluster.alias}: no leader for {topic}-{partition}"
+                )
+            by_leader.setdefault(leader, {})[topic, partition] = batch
+        for node, batches in by_leader.items():
+            if len(self._sent) >= _IN_FLIGHT:
+                self._check(self._sent.pop(0))
+            self._sent.append(
+                produce.send(
+                    self._cluster.connection(node, _PURPOSE),
+                    batches,
+                    transactional_id=self.transactional_id,
+                    version=produce.VERSION_TRANSACTIONS_V2
+                    if self._v2
+                    else produce.VERSION_PLAIN,
+                    timeout_ms=self._request_timeout_ms,
+                )
+            )
+
+    def _open_transaction(
+        self, part: Mapping[TopicPartition, EncodedBatch], topics: Mapping[str, Topic]
+    ) -> None:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            again = set()
+            while self._sent:
+                again |= produce.check(self._sent.pop(0).result())
+            if not again:
+                return
+            if time.monotonic() > end:
+                raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")
+            time.sleep(0.002)
+            self._send({key: part[key] for key in again}, topics)
+
+    def _check(self, pending: Pending) -> None:
+        if produce.check(pending.result()):
+            raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")
 
     def begin_commit(self) -> None:
         """Ask for the commit without waiting; `end_commit` waits."""

@@ -78,8 +78,7 @@ def _ends(
 def _write(target: Cluster, topic: str, batches: Iterable[EncodedBatch]) -> None:
     producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
     producer.take_over()
-    producer.send({(topic, 0): list(batches)}, target.topics([topic]))
-    producer.wait()
+    producer.write({(topic, 0): list(batches)}, target.topics([topic]))
 
 
 def _slots_of(generation: str) -> int:

@@ -51,7 +51,7 @@ _INT16 = struct.Struct(">h")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
 _PURPOSE = "progress"
 _FETCH_BYTES = 8 << 20
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +123,9 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
 def _records(
     cluster: Cluster, topic: str, *, committed: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    where = (topic, 0)
-    edges = {}
-    for name, timestamp in (("start", admin.EARLIEST), ("end", admin.LATEST)):
-        found = admin.list_offsets(
-            cluster, [where], timestamp=timestamp, committed=False
-        )
-        if where not in found:
-            raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
-        edges[name] = found[where]
-    position, end = edges["start"], edges["end"]
+    position, end = (
+        _edge(cluster, topic, timestamp) for timestamp in (admin.EARLIEST, admin.LATEST)
+    )
     node = cluster.topics([topic])[topic].leaders[0].node
     connection = cluster.connection(node, _PURPOSE)
     rows = batch.scratch()
@@ -168,6 +161,20 @@ def _records(
                 retriable=True,
             )
         position = found_batches.next_offset
+
+
+def _edge(cluster: Cluster, topic: str, timestamp: int) -> int:
+    """The log's start or end, waiting for a leader that has just been elected."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        found = admin.list_offsets(
+            cluster, [(topic, 0)], timestamp=timestamp, committed=False
+        )
+        if found:
+            return found[topic, 0]
+        if time.monotonic() > deadline:
+            raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
+        time.sleep(0.05)
 
 
 def _key(topic: str, partition: int) -> bytes:

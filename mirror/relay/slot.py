@@ -33,7 +33,7 @@ from mirror.relay.obstacle import obstacle
 from mirror.relay.progress import Position
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import Answer, SourceReader
-from mirror.relay.tally import Tally
+from mirror.relay.tally import Counts, Tally
 from mirror.relay.target import TargetWriter
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class _Work:
 
     batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
+    counts: dict[TopicPartition, Counts] = field(default_factory=dict)
 
 
 class Slot:
@@ -209,7 +210,7 @@ class Slot:
         now = time.time()
         for key in work.moved:
             self._faults.clear(key)
-        self._tally.committed(work.moved, now)
+        self._tally.committed(work.counts, now)
 
     def _write(self, work: _Work) -> None:
         self._unsettled = work
@@ -223,7 +224,6 @@ class Slot:
         """Become the slot's owner and stand where the committed progress says."""
         now = time.time()
         self._unsettled = None
-        self._tally.rewind()
         if not self._target.cluster_id:
             self._target.connect()
         if not self._source.cluster_id:
@@ -320,10 +320,9 @@ class Slot:
         if done.batches:
             work.batches[assignment.target_topic, key[1]] = done.batches
         self._move(key, found.next_offset, found.leader_epoch, work)
-        self._tally.took(
-            key,
+        work.counts[key] = Counts(
             records=done.records,
-            size=sum(encoded.size for encoded in done.batches),
+            bytes=sum(encoded.size for encoded in done.batches),
             filtered=done.filtered,
             skipped=found.skipped,
             newest=done.newest,
@@ -360,7 +359,7 @@ class Slot:
                 "records lost before they were copied", flow=self._plan.flow.name,
                 topic=key[0], partition=key[1], first=position, last=edges[0] - 1,
             )  # fmt: skip
-            self._tally.lost(key, edges[0] - position)
+            work.counts[key] = Counts(lost=edges[0] - position)
             self._move(key, edges[0], -1, work)
         else:
             self._set_aside(

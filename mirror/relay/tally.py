@@ -1,7 +1,7 @@
 """Counting what a slot did during one lease.
 
-Main type: `Tally`. What a transaction copied counts only once it is committed; a
-rewind forgets what was not. It makes the reports, and knows no broker.
+Main types: `Tally`, and `Counts` of one transaction, which count only once it is
+committed. It makes the reports, and knows no broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.relay.report import PartitionReport, PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
@@ -24,8 +24,10 @@ TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000
 
 
-@dataclass(slots=True)
-class _Counts:
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What one transaction does to one partition."""
+
     records: int = 0
     bytes: int = 0
     filtered: int = 0
@@ -36,8 +38,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class _Partition:
-    done: _Counts = field(default_factory=_Counts)
-    open: _Counts = field(default_factory=_Counts)
+    done: Counts = field(default_factory=Counts)
     transactions: int = 0
     latencies: list[float] = field(default_factory=list)
     end_offset: int = -1
@@ -67,45 +68,19 @@ class Tally:
         partition.end_offset = end_offset
         partition.behind = behind
 
-    def took(
-        self,
-        key: TopicPartition,
-        *,
-        records: int,
-        size: int,
-        filtered: int,
-        skipped: int,
-        newest: int,
-    ) -> None:
-        """What goes into the transaction being made."""
-        counts = self._partitions[key].open
-        counts.records += records
-        counts.bytes += size
-        counts.filtered += filtered
-        counts.skipped += skipped
-        counts.newest = max(counts.newest, newest)
-
-    def lost(self, key: TopicPartition, offsets: int) -> None:
-        self._partitions[key].open.lost += offsets
-
-    def committed(self, keys: Iterable[TopicPartition], now: float) -> None:
-        """The transaction with these partitions is committed."""
-        for key in keys:
+    def committed(self, counts: Mapping[TopicPartition, Counts], now: float) -> None:
+        """A transaction is committed that did this; `now` in epoch seconds."""
+        for key, part in counts.items():
             partition = self._partitions[key]
-            counts, partition.open = partition.open, _Counts()
             done = partition.done
-            done.records += counts.records
-            done.bytes += counts.bytes
-            done.filtered += counts.filtered
-            done.skipped += counts.skipped
-            done.lost += counts.lost
+            done.records += part.records
+            done.bytes += part.bytes
+            done.filtered += part.filtered
+            done.skipped += part.skipped
+            done.lost += part.lost
             partition.transactions += 1
-            if counts.newest >= 0 and len(partition.latencies) < _MOST_SAMPLES:
-                partition.latencies.append(now * 1000 - counts.newest)
-
-    def rewind(self) -> None:
-        for partition in self._partitions.values():
-            partition.open = _Counts()
+            if part.newest >= 0 and len(partition.latencies) < _MOST_SAMPLES:
+                partition.latencies.append(now * 1000 - part.newest)
 
     def slot_failed(self, reason: str) -> None:
         if not self._slot_error:

@@ -72,13 +72,10 @@ class TargetWriter:
         where, batch = progress
         producer = self._producers[self._turn]
         if not self._exactly_once:
-            producer.send(batches, topics)
-            producer.wait()
-            producer.send({where: [batch]}, topics)
-            producer.wait()
+            producer.write(batches, topics)
+            producer.write({where: [batch]}, topics)
             return
-        producer.send({**batches, where: [batch]}, topics)
-        producer.wait()
+        producer.write({**batches, where: [batch]}, topics)
         producer.begin_commit()
         self._turn = (self._turn + 1) % len(self._producers)
 
