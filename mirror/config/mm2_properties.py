@@ -44,6 +44,7 @@ def read(text: str) -> Document:
         ConfigError: the file is empty or its escapes are broken.
     """
     draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
+    draft.spelled["flows",] = "A->B.enabled"
     settings = _settings(text, draft)
     aliases = _aliases(settings, draft)
     for alias in aliases:
@@ -94,8 +95,6 @@ def _settings(text: str, draft: _Draft) -> dict[str, str]:
 
 
 def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
-    if not settings.get("clusters"):
-        draft.problems.append("clusters: is missing; right would be clusters = A, B")
     value = _unquoted("clusters", settings.pop("clusters", ""), draft)
     return [alias.strip() for alias in value if alias.strip()]
 
@@ -168,6 +167,8 @@ def _flows(
         source, _, target = flow.partition("->")
         draft.raw["flows"][flow] = {"enabled": "false"}
         draft.spelled["flows", flow] = flow
+        for key, (setting, _) in reversed(mm2_keys.FLOW.items()):
+            draft.spelled["flows", flow, setting] = f"{flow}.{key}"
         # What stands further down overrides what stands above.
         layers: list[tuple[str, dict[str, tuple[str, Callable[[str], Any]]]]] = [
             (flow, mm2_keys.FLOW_BELOW_CLUSTER),

@@ -78,15 +78,15 @@ def _sentence(
         choices = _choices(model.model_fields[place[-1]].annotation)
         meant = near(value, choices) if isinstance(value, str) else ""
         return f"{_shown(value)} is not one of {', '.join(choices)}{meant}"
-    return f"{_shown(value)} {_what_is_wrong(kind, context)}{_comment_hint(value)}"
-
-
-def _what_is_wrong(kind: str, context: Mapping[str, Any]) -> str:
-    if kind == "string_too_short":
-        return "is empty; leave it out or give it a value"
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
-        return f"is {words} {context[bound]:g}"
+        return f"{value} is {words} {context[bound]:g}"
+    return f"{_shown(value)} {_what_is_wrong(kind)}{_comment_hint(value)}"
+
+
+def _what_is_wrong(kind: str) -> str:
+    if kind == "string_too_short":
+        return "is empty; leave it out or give it a value"
     return _KINDS.get(kind.partition("_")[0], "cannot be used")
 
 

@@ -93,23 +93,49 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "is empty; it must hold a mapping with the keys clusters, flows, "
-         "defaults and service"),
-        ("# nothing\n", "is empty; it must hold a mapping with the keys clusters, "
-         "flows, defaults and service"),
-        ("- a\n", "must hold a mapping with the keys clusters, flows, defaults and "
-         "service"),
-        ("just text", "must hold a mapping with the keys clusters, flows, defaults "
-         "and service"),
-        ("a: {b", "not valid YAML: expected ',' or '}', but got '<stream end>' in "
-         "line 1, column 6"),
-        ("a: {p: s3cret, p: s3cret2}", 'not valid YAML: found duplicate key "p" in '
-         "line 1, column 16"),
-        ("a: !!python/name:os.system x", "not valid YAML: could not determine a "
-         "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in line 1, "
-         "column 4"),
+        (
+            "",
+            (
+                "is empty; it must hold a mapping with the keys clusters, flows, "
+                "defaults and service"
+            ),
+        ),
+        (
+            "# nothing\n",
+            (
+                "is empty; it must hold a mapping with the keys clusters, "
+                "flows, defaults and service"
+            ),
+        ),
+        (
+            "- a\n",
+            ("must hold a mapping with the keys clusters, flows, defaults and service"),
+        ),
+        (
+            "just text",
+            ("must hold a mapping with the keys clusters, flows, defaults and service"),
+        ),
+        (
+            "a: {b",
+            (
+                "not valid YAML: expected ',' or '}', but got '<stream end>' in "
+                "line 1, column 6"
+            ),
+        ),
+        (
+            "a: {p: s3cret, p: s3cret2}",
+            ('not valid YAML: found duplicate key "p" in line 1, column 16'),
+        ),
+        (
+            "a: !!python/name:os.system x",
+            (
+                "not valid YAML: could not determine a "
+                "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in line 1, "
+                "column 4"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_of_another_kind_is_named(
     tmp_path: Path, text: str, problem: str
 ) -> None:
@@ -137,65 +163,159 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("instead_of", "line", "problem"),
     [
-        ("topics: [orders]", "topcs: [orders]",
-         'flows."us-east->eu".topcs: unknown setting; did you mean "topics"?'),
-        ("topics: [orders]", "topics: [orders, 'pay(']",
-         'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing ), '
-         'unterminated subpattern at position 3; did you mean "pay\\("?'),
-        ("topics: [orders]", "topics: ['*']",
-         'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to repeat '
-         'at position 0; did you mean ".*"?'),
-        ("topics: [orders]", "topics: ['(?<x>a)']",
-         'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: unknown '
-         'extension ?<x at position 1; did you mean "(?P<x>a)"?'),
-        ("topics: [orders]", "topics: ['[a-z&&[^b]]']",
-         'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: Possible '
-         "set intersection at position 4"),
-        ("topics: [orders]", "topics: [1]",
-         'flows."us-east->eu".topics: 1 is not text: write it in quotes'),
-        ("topics: [orders]", "tasks: 0",
-         'flows."us-east->eu".tasks: 0 is too small; at least 1'),
-        ("topics: [orders]", "tasks: many",
-         'flows."us-east->eu".tasks: "many" is not a whole number'),
-        ("topics: [orders]", "compression: gzipp",
-         'flows."us-east->eu".compression: "gzipp" is not one of source, none, gzip, '
-         'snappy, lz4, zstd; did you mean "gzip"?'),
-        ("topics: [orders]", "policy: []",
-         'flows."us-east->eu".policy: [] is not one of default, identity'),
-        ("topics: [orders]", "replication_factor: 0",
-         'flows."us-east->eu".replication_factor: 0 replicas would hold nothing; right '
-         "would be 3, or -1 for the brokers' default"),
-        ("topics: [orders]", "lease_seconds: 301",
-         'flows."us-east->eu".lease_seconds: 301 is too large; at most 300'),
-        ("topics: [orders]", "exactly_once: maybe",
-         'flows."us-east->eu".exactly_once: "maybe" is neither true nor false'),
-        ("topics: [orders]", "source: eu",
-         'flows."us-east->eu".source: stands in the key above; remove it'),
+        (
+            "topics: [orders]",
+            "topcs: [orders]",
+            'flows."us-east->eu".topcs: unknown setting; did you mean "topics"?',
+        ),
+        (
+            "topics: [orders]",
+            "topics: [orders, 'pay(']",
+            (
+                'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing ), '
+                'unterminated subpattern at position 3; did you mean "pay\\("?'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "topics: ['*']",
+            (
+                'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to repeat '
+                'at position 0; did you mean ".*"?'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "topics: ['(?<x>a)']",
+            (
+                'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: unknown '
+                'extension ?<x at position 1; did you mean "(?P<x>a)"?'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "topics: ['[a-z&&[^b]]']",
+            (
+                'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: Possible '
+                "set intersection at position 4"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "topics: [1]",
+            'flows."us-east->eu".topics: 1 is not text: write it in quotes',
+        ),
+        (
+            "topics: [orders]",
+            "tasks: 0",
+            'flows."us-east->eu".tasks: 0 is too small; at least 1',
+        ),
+        (
+            "topics: [orders]",
+            "tasks: many",
+            'flows."us-east->eu".tasks: "many" is not a whole number',
+        ),
+        (
+            "topics: [orders]",
+            "compression: gzipp",
+            (
+                'flows."us-east->eu".compression: "gzipp" is not one of source, none, gzip, '
+                'snappy, lz4, zstd; did you mean "gzip"?'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "policy: []",
+            'flows."us-east->eu".policy: [] is not one of default, identity',
+        ),
+        (
+            "topics: [orders]",
+            "replication_factor: 0",
+            (
+                'flows."us-east->eu".replication_factor: 0 replicas would hold nothing; right '
+                "would be 3, or -1 for the brokers' default"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "lease_seconds: 301",
+            'flows."us-east->eu".lease_seconds: 301 is too large; at most 300',
+        ),
+        (
+            "topics: [orders]",
+            "exactly_once: maybe",
+            'flows."us-east->eu".exactly_once: "maybe" is neither true nor false',
+        ),
+        (
+            "topics: [orders]",
+            "source: eu",
+            'flows."us-east->eu".source: stands in the key above; remove it',
+        ),
         ("{topics: [orders]}", "5", 'flows."us-east->eu": is not a mapping'),
-        ("us-east->eu", "us-east",
-         "flows.us-east: not a flow's name; right would be \"A->B\""),
-        ("us-east->eu", "us_east->eu",
-         'flows."us_east->eu": there is no cluster "us_east"; did you mean "us-east"?'),
-        ("{compression: zstd}", "{taks: 1}",
-         'defaults.taks: unknown setting; did you mean "tasks"?'),
-        ("{compression: zstd}", "{separator: '/'}",
-         'defaults.separator: "/" cannot stand in a topic\'s name; letters, digits, '
-         "dot, underscore and hyphen can"),
-        ("a:9092", "a", 'clusters.us-east.bootstrap_servers: "a" is not host:port; '
-         'right would be "broker-1.example.com:9092"'),
-        ("a:9092", "", "clusters.us-east.bootstrap_servers: at least one broker is "
-         'needed, such as "broker-1.example.com:9092"'),
-        ("bootstrap_servers: \"a:9092\"", "",
-         "clusters.us-east.bootstrap_servers: is missing; right would be "
-         '"broker-1.example.com:9092"'),
-        ("defaults:", "defualts:",
-         'defualts: unknown setting; did you mean "defaults"?'),
-        ("defaults:", "service: {http_port: 70000}\ndefaults:",
-         "service.http_port: 70000 is too large; at most 65535"),
-        ("topics: [orders]", "enabled: false",
-         "flows: none is enabled, so there is nothing to do"),
+        (
+            "us-east->eu",
+            "us-east",
+            'flows.us-east: not a flow\'s name; right would be "A->B"',
+        ),
+        (
+            "us-east->eu",
+            "us_east->eu",
+            'flows."us_east->eu": there is no cluster "us_east"; did you mean "us-east"?',
+        ),
+        (
+            "{compression: zstd}",
+            "{taks: 1}",
+            'defaults.taks: unknown setting; did you mean "tasks"?',
+        ),
+        (
+            "{compression: zstd}",
+            "{separator: '/'}",
+            (
+                'defaults.separator: "/" cannot stand in a topic\'s name; letters, digits, '
+                "dot, underscore and hyphen can"
+            ),
+        ),
+        (
+            "a:9092",
+            "a",
+            (
+                'clusters.us-east.bootstrap_servers: "a" is not host:port; '
+                'right would be "broker-1.example.com:9092"'
+            ),
+        ),
+        (
+            "a:9092",
+            "",
+            (
+                "clusters.us-east.bootstrap_servers: at least one broker is "
+                'needed, such as "broker-1.example.com:9092"'
+            ),
+        ),
+        (
+            'bootstrap_servers: "a:9092"',
+            "",
+            (
+                "clusters.us-east.bootstrap_servers: is missing; right would be "
+                '"broker-1.example.com:9092"'
+            ),
+        ),
+        (
+            "defaults:",
+            "defualts:",
+            'defualts: unknown setting; did you mean "defaults"?',
+        ),
+        (
+            "defaults:",
+            "service: {http_port: 70000}\ndefaults:",
+            "service.http_port: 70000 is too large; at most 65535",
+        ),
+        (
+            "topics: [orders]",
+            "enabled: false",
+            "flows: none is enabled, so there is nothing to do",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
     tmp_path: Path, instead_of: str, line: str, problem: str
 ) -> None:
@@ -206,23 +326,45 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", "clusters.us-east.security_protocol: SASL_PLAINTEXT also needs "
-         "sasl_password_file (or sasl_password); add it"),
-        ("sasl_password: 12345",
-         "clusters.us-east.sasl_password: must be text: write it in quotes"),
-        ("sasl_password: [s3cret]",
-         "clusters.us-east.sasl_password: must be text: write it in quotes"),
-        ("sasl_pasword: s3cret", "clusters.us-east.sasl_pasword: unknown setting; "
-         'did you mean "sasl_password"?'),
-        ("sasl_password: s3cret\n    sasl_password_file: /x",
-         "clusters.us-east.sasl_password_file: the password is given twice; keep one"),
-        ("sasl_password_file: /no/such",
-         'clusters.us-east.sasl_password_file: there is no file "/no/such"'),
-        ("sasl_password: s3cret\n    ssl_ca_file: /no/such",
-         "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would not use "
-         "it; set security_protocol to SSL or SASL_SSL"),
+        (
+            "",
+            (
+                "clusters.us-east.security_protocol: SASL_PLAINTEXT also needs "
+                "sasl_password_file (or sasl_password); add it"
+            ),
+        ),
+        (
+            "sasl_password: 12345",
+            "clusters.us-east.sasl_password: must be text: write it in quotes",
+        ),
+        (
+            "sasl_password: [s3cret]",
+            "clusters.us-east.sasl_password: must be text: write it in quotes",
+        ),
+        (
+            "sasl_pasword: s3cret",
+            (
+                "clusters.us-east.sasl_pasword: unknown setting; "
+                'did you mean "sasl_password"?'
+            ),
+        ),
+        (
+            "sasl_password: s3cret\n    sasl_password_file: /x",
+            "clusters.us-east.sasl_password_file: the password is given twice; keep one",
+        ),
+        (
+            "sasl_password_file: /no/such",
+            'clusters.us-east.sasl_password_file: there is no file "/no/such"',
+        ),
+        (
+            "sasl_password: s3cret\n    ssl_ca_file: /no/such",
+            (
+                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would not use "
+                "it; set security_protocol to SSL or SASL_SSL"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_credentials_are_checked_and_never_shown(
     tmp_path: Path, line: str, problem: str
 ) -> None:
@@ -234,8 +376,10 @@ def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
     """OAUTHBEARER is a real mechanism, but not ours yet."""
     text = (SASL % "sasl_password: x").replace(": PLAIN\n", ": oauthbearer\n")
     assert problems(tmp_path, text) == [
-        'clusters.us-east.sasl_mechanism: "oauthbearer" is not supported yet; use '
-        "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        (
+            'clusters.us-east.sasl_mechanism: "oauthbearer" is not supported yet; use '
+            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
     ]
 
 
@@ -247,8 +391,10 @@ defaults: {tasks: 0}
 flows: {A->B: {topcs: a}, A/B: {}, B->B: {}, B->X: {}}
 """
     assert problems(tmp_path, text) == [
-        'clusters.A.bootstrap_servers: "x" is not host:port; right would be '
-        '"broker-1.example.com:9092"',
+        (
+            'clusters.A.bootstrap_servers: "x" is not host:port; right would be '
+            '"broker-1.example.com:9092"'
+        ),
         "defaults.tasks: 0 is too small; at least 1",
         'flows."A->B".topcs: unknown setting; did you mean "topics"?',
         'flows."A/B": the same flow as "A->B"; keep one',
@@ -307,19 +453,27 @@ def test_a_password_from_the_environment_stays_text(
 @pytest.mark.parametrize(
     ("variable", "problem"),
     [
-        ("MIRROR_CLUSTERS__us_west__sasl_password",
-         'there is no cluster "us_west"; did you mean "us_east"?'),
-        ("MIRROR_CLUSTERS__eu__sasl_pasword",
-         'unknown setting "sasl_pasword"; did you mean "sasl_password"?'),
+        (
+            "MIRROR_CLUSTERS__us_west__sasl_password",
+            'there is no cluster "us_west"; did you mean "us_east"?',
+        ),
+        (
+            "MIRROR_CLUSTERS__eu__sasl_pasword",
+            'unknown setting "sasl_pasword"; did you mean "sasl_password"?',
+        ),
         ("MIRROR_FLOWS__eu__TO__us_east__tasks", 'there is no flow "eu__TO__us_east"'),
         ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
-        ("MIRROR_DEFALTS__tasks",
-         'there is no section "defalts"; did you mean "defaults"?'),
-        ("MIRROR_SERVICE__http_prt",
-         'unknown setting "http_prt"; did you mean "http_port"?'),
+        (
+            "MIRROR_DEFALTS__tasks",
+            'there is no section "defalts"; did you mean "defaults"?',
+        ),
+        (
+            "MIRROR_SERVICE__http_prt",
+            'unknown setting "http_prt"; did you mean "http_port"?',
+        ),
         ("MIRROR_SERVICE__http_port", '"s3cret" is not a whole number'),
     ],
-)  # fmt: skip
+)
 def test_a_variable_that_means_nothing_is_refused(
     tmp_path: Path, variable: str, problem: str
 ) -> None:
@@ -360,8 +514,10 @@ def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
         OTHER__x="1",
     )
     assert warnings == (
-        "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
-        "underscores, as in MIRROR_SERVICE__http_port",
+        (
+            "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
+            "underscores, as in MIRROR_SERVICE__http_port"
+        ),
     )
 
 

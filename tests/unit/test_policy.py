@@ -181,8 +181,10 @@ def test_unchanged_names_leave_loops_to_the_header() -> None:
         ("", 'a topic cannot be called ""'),
         (
             "a b",
-            'the target name "a b" has characters that Kafka does not allow; letters, '
-            "digits, dot, underscore and hyphen are allowed",
+            (
+                'the target name "a b" has characters that Kafka does not allow; letters, '
+                "digits, dot, underscore and hyphen are allowed"
+            ),
         ),
     ],
 )

@@ -1,0 +1,196 @@
+"""Flows that would harm each other are refused, and only those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.config.rules import problems
+from mirror.config.schema import MirrorConfig
+
+pytestmark = pytest.mark.unit
+
+IDENTITY = {"policy": "identity"}
+UNSTAMPED = {"policy": "identity", "provenance": False}
+
+
+def config(flows: dict[str, dict[str, Any]], **servers: str) -> MirrorConfig:
+    aliases = {alias: f"{alias}:9092" for alias in ("A", "B", "C", "D", "A.x")}
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {"bootstrap_servers": given}
+                for alias, given in {**aliases, **servers}.items()
+            },
+            "flows": flows,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        {"A->B": {}},
+        {"A->B": {}, "B->A": {}},
+        {"A->B": {}, "B->C": {}, "C->A": {}, "A->C": {}, "C->B": {}, "B->A": {}},
+        {"A->D": IDENTITY, "B->D": IDENTITY, "C->D": IDENTITY},
+        {"A->B": IDENTITY, "B->A": IDENTITY},
+        {"A->B": IDENTITY, "B->C": IDENTITY, "C->D": IDENTITY},
+        # Names stop the circle, header or not.
+        {"A->B": {"provenance": False}, "B->A": {"provenance": False}},
+        # The ways split the topics among them.
+        {
+            "A->B": {**IDENTITY, "topics": ["orders"]},
+            "B->D": IDENTITY,
+            "A->C": {**IDENTITY, "topics": ["payments"]},
+            "C->D": IDENTITY,
+        },
+        {
+            "A->B": {**IDENTITY, "topics": [r"eu\..*", "eu-x"]},
+            "B->D": IDENTITY,
+            "A->C": {**IDENTITY, "topics": [r"us\..*"]},
+            "C->D": IDENTITY,
+        },
+        {
+            "A->B": {**UNSTAMPED, "topics": ["a.*"]},
+            "B->A": {**UNSTAMPED, "topics": ["b.*"]},
+        },
+        # Different names at the end: two copies are what was asked for.
+        {"A->B": {}, "B->D": {}, "A->C": {}, "C->D": {}},
+        {"A->B": {}, "B->D": {}, "A->D": {}},
+        # A way that is off is none.
+        {"A->B": IDENTITY, "B->D": IDENTITY, "A->D": {**IDENTITY, "enabled": False}},
+        # Different copies from lists of names.
+        {"A->C": {"topics": ["orders"]}, "B->C": {**IDENTITY, "topics": ["orders"]}},
+    ],
+)
+def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
+    """Chains, stars, meshes and circles that copy each record once."""
+    assert problems(config(flows)) == []
+
+
+@pytest.mark.parametrize(
+    ("flows", "problem"),
+    [
+        (
+            {"A->A": {}, "A->B": {}},
+            'flows."A->A": source and target are the same cluster',
+        ),
+        (
+            {"A->B": {"enabled": False}},
+            "flows: none is enabled, so there is nothing to do",
+        ),
+        (
+            {"A->B": IDENTITY, "B->D": IDENTITY, "A->C": IDENTITY, "C->D": IDENTITY},
+            (
+                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D under "
+                "one name, so every record would be doubled; remove one way, or let them "
+                "copy different topics"
+            ),
+        ),
+        (
+            {
+                "A->B": UNSTAMPED,
+                "B->D": UNSTAMPED,
+                "A->D": {**UNSTAMPED, "topics": ["orders", "x"]},
+            },
+            (
+                "flows: A -> D and A -> B -> D bring orders of A to D under one name, so "
+                "every record would be doubled; remove one way, or let them copy different "
+                "topics"
+            ),
+        ),
+        (
+            {"A->B": {}, "B->D": IDENTITY, "A->C": {}, "C->D": IDENTITY},
+            (
+                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D under "
+                "one name, so every record would be doubled; remove one way, or let them "
+                "copy different topics"
+            ),
+        ),
+        (
+            {"A->B": UNSTAMPED, "B->A": IDENTITY},
+            (
+                "flows: A -> B -> A is a circle, and provenance is off on A->B: records "
+                "would go round for ever; turn provenance on"
+            ),
+        ),
+        (
+            {"A->B": UNSTAMPED, "B->C": UNSTAMPED, "C->A": UNSTAMPED},
+            (
+                "flows: A -> B -> C -> A is a circle, and provenance is off on A->B and "
+                "B->C and C->A: records would go round for ever; turn provenance on"
+            ),
+        ),
+        (
+            {"A->B": {"provenance": False}, "B->A": UNSTAMPED},
+            (
+                "flows: A -> B -> A is a circle, and provenance is off on A->B and B->A: "
+                "records would go round for ever; turn provenance on"
+            ),
+        ),
+        (
+            {
+                "A->C": {"topics": ["x.orders"]},
+                "A.x->C": {"topics": ["orders"]},
+            },
+            (
+                'flows."A->C" and flows."A.x->C": x.orders of A and orders of A.x would '
+                "both be copied to A.x.orders on C; give one flow another policy or "
+                "separator"
+            ),
+        ),
+        (
+            {
+                "A->C": {"topics": ["orders"]},
+                "B->C": {**IDENTITY, "topics": [r"A\.orders"]},
+            },
+            (
+                'flows."A->C" and flows."B->C": orders of A and A.orders of B would both '
+                "be copied to A.orders on C; give one flow another policy or separator"
+            ),
+        ),
+    ],
+)
+def test_a_harmful_topology_is_spelled_out(
+    flows: dict[str, dict[str, Any]], problem: str
+) -> None:
+    """The message names the way that the records would take."""
+    assert problems(config(flows)) == [problem]
+
+
+def test_a_full_mesh_with_unchanged_names_doubles() -> None:
+    """The header stops loops, but each record would come directly and by the way."""
+    mesh = {f"{a}->{b}": IDENTITY for a in "ABC" for b in "ABC" if a != b}
+    found = problems(config(mesh))
+    assert len(found) == 6
+    assert found[0].startswith("flows: A -> B and A -> C -> B bring the same topics")
+
+
+def test_two_aliases_of_one_broker_are_one_cluster() -> None:
+    """A flow between them would copy a cluster onto itself."""
+    made = config({"A->B": {}}, A="x:1,Kafka:9092", B="kafka:9092,y:1")
+    assert problems(made) == [
+        (
+            'flows."A->B": A and B are the same cluster: both have kafka:9092 in '
+            "bootstrap_servers"
+        )
+    ]
+    assert problems(config({"A->C": {}}, A="x:1", B="x:1")) == []
+
+
+def test_names_are_those_the_user_wrote() -> None:
+    """A file of MirrorMaker 2 calls its flows without our section's name."""
+    found = problems(config({"A->A": {}}), spelled={("flows", "A->A"): "A->A"})
+    assert found == ["A->A: source and target are the same cluster"]
+
+
+def test_large_meshes_are_checked_in_no_time() -> None:
+    """Ten clusters have millions of ways; only short ones are followed."""
+    names = "ABCDEFGHIJ"
+    made = config(
+        {f"{a}->{b}": {} for a in names for b in names if a != b},
+        **{name: f"{name}:1" for name in names},
+    )
+    assert problems(made) == []

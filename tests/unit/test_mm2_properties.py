@@ -1,0 +1,446 @@
+"""MirrorMaker 2's file: what it meant there, it means here, or we say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config.load import load
+from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.unit
+
+BASE = """
+clusters = A, B
+A.bootstrap.servers = a1:9092, a2:9092
+B.bootstrap.servers = b1:9092
+A->B.enabled = true
+"""
+POLICY = "org.apache.kafka.connect.mirror"
+
+
+def read(
+    tmp_path: Path, more: str = "", base: str = BASE, **environ: str
+) -> tuple[MirrorConfig, tuple[str, ...]]:
+    path = tmp_path / "mm2.properties"
+    path.write_text(base + more)
+    return load(path, environ=environ)
+
+
+def flow(tmp_path: Path, more: str, **environ: str) -> FlowConfig:
+    config, warnings = read(tmp_path, more, **environ)
+    assert warnings == ()
+    return config.flows["A->B"]
+
+
+def problems(tmp_path: Path, more: str, base: str = BASE) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, more, base)
+    return list(caught.value.problems)
+
+
+def test_the_smallest_file_runs(tmp_path: Path) -> None:
+    """Clusters, brokers and one enabled flow are enough; exactly once stays on."""
+    config, warnings = read(tmp_path)
+    assert warnings == ()
+    assert config.clusters["A"].bootstrap_servers == ("a1:9092", "a2:9092")
+    assert config.flows == {"A->B": FlowConfig(source="A", target="B")}
+    assert config.flows["A->B"].exactly_once
+
+
+def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
+    """Other settings of a flow do not turn it on."""
+    config, _ = read(tmp_path, "B->A.topics = x\n")
+    assert config.flows["A->B"].enabled
+    assert not config.flows["B->A"].enabled
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "value"),
+    [
+        ("topics = a, b.*", "topics", ("a", "b.*")),
+        ("topics.whitelist = a", "topics", ("a",)),
+        ("A->B.topics = a", "topics", ("a",)),
+        ("topics.exclude = x", "topics_exclude", ("x",)),
+        ("topics.blacklist = x", "topics_exclude", ("x",)),
+        ("topics.exclude =", "topics_exclude", ()),
+        ("tasks.max = 8", "tasks", 8),
+        ("A->B.tasks.max = 8", "tasks", 8),
+        ("replication.factor = 3", "replication_factor", 3),
+        ("A->B.replication.factor = 2", "replication_factor", 2),
+        ("refresh.topics.interval.seconds = 30", "refresh_topics_seconds", 30),
+        ("replication.policy.separator = _", "separator", "_"),
+        (
+            f"replication.policy.class = {POLICY}.IdentityReplicationPolicy",
+            "policy",
+            "identity",
+        ),
+        (
+            f"replication.policy.class = {POLICY}.DefaultReplicationPolicy",
+            "policy",
+            "default",
+        ),
+        ("exactly.once.source.support = disabled", "exactly_once", False),
+        ("exactly.once.source.support = preparing", "exactly_once", True),
+        ("B.exactly.once.source.support = disabled", "exactly_once", False),
+        ("A.exactly.once.source.support = disabled", "exactly_once", True),
+        ("exactly.once.support = disabled", "exactly_once", False),
+        (
+            "A.consumer.isolation.level = read_uncommitted",
+            "isolation_level",
+            "read_uncommitted",
+        ),
+        ("A.consumer.auto.offset.reset = latest", "start", "latest"),
+        ("A->B.source.consumer.auto.offset.reset = latest", "start", "latest"),
+        ("B.producer.compression.type = zstd", "compression", "zstd"),
+        ("A->B.producer.override.compression.type = lz4", "compression", "lz4"),
+    ],
+)
+def test_a_key_has_its_meaning(
+    tmp_path: Path, line: str, setting: str, value: object
+) -> None:
+    """Each key that we serve sets what it set in MirrorMaker 2."""
+    assert getattr(flow(tmp_path, line + "\n"), setting) == value
+
+
+@pytest.mark.parametrize(
+    ("lines", "setting", "value"),
+    [
+        (("A->B.tasks.max = 1", "tasks.max = 2"), "tasks", 1),
+        (
+            (
+                "B.exactly.once.source.support = disabled",
+                "exactly.once.source.support = enabled",
+            ),
+            "exactly_once",
+            False,
+        ),
+        # What a cluster says wins over the flow's plain client settings ...
+        (
+            (
+                "A.consumer.auto.offset.reset = latest",
+                "A->B.consumer.auto.offset.reset = earliest",
+            ),
+            "start",
+            "latest",
+        ),
+        # ... but not over those that name the role.
+        (
+            (
+                "A->B.source.consumer.auto.offset.reset = earliest",
+                "A.consumer.auto.offset.reset = latest",
+            ),
+            "start",
+            "earliest",
+        ),
+        (
+            (
+                "A->B.producer.override.compression.type = lz4",
+                "B.producer.compression.type = zstd",
+            ),
+            "compression",
+            "lz4",
+        ),
+    ],
+)
+def test_precedence_is_that_of_mirrormaker(
+    tmp_path: Path, lines: tuple[str, str], setting: str, value: object
+) -> None:
+    """Whichever comes first in the file, the same setting wins."""
+    for order in (lines, lines[::-1]):
+        assert getattr(flow(tmp_path, "\n".join(order)), setting) == value
+
+
+def test_variables_win_over_this_file_too(tmp_path: Path) -> None:
+    """The layers are the same for both formats."""
+    found = flow(tmp_path, "A->B.tasks.max = 1", MIRROR_FLOWS__A__TO__B__tasks="3")
+    assert found.tasks == 3
+
+
+@pytest.mark.parametrize(
+    ("module", "mechanism"),
+    [("plain.PlainLoginModule", "PLAIN"), ("scram.ScramLoginModule", "SCRAM-SHA-512")],
+)
+def test_credentials_are_read(tmp_path: Path, module: str, mechanism: str) -> None:
+    """A login module's options become name and password, quotes and escapes undone."""
+    config, warnings = read(
+        tmp_path,
+        f"""
+security.protocol = sasl_ssl
+sasl.mechanism = {mechanism}
+sasl.jaas.config = org.apache.kafka.common.security.{module} required \\
+    username="u,1" password="p\\\\"=;#\\u00e9";
+B.security.protocol = PLAINTEXT
+""",
+    )
+    cluster = config.clusters["A"]
+    assert cluster.security_protocol == "SASL_SSL"
+    assert cluster.sasl_mechanism == mechanism
+    assert cluster.sasl_username == "u,1"
+    assert cluster.sasl_password
+    assert cluster.sasl_password.get_secret_value() == 'p"=;#é'
+    assert config.clusters["B"].sasl_username is None
+    assert warnings == (
+        "sasl.mechanism: not used by PLAINTEXT, ignored",
+        "sasl.jaas.config: not used by PLAINTEXT, ignored",
+    )
+
+
+def test_pem_stores_are_read(tmp_path: Path) -> None:
+    """PEM trust and key stores are files that we use as they are."""
+    for name in ("ca.pem", "me.pem"):
+        (tmp_path / name).write_text("")
+    config, warnings = read(
+        tmp_path,
+        f"""
+A.security.protocol = SSL
+A.ssl.truststore.type = PEM
+A.ssl.truststore.location = {tmp_path}/ca.pem
+A.ssl.keystore.type = PEM
+A.ssl.keystore.location = {tmp_path}/me.pem
+A.ssl.key.password = 123
+A.ssl.endpoint.identification.algorithm =
+""",
+    )
+    cluster = config.clusters["A"]
+    assert cluster.ssl_ca_file == tmp_path / "ca.pem"
+    assert cluster.ssl_certificate_file == tmp_path / "me.pem"
+    assert cluster.ssl_key_password
+    assert cluster.ssl_key_password.get_secret_value() == "123"
+    assert not cluster.ssl_check_hostname
+    assert warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        (
+            "sync.group.offsets.enabled = true",
+            "sync.group.offsets.enabled: not yet supported, ignored",
+        ),
+        (
+            "A->B.refresh.groups.interval.seconds = 5",
+            "A->B.refresh.groups.interval.seconds: not yet supported, ignored",
+        ),
+        (
+            "A.consumer.fetch.max.bytes = 5",
+            "A.consumer.fetch.max.bytes: not yet supported, ignored",
+        ),
+        (
+            "topics.exlude = x",
+            'topics.exlude: unknown, ignored; did you mean "topics.exclude"?',
+        ),
+        (
+            "A->B.enable = true",
+            'A->B.enable: unknown, ignored; did you mean "enabled"?',
+        ),
+        (
+            "consumer.auto.offset.reset = latest",
+            (
+                "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; write "
+                "it with a cluster's alias, as in A.consumer.auto.offset.reset"
+            ),
+        ),
+        (
+            "A.tasks.max = 4",
+            (
+                "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker 2; "
+                "write tasks.max, or A->B.tasks.max"
+            ),
+        ),
+        (
+            "C.bootstrap.servers = c:1",
+            'C.bootstrap.servers: "C" is not among the clusters, ignored',
+        ),
+        ('tasks.max = "2"', "tasks.max: quotes are not part of the value, removed"),
+        ("tasks.max = 1\ntasks.max = 2", "tasks.max: given twice; the last one counts"),
+        ("topics =", "A->B.topics: is empty, so no topic is copied"),
+    ],
+)
+def test_what_has_no_effect_is_answered_by_name(
+    tmp_path: Path, line: str, warning: str
+) -> None:
+    """One warning, and the flow runs."""
+    config, warnings = read(tmp_path, line + "\n")
+    assert warnings == (warning,)
+    assert config.flows["A->B"].enabled
+
+
+def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
+    """Published files quote each pattern; Java would look for the quotes."""
+    config, warnings = read(tmp_path, "topics = \"orders\", 'customers'\n")
+    assert config.flows["A->B"].topics == ("orders", "customers")
+    assert warnings == ("topics: quotes are not part of the value, removed",)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (
+            "tasks.max = 5 # at most",
+            (
+                'tasks.max: "5 # at most" is not a whole number; a '
+                "comment cannot follow a value on the same line"
+            ),
+        ),
+        (
+            "topics = a # all",
+            (
+                'topics[0]: "a # all" matches no topic: names have no '
+                "spaces and no #; a comment cannot follow a value on the same line"
+            ),
+        ),
+        ("A->B.tasks.max = 0", "A->B.tasks.max: 0 is too small; at least 1"),
+        ("A->B.enabled = yess", 'A->B.enabled: "yess" is neither true nor false'),
+        ("A->C.enabled = true", 'A->C: there is no cluster "C"'),
+        (
+            "A.bootstrap.servers = a",
+            (
+                'A.bootstrap.servers: "a" is not host:port; right '
+                'would be "broker-1.example.com:9092"'
+            ),
+        ),
+        (
+            "A.consumer.auto.offset.reset = none",
+            'A.consumer.auto.offset.reset: "none" is not one of earliest, latest',
+        ),
+        (
+            "exactly.once.source.support = enbled",
+            (
+                'exactly.once.source.support: "enbled" is not one of enabled, preparing, '
+                'disabled; did you mean "enabled"?'
+            ),
+        ),
+        (
+            "replication.policy.class = com.example.Mine",
+            (
+                'replication.policy.class: there is no replication policy "com.example.Mine" '
+                f"here; right would be {POLICY}.DefaultReplicationPolicy or "
+                f"{POLICY}.IdentityReplicationPolicy"
+            ),
+        ),
+        (
+            "A.security.protocol = SSL\nA.ssl.truststore.location = t.jks",
+            (
+                "A.ssl.truststore.location: a store of type JKS cannot be read yet; convert "
+                "it to a PEM file and set ssl.truststore.type=PEM"
+            ),
+        ),
+        (
+            "A.security.protocol = SSL\nA.ssl.truststore.certificates = x",
+            (
+                "A.ssl.truststore.certificates: certificates within the file cannot be read "
+                "yet; put them into a PEM file and give its location"
+            ),
+        ),
+        (
+            (
+                "A.security.protocol = SASL_SSL\nA.sasl.mechanism = GSSAPI\nA.sasl.jaas.config"
+                ' = x.PlainLoginModule required username="u" password="p";'
+            ),
+            (
+                'A.sasl.mechanism: "GSSAPI" is not supported yet; use PLAIN, SCRAM-SHA-256 or '
+                "SCRAM-SHA-512"
+            ),
+        ),
+        (
+            "A.bootstrap.servers = ${env:X}",
+            (
+                "A.bootstrap.servers: references such as ${file:...} cannot be resolved yet; "
+                "write the value, or give it in a MIRROR_ variable"
+            ),
+        ),
+        (
+            "A.security.protocol = SSLL",
+            (
+                'A.security.protocol: "SSLL" is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, '
+                'SASL_SSL; did you mean "SSL"?'
+            ),
+        ),
+    ],
+)
+def test_a_bad_value_is_named_as_the_file_names_it(
+    tmp_path: Path, line: str, problem: str
+) -> None:
+    """The message has the key of the file, not ours."""
+    assert problem in problems(tmp_path, line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("jaas", "problem"),
+    [
+        (
+            'x.PlainLoginModule required username="u" pasword="s3cret";',
+            "A.sasl.jaas.config: has no password",
+        ),
+        (
+            "com.sun.security.auth.module.Krb5LoginModule required password=s3cret;",
+            (
+                'A.sasl.jaas.config: the login module "Krb5LoginModule" is not supported yet; '
+                "right would be PlainLoginModule or ScramLoginModule"
+            ),
+        ),
+    ],
+)
+def test_a_login_that_cannot_be_read_is_refused_without_its_secret(
+    tmp_path: Path, jaas: str, problem: str
+) -> None:
+    """The message says what is missing and shows no value."""
+    found = problems(
+        tmp_path,
+        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\n"
+        f"A.sasl.jaas.config = {jaas}\n",
+    )
+    assert problem in found
+    assert "s3cret" not in "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the file is empty; it must hold at least clusters = A, B"),
+        ("# nothing\n", "the file is empty; it must hold at least clusters = A, B"),
+        ("x = \\u00zz\n", "the file has a broken escape"),
+        ("A->B.enabled = true\n", "clusters: is missing; at least one is needed"),
+        (
+            "clusters = A\nA.bootstrap.servers = a:1\n",
+            "A->B.enabled: is missing; at least one is needed",
+        ),
+        (
+            "clusters = A, B\nB.bootstrap.servers = b:1\nA->B.enabled = true\n",
+            (
+                "A.bootstrap.servers: is missing; right would be "
+                '"broker-1.example.com:9092"'
+            ),
+        ),
+    ],
+)
+def test_a_file_without_the_needful_is_refused(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    """Each message says what must be added."""
+    assert any(problem in found for found in problems(tmp_path, "", text))
+
+
+def test_aliases_may_hold_dots_and_hyphens(tmp_path: Path) -> None:
+    """The longest alias that fits owns a key."""
+    config, warnings = read(
+        tmp_path,
+        base="""
+clusters = us, us.east, eu-1
+us.bootstrap.servers = a:1
+us.east.bootstrap.servers = b:1
+eu-1.bootstrap.servers = SASL_SSL://c:1
+us.east->eu-1.enabled = true
+us.east->eu-1.topics = x
+""",
+    )
+    assert warnings == ()
+    assert list(config.flows) == ["us.east->eu-1"]
+    assert config.flows["us.east->eu-1"].topics == ("x",)
+    assert config.clusters["eu-1"].bootstrap_servers == ("c:1",)
