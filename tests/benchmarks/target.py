@@ -98,4 +98,5 @@ _NOT_YET = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._NOENT,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
 }
