@@ -130,7 +130,8 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
             "a: !!python/name:os.system x",
             (
                 "not valid YAML: could not determine a "
-                "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in line 1, "
+                "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in "
+                "line 1, "
                 "column 4"
             ),
         ),
@@ -172,7 +173,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "topics: [orders, 'pay(']",
             (
-                'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing ), '
+                'flows."us-east->eu".topics[1]: "pay(" is not a valid regex: missing '
+                "), "
                 'unterminated subpattern at position 3; did you mean "pay\\("?'
             ),
         ),
@@ -180,7 +182,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "topics: ['*']",
             (
-                'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to repeat '
+                'flows."us-east->eu".topics[0]: "*" is not a valid regex: nothing to '
+                "repeat "
                 'at position 0; did you mean ".*"?'
             ),
         ),
@@ -188,7 +191,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "topics: ['(?<x>a)']",
             (
-                'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: unknown '
+                'flows."us-east->eu".topics[0]: "(?<x>a)" is not a valid regex: '
+                "unknown "
                 'extension ?<x at position 1; did you mean "(?P<x>a)"?'
             ),
         ),
@@ -196,7 +200,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "topics: ['[a-z&&[^b]]']",
             (
-                'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: Possible '
+                'flows."us-east->eu".topics[0]: "[a-z&&[^b]]" is not a clear regex: '
+                "Possible "
                 "set intersection at position 4"
             ),
         ),
@@ -219,7 +224,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "compression: gzipp",
             (
-                'flows."us-east->eu".compression: "gzipp" is not one of source, none, gzip, '
+                'flows."us-east->eu".compression: "gzipp" is not one of source, none, '
+                "gzip, "
                 'snappy, lz4, zstd; did you mean "gzip"?'
             ),
         ),
@@ -232,7 +238,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "replication_factor: 0",
             (
-                'flows."us-east->eu".replication_factor: 0 replicas would hold nothing; right '
+                'flows."us-east->eu".replication_factor: 0 replicas would hold '
+                "nothing; right "
                 "would be 3, or -1 for the brokers' default"
             ),
         ),
@@ -260,7 +267,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (
             "us-east->eu",
             "us_east->eu",
-            'flows."us_east->eu": there is no cluster "us_east"; did you mean "us-east"?',
+            (
+                'flows."us_east->eu": there is no cluster "us_east"; did you mean '
+                '"us-east"?'
+            ),
         ),
         (
             "{compression: zstd}",
@@ -271,7 +281,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "{compression: zstd}",
             "{separator: '/'}",
             (
-                'defaults.separator: "/" cannot stand in a topic\'s name; letters, digits, '
+                'defaults.separator: "/" cannot stand in a topic\'s name; letters, '
+                "digits, "
                 "dot, underscore and hyphen can"
             ),
         ),
@@ -350,7 +361,11 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
         ),
         (
             "sasl_password: s3cret\n    sasl_password_file: /x",
-            "clusters.us-east.sasl_password_file: the password is given twice; keep one",
+            (
+                "clusters.us-east.sasl_password_file: the password is given twice; "
+                "keep "
+                "one"
+            ),
         ),
         (
             "sasl_password_file: /no/such",
@@ -359,7 +374,8 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
         (
             "sasl_password: s3cret\n    ssl_ca_file: /no/such",
             (
-                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would not use "
+                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would "
+                "not use "
                 "it; set security_protocol to SSL or SASL_SSL"
             ),
         ),

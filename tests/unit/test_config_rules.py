@@ -84,8 +84,10 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
         (
             {"A->B": IDENTITY, "B->D": IDENTITY, "A->C": IDENTITY, "C->D": IDENTITY},
             (
-                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D under "
-                "one name, so every record would be doubled; remove one way, or let them "
+                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D "
+                "under "
+                "one name, so every record would be doubled; remove one way, or let "
+                "them "
                 "copy different topics"
             ),
         ),
@@ -96,37 +98,44 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
                 "A->D": {**UNSTAMPED, "topics": ["orders", "x"]},
             },
             (
-                "flows: A -> D and A -> B -> D bring orders of A to D under one name, so "
-                "every record would be doubled; remove one way, or let them copy different "
+                "flows: A -> D and A -> B -> D bring orders of A to D under one name, "
+                "so "
+                "every record would be doubled; remove one way, or let them copy "
+                "different "
                 "topics"
             ),
         ),
         (
             {"A->B": {}, "B->D": IDENTITY, "A->C": {}, "C->D": IDENTITY},
             (
-                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D under "
-                "one name, so every record would be doubled; remove one way, or let them "
+                "flows: A -> B -> D and A -> C -> D bring the same topics of A to D "
+                "under "
+                "one name, so every record would be doubled; remove one way, or let "
+                "them "
                 "copy different topics"
             ),
         ),
         (
             {"A->B": UNSTAMPED, "B->A": IDENTITY},
             (
-                "flows: A -> B -> A is a circle, and provenance is off on A->B: records "
+                "flows: A -> B -> A is a circle, and provenance is off on A->B: "
+                "records "
                 "would go round for ever; turn provenance on"
             ),
         ),
         (
             {"A->B": UNSTAMPED, "B->C": UNSTAMPED, "C->A": UNSTAMPED},
             (
-                "flows: A -> B -> C -> A is a circle, and provenance is off on A->B and "
+                "flows: A -> B -> C -> A is a circle, and provenance is off on A->B "
+                "and "
                 "B->C and C->A: records would go round for ever; turn provenance on"
             ),
         ),
         (
             {"A->B": {"provenance": False}, "B->A": UNSTAMPED},
             (
-                "flows: A -> B -> A is a circle, and provenance is off on A->B and B->A: "
+                "flows: A -> B -> A is a circle, and provenance is off on A->B and "
+                "B->A: "
                 "records would go round for ever; turn provenance on"
             ),
         ),
@@ -136,7 +145,8 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
                 "A.x->C": {"topics": ["orders"]},
             },
             (
-                'flows."A->C" and flows."A.x->C": x.orders of A and orders of A.x would '
+                'flows."A->C" and flows."A.x->C": x.orders of A and orders of A.x '
+                "would "
                 "both be copied to A.x.orders on C; give one flow another policy or "
                 "separator"
             ),
@@ -147,7 +157,8 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
                 "B->C": {**IDENTITY, "topics": [r"A\.orders"]},
             },
             (
-                'flows."A->C" and flows."B->C": orders of A and A.orders of B would both '
+                'flows."A->C" and flows."B->C": orders of A and A.orders of B would '
+                "both "
                 "be copied to A.orders on C; give one flow another policy or separator"
             ),
         ),

@@ -242,14 +242,16 @@ A.ssl.endpoint.identification.algorithm =
         (
             "consumer.auto.offset.reset = latest",
             (
-                "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; write "
+                "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; "
+                "write "
                 "it with a cluster's alias, as in A.consumer.auto.offset.reset"
             ),
         ),
         (
             "A.tasks.max = 4",
             (
-                "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker 2; "
+                "A.tasks.max: has no effect with a cluster's alias, nor in MirrorMaker "
+                "2; "
                 "write tasks.max, or A->B.tasks.max"
             ),
         ),
@@ -312,14 +314,16 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
         (
             "exactly.once.source.support = enbled",
             (
-                'exactly.once.source.support: "enbled" is not one of enabled, preparing, '
+                'exactly.once.source.support: "enbled" is not one of enabled, '
+                "preparing, "
                 'disabled; did you mean "enabled"?'
             ),
         ),
         (
             "replication.policy.class = com.example.Mine",
             (
-                'replication.policy.class: there is no replication policy "com.example.Mine" '
+                "replication.policy.class: there is no replication policy "
+                '"com.example.Mine" '
                 f"here; right would be {POLICY}.DefaultReplicationPolicy or "
                 f"{POLICY}.IdentityReplicationPolicy"
             ),
@@ -327,38 +331,44 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
         (
             "A.security.protocol = SSL\nA.ssl.truststore.location = t.jks",
             (
-                "A.ssl.truststore.location: a store of type JKS cannot be read yet; convert "
+                "A.ssl.truststore.location: a store of type JKS cannot be read yet; "
+                "convert "
                 "it to a PEM file and set ssl.truststore.type=PEM"
             ),
         ),
         (
             "A.security.protocol = SSL\nA.ssl.truststore.certificates = x",
             (
-                "A.ssl.truststore.certificates: certificates within the file cannot be read "
+                "A.ssl.truststore.certificates: certificates within the file cannot be "
+                "read "
                 "yet; put them into a PEM file and give its location"
             ),
         ),
         (
             (
-                "A.security.protocol = SASL_SSL\nA.sasl.mechanism = GSSAPI\nA.sasl.jaas.config"
+                "A.security.protocol = SASL_SSL\nA.sasl.mechanism = "
+                "GSSAPI\nA.sasl.jaas.config"
                 ' = x.PlainLoginModule required username="u" password="p";'
             ),
             (
-                'A.sasl.mechanism: "GSSAPI" is not supported yet; use PLAIN, SCRAM-SHA-256 or '
+                'A.sasl.mechanism: "GSSAPI" is not supported yet; use PLAIN, '
+                "SCRAM-SHA-256 or "
                 "SCRAM-SHA-512"
             ),
         ),
         (
             "A.bootstrap.servers = ${env:X}",
             (
-                "A.bootstrap.servers: references such as ${file:...} cannot be resolved yet; "
+                "A.bootstrap.servers: references such as ${file:...} cannot be "
+                "resolved yet; "
                 "write the value, or give it in a MIRROR_ variable"
             ),
         ),
         (
             "A.security.protocol = SSLL",
             (
-                'A.security.protocol: "SSLL" is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, '
+                'A.security.protocol: "SSLL" is not one of PLAINTEXT, SSL, '
+                "SASL_PLAINTEXT, "
                 'SASL_SSL; did you mean "SSL"?'
             ),
         ),
@@ -381,7 +391,8 @@ def test_a_bad_value_is_named_as_the_file_names_it(
         (
             "com.sun.security.auth.module.Krb5LoginModule required password=s3cret;",
             (
-                'A.sasl.jaas.config: the login module "Krb5LoginModule" is not supported yet; '
+                'A.sasl.jaas.config: the login module "Krb5LoginModule" is not '
+                "supported yet; "
                 "right would be PlainLoginModule or ScramLoginModule"
             ),
         ),

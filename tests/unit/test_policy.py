@@ -182,7 +182,8 @@ def test_unchanged_names_leave_loops_to_the_header() -> None:
         (
             "a b",
             (
-                'the target name "a b" has characters that Kafka does not allow; letters, '
+                'the target name "a b" has characters that Kafka does not allow; '
+                "letters, "
                 "digits, dot, underscore and hyphen are allowed"
             ),
         ),
