@@ -66,9 +66,11 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
         if isinstance(found, str):
             problems.append(f"{variable}: {found}")
             continue
-        place = raw
+        place: Any = raw
         for part in found[:-1]:
-            place = place.setdefault(part, {})
+            place = place.setdefault(part, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            continue  # the file has something else there, which is a problem of its own
         place[found[-1]] = _parsed(found[-1], value)
         place.pop(_INSTEAD_OF.get(found[-1], ""), None)
         spelled[found] = variable
@@ -118,7 +120,12 @@ def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | s
     if hits:
         could_be = " or ".join(f'"{entry}"' for entry, _, _ in hits)
         return f"could mean the {what} {could_be}; rename one of them"
-    given = rest.rpartition("__")[0] or rest
+    given, found, _ = rest.rpartition("__")
+    if not found:
+        return (
+            "names no setting; right would be "
+            f"{_PREFIX}{section.upper()}__<{what}>__<setting>"
+        )
     suggested = near(given, [_as_variable(str(entry)) for entry in known])
     return f'there is no {what} "{given}"{suggested}'
 

@@ -27,6 +27,8 @@ from mirror.errors import ConfigError
 Alias = Annotated[str, BeforeValidator(values.alias)]
 Text = Annotated[str, Field(min_length=1)]
 Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
+Whole = Annotated[int, BeforeValidator(values.number)]
+Number = Annotated[float, BeforeValidator(values.number)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(values.patterns)]
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
@@ -94,7 +96,7 @@ class ClusterConfig(_Section):
         default=True,
         description="Whether a broker's certificate must name the host we called.",
     )
-    request_timeout_seconds: float = Field(
+    request_timeout_seconds: Number = Field(
         default=30.0,
         gt=0,
         description="How long a broker may take to answer; zero is refused.",
@@ -122,7 +124,7 @@ class FlowConfig(_Section):
         description="Topics to leave out although `topics` matches them. Empty: "
         "none but internal topics, which are never copied.",
     )
-    tasks: int | None = Field(
+    tasks: Whole | None = Field(
         default=None,
         ge=1,
         description="How many tasks copy side by side. Null: chosen automatically.",
@@ -145,13 +147,13 @@ class FlowConfig(_Section):
         default=True,
         description="Off: at least once; records may appear twice after a failure.",
     )
-    lease_seconds: float = Field(
+    lease_seconds: Number = Field(
         default=10.0,
         ge=0.5,
         le=300,
         description="How long tasks copy before assignments may change.",
     )
-    replication_factor: int = Field(
+    replication_factor: Whole = Field(
         default=-1,
         ge=-1,
         le=32767,
@@ -172,12 +174,12 @@ class FlowConfig(_Section):
         description="Where partitions begin that exist when the flow starts for the "
         "very first time. Partitions found later always begin at the earliest.",
     )
-    refresh_topics_seconds: float = Field(
+    refresh_topics_seconds: Number = Field(
         default=5.0,
         gt=0,
         description="How often to look for new topics and partitions; zero is refused.",
     )
-    transaction_timeout_seconds: float = Field(
+    transaction_timeout_seconds: Number = Field(
         default=60.0,
         ge=1,
         le=900,
@@ -206,7 +208,7 @@ class ServiceConfig(_Section):
     http_host: Text = Field(
         default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
     )
-    http_port: int = Field(
+    http_port: Whole = Field(
         default=8083, ge=0, le=65535, description="0: any port that is free."
     )
     state_dir: Path = Field(

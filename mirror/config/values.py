@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 import difflib
-import json
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
@@ -67,6 +66,13 @@ def separator(value: Any) -> str:
     return value
 
 
+def number(value: Any) -> Any:
+    """Python takes true for 1; nobody who writes it means that."""
+    if isinstance(value, bool):
+        _refuse(f"{str(value).lower()} is not a number")
+    return value
+
+
 def secret(value: Any) -> Any:
     """A number would lose its leading zeros, so a secret must be written as text."""
     if isinstance(value, (int, float, bool)):
@@ -91,39 +97,48 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
     servers = _listed(value)
     if not servers:
         _refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
-    for server in servers:
+    wrong = []
+    for index, server in enumerate(servers):
         match = _HOST_PORT.fullmatch(server)
         if not match or not 0 < int(match.group(2)) < 65536:
-            _refuse(
-                f"{_shown(server)} is not host:port; "
+            wrong.append(
+                f"[{index}]: {_shown(server)} is not host:port; "
                 'right would be "broker-1.example.com:9092"'
             )
+    _refuse_all(wrong)
     return servers
 
 
 def patterns(value: Any) -> tuple[str, ...]:
     """Regular expressions, each tried once so that a bad one is found at start."""
     listed = _listed(value)
-    for index, pattern in enumerate(listed):
-        if re.search(r"[\s#]", pattern):
-            _refuse(
-                f"[{index}]: {_shown(pattern)} matches no topic: names have no spaces "
-                "and no #; a comment cannot follow a value on the same line"
-            )
-        try:
-            with warnings.catch_warnings():
-                # What Python only warns about means something else in Java.
-                warnings.simplefilter("error")
-                re.compile(pattern)
-        except re.error as error:
-            at = "" if error.pos is None else f" at position {error.pos}"
-            _refuse(
-                f"[{index}]: {_shown(pattern)} is not a valid regex: {error.msg}{at}"
-                f"{_better_pattern(pattern)}"
-            )
-        except FutureWarning as error:
-            _refuse(f"[{index}]: {_shown(pattern)} is not a clear regex: {error}")
+    _refuse_all(
+        [
+            f"[{index}]: {_shown(pattern)} {wrong}"
+            for index, pattern in enumerate(listed)
+            if (wrong := _wrong_pattern(pattern))
+        ]
+    )
     return listed
+
+
+def _wrong_pattern(pattern: str) -> str | None:
+    if re.search(r"[\s#]", pattern):
+        return (
+            "matches no topic: names have no spaces and no #; "
+            "a comment cannot follow a value on the same line"
+        )
+    try:
+        with warnings.catch_warnings():
+            # What Python only warns about means something else in Java.
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except re.error as error:
+        at = "" if error.pos is None else f" at position {error.pos}"
+        return f"is not a valid regex: {error.msg}{at}{_better_pattern(pattern)}"
+    except FutureWarning as error:
+        return f"is not a clear regex: {error}"
+    return None
 
 
 def check_credentials(cluster: ClusterConfig) -> None:
@@ -223,8 +238,6 @@ def _listed(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        if value.lstrip().startswith("[") and value.rstrip().endswith('"]'):
-            return _listed(json.loads(value))
         value = value.split(",")
     if not isinstance(value, Iterable) or isinstance(value, Mapping):
         _refuse(f"{_shown(value)} is not a list of texts")
@@ -260,4 +273,16 @@ def _and(words: list[str]) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise PydanticCustomError("mirror_value", "{message}", {"message": message})
+    raise PydanticCustomError(
+        "mirror_value", "{message}", {"message": message, "each": [message]}
+    )
+
+
+def _refuse_all(messages: list[str]) -> None:
+    """Refuse a list for each of its elements that is wrong, if any is."""
+    if messages:
+        raise PydanticCustomError(
+            "mirror_value",
+            "{message}",
+            {"message": "; ".join(messages), "each": messages},
+        )

@@ -45,7 +45,7 @@ def sentences(
     path: Path,
     spelled: Mapping[Path, str],
 ) -> list[str]:
-    """One sentence for each finding about the section at `path`."""
+    """At least one sentence for each finding about the section at `path`."""
     found = []
     for detail in error.errors(include_url=False):
         context: Mapping[str, Any] = detail.get("ctx", {})
@@ -53,9 +53,12 @@ def sentences(
         place = (*path, *(str(part) for part in detail["loc"][:1]))
         if detail["type"] == "mirror_section":
             place = (*path, context["field"])
-        text = _sentence(detail["type"], detail["input"], context, place, model)
-        joint = "" if _IN_LIST.match(text) else ": "
-        found.append(f"{spelled.get(place, dotted(place))}{joint}{text}")
+        texts = context.get("each") or [
+            _sentence(detail["type"], detail["input"], context, place, model)
+        ]
+        for text in texts:
+            joint = "" if _IN_LIST.match(text) else ": "
+            found.append(f"{spelled.get(place, dotted(place))}{joint}{text}")
     return found
 
 
@@ -66,8 +69,8 @@ def _sentence(
     place: Path,
     model: type[BaseModel],
 ) -> str:
-    if kind in {"mirror_value", "mirror_section"}:
-        return str(context.get("message") or context["what"])
+    if kind == "mirror_section":
+        return str(context["what"])
     if kind == "extra_forbidden":
         return f"unknown setting{near(place[-1], _settings(model))}"
     if kind == "missing":

@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "a:9092",
             "a",
             (
-                'clusters.us-east.bootstrap_servers: "a" is not host:port; '
+                'clusters.us-east.bootstrap_servers[0]: "a" is not host:port; '
                 'right would be "broker-1.example.com:9092"'
             ),
         ),
@@ -404,14 +404,28 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
     text = """
 clusters: {A: {bootstrap_servers: x}, B: {bootstrap_servers: "b:1"}}
 defaults: {tasks: 0}
-flows: {A->B: {topcs: a}, A/B: {}, B->B: {}, B->X: {}}
+flows:
+  A->B: {topcs: a, topics: ["(", "a b"], tasks: true}
+  A/B: {}
+  B->B: {}
+  B->X: {}
 """
     assert problems(tmp_path, text) == [
         (
-            'clusters.A.bootstrap_servers: "x" is not host:port; right would be '
+            'clusters.A.bootstrap_servers[0]: "x" is not host:port; right would be '
             '"broker-1.example.com:9092"'
         ),
         "defaults.tasks: 0 is too small; at least 1",
+        (
+            'flows."A->B".topics[0]: "(" is not a valid regex: missing ), unterminated '
+            'subpattern at position 0; did you mean "\\("?'
+        ),
+        (
+            'flows."A->B".topics[1]: "a b" matches no topic: names have no spaces and '
+            "no #; "
+            "a comment cannot follow a value on the same line"
+        ),
+        'flows."A->B".tasks: true is not a number',
         'flows."A->B".topcs: unknown setting; did you mean "topics"?',
         'flows."A/B": the same flow as "A->B"; keep one',
         'flows."B->X": there is no cluster "X"',
@@ -419,129 +433,17 @@ flows: {A->B: {topcs: a}, A/B: {}, B->B: {}, B->X: {}}
     ]
 
 
+def test_sections_of_another_shape_are_named(tmp_path: Path) -> None:
+    """Also when a variable would reach into them."""
+    text = "clusters: 5\nflows: [a]\ndefaults: 7\nservice: null\n"
+    assert problems(tmp_path, text, MIRROR_DEFAULTS__tasks="1") == [
+        "clusters: is not a mapping",
+        "flows: is not a mapping",
+        "defaults: is not a mapping",
+    ]
+
+
 def test_a_flow_without_topics_is_mentioned(tmp_path: Path) -> None:
     """Nothing is wrong with it, but hardly anyone wants it."""
     _, warnings = read(tmp_path, good_with("topics: []", "topics: [orders]"))
     assert warnings == ('flows."us-east->eu".topics: is empty, so no topic is copied',)
-
-
-def test_variables_win_over_the_file(tmp_path: Path) -> None:
-    """Aliases are found whatever their case and punctuation; lists may be JSON."""
-    config, warnings = read(
-        tmp_path,
-        GOOD,
-        MIRROR_CLUSTERS__US_EAST__REQUEST_TIMEOUT_SECONDS="7",
-        MIRROR_CLUSTERS__eu__bootstrap_servers="c:1,d:2",
-        MIRROR_DEFAULTS__tasks="4",
-        MIRROR_DEFAULTS__exactly_once="off",
-        MIRROR_FLOWS__us_east__TO__eu__topics='["a{1,2}", "b"]',
-        MIRROR_SERVICE__http_port="0",
-        MIRROR_SERVICE__spark='{"spark.executor.memory": "2g"}',
-        MIRROR_SERVICE__log_level="",
-    )
-    flow = config.flows["us-east->eu"]
-    assert (flow.tasks, flow.exactly_once, flow.compression) == (4, False, "zstd")
-    assert flow.topics == ("a{1,2}", "b")
-    assert config.clusters["us-east"].request_timeout_seconds == 7
-    assert config.clusters["eu"].bootstrap_servers == ("c:1", "d:2")
-    assert config.service.http_port == 0
-    assert config.service.log_level == "info"
-    assert config.service.spark == {"spark.executor.memory": "2g"}
-    assert warnings == ()
-
-
-@pytest.mark.parametrize("password", ["12345", "1e5", "true", "@int x", "0123", "[1]"])
-def test_a_password_from_the_environment_stays_text(
-    tmp_path: Path, password: str
-) -> None:
-    """It replaces the file's password, in whatever way that was given."""
-    config, _ = read(
-        tmp_path,
-        SASL % "sasl_password_file: /no/such",
-        MIRROR_CLUSTERS__us_east__sasl_password=password,
-    )
-    cluster = config.clusters["us-east"]
-    assert cluster.sasl_password
-    assert cluster.sasl_password.get_secret_value() == password
-    assert cluster.sasl_password_file is None
-
-
-@pytest.mark.parametrize(
-    ("variable", "problem"),
-    [
-        (
-            "MIRROR_CLUSTERS__us_west__sasl_password",
-            'there is no cluster "us_west"; did you mean "us_east"?',
-        ),
-        (
-            "MIRROR_CLUSTERS__eu__sasl_pasword",
-            'unknown setting "sasl_pasword"; did you mean "sasl_password"?',
-        ),
-        ("MIRROR_FLOWS__eu__TO__us_east__tasks", 'there is no flow "eu__TO__us_east"'),
-        ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
-        (
-            "MIRROR_DEFALTS__tasks",
-            'there is no section "defalts"; did you mean "defaults"?',
-        ),
-        (
-            "MIRROR_SERVICE__http_prt",
-            'unknown setting "http_prt"; did you mean "http_port"?',
-        ),
-        ("MIRROR_SERVICE__http_port", '"s3cret" is not a whole number'),
-    ],
-)
-def test_a_variable_that_means_nothing_is_refused(
-    tmp_path: Path, variable: str, problem: str
-) -> None:
-    """It never makes a new cluster or flow; its value is not shown unless it counts."""
-    assert problems(tmp_path, GOOD, **{variable: "s3cret"}) == [
-        f"{variable}: {problem}"
-    ]
-
-
-def test_a_variable_that_means_two_clusters_is_refused(tmp_path: Path) -> None:
-    """us-east and us.east look the same in a variable; an exact name still counts."""
-    twins = GOOD.replace("  eu:", '  us.east: {bootstrap_servers: "c:1"}\n  eu:')
-    variable = "MIRROR_CLUSTERS__us_east__request_timeout_seconds"
-    assert problems(tmp_path, twins, **{variable: "3"}) == [
-        f'{variable}: could mean the cluster "us-east" or "us.east"; rename one of them'
-    ]
-    exact = twins.replace("us.east", "us_east")
-    config, _ = read(tmp_path, exact, **{variable: "3"})
-    assert config.clusters["us_east"].request_timeout_seconds == 3
-    assert config.clusters["us-east"].request_timeout_seconds == 30
-
-
-def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
-    """Tools' variables and Kubernetes' service links are no settings."""
-    _, warnings = read(
-        tmp_path,
-        GOOD,
-        MIRROR_TEST_BROKERS="x",
-        MIRROR_CACHE="x",
-        MIRROR_IVY_SETTINGS="x",
-        MIRROR_SLOT="x",
-        MIRROR_CONFIG="x",
-        MIRROR_SERVICE_HOST="10.0.0.1",
-        MIRROR_SERVICE_PORT_HTTP="8083",
-        MIRROR_PORT="tcp://10.0.0.1:8083",
-        MIRROR_PORT_8083_TCP_ADDR="10.0.0.1",
-        MIRROR_SERVICE_http_port="1",
-        OTHER__x="1",
-    )
-    assert warnings == (
-        (
-            "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
-            "underscores, as in MIRROR_SERVICE__http_port"
-        ),
-    )
-
-
-def test_the_environment_is_read_when_none_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process's own variables are the usual layer."""
-    monkeypatch.setenv("MIRROR_SERVICE__http_port", "9")
-    path = tmp_path / "mirror.yml"
-    path.write_text(GOOD)
-    assert load(path)[0].service.http_port == 9

@@ -71,7 +71,6 @@ def test_a_flow_is_safe_when_told_nothing() -> None:
         ("a:1", ("a:1",)),
         ("a:1, b:2,", ("a:1", "b:2")),
         (["a:1", " [::1]:2 "], ("a:1", "[::1]:2")),
-        ('["a:1","b:2"]', ("a:1", "b:2")),
     ],
 )
 def test_brokers_are_a_list_or_one_text(given: Any, servers: tuple[str, ...]) -> None:

@@ -303,7 +303,7 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
         (
             "A.bootstrap.servers = a",
             (
-                'A.bootstrap.servers: "a" is not host:port; right '
+                'A.bootstrap.servers[0]: "a" is not host:port; right '
                 'would be "broker-1.example.com:9092"'
             ),
         ),

@@ -1,0 +1,178 @@
+"""Variables laid over a file: what they reach, and what they must not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config.load import load
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
+
+pytestmark = pytest.mark.unit
+
+GOOD = """
+clusters:
+  us-east: {bootstrap_servers: "a:9092"}
+  eu: {bootstrap_servers: "b:9092"}
+defaults: {compression: zstd}
+flows:
+  "us-east->eu": {topics: [orders]}
+"""
+SASL = """
+clusters:
+  us-east:
+    bootstrap_servers: a:9092
+    security_protocol: SASL_PLAINTEXT
+    sasl_mechanism: PLAIN
+    sasl_username: u
+    %s
+  eu: {bootstrap_servers: "b:9092"}
+flows:
+  "us-east->eu":
+"""
+
+
+def read(
+    tmp_path: Path, text: str, **environ: str
+) -> tuple[MirrorConfig, tuple[str, ...]]:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text)
+    return load(path, environ=environ)
+
+
+def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, **environ)
+    return list(caught.value.problems)
+
+
+def test_variables_win_over_the_file(tmp_path: Path) -> None:
+    """Aliases are found whatever their case and punctuation; lists may be JSON."""
+    config, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_CLUSTERS__US_EAST__REQUEST_TIMEOUT_SECONDS="7",
+        MIRROR_CLUSTERS__eu__bootstrap_servers="c:1,d:2",
+        MIRROR_DEFAULTS__tasks="4",
+        MIRROR_DEFAULTS__exactly_once="off",
+        MIRROR_FLOWS__us_east__TO__eu__topics='["a{1,2}", "b"]',
+        MIRROR_SERVICE__http_port="0",
+        MIRROR_SERVICE__spark='{"spark.executor.memory": "2g"}',
+        MIRROR_SERVICE__log_level="",
+    )
+    flow = config.flows["us-east->eu"]
+    assert (flow.tasks, flow.exactly_once, flow.compression) == (4, False, "zstd")
+    assert flow.topics == ("a{1,2}", "b")
+    assert config.clusters["us-east"].request_timeout_seconds == 7
+    assert config.clusters["eu"].bootstrap_servers == ("c:1", "d:2")
+    assert config.service.http_port == 0
+    assert config.service.log_level == "info"
+    assert config.service.spark == {"spark.executor.memory": "2g"}
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("password", ["12345", "1e5", "true", "@int x", "0123", "[1]"])
+def test_a_password_from_the_environment_stays_text(
+    tmp_path: Path, password: str
+) -> None:
+    """It replaces the file's password, in whatever way that was given."""
+    config, _ = read(
+        tmp_path,
+        SASL % "sasl_password_file: /no/such",
+        MIRROR_CLUSTERS__us_east__sasl_password=password,
+    )
+    cluster = config.clusters["us-east"]
+    assert cluster.sasl_password
+    assert cluster.sasl_password.get_secret_value() == password
+    assert cluster.sasl_password_file is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        (
+            "MIRROR_CLUSTERS__us_west__sasl_password",
+            'there is no cluster "us_west"; did you mean "us_east"?',
+        ),
+        (
+            "MIRROR_CLUSTERS__eu__sasl_pasword",
+            'unknown setting "sasl_pasword"; did you mean "sasl_password"?',
+        ),
+        ("MIRROR_FLOWS__eu__TO__us_east__tasks", 'there is no flow "eu__TO__us_east"'),
+        ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
+        (
+            "MIRROR_CLUSTERS__eu",
+            "names no setting; right would be MIRROR_CLUSTERS__<cluster>__<setting>",
+        ),
+        (
+            "MIRROR_DEFALTS__tasks",
+            'there is no section "defalts"; did you mean "defaults"?',
+        ),
+        (
+            "MIRROR_SERVICE__http_prt",
+            'unknown setting "http_prt"; did you mean "http_port"?',
+        ),
+        ("MIRROR_SERVICE__http_port", '"s3cret" is not a whole number'),
+    ],
+)
+def test_a_variable_that_means_nothing_is_refused(
+    tmp_path: Path, variable: str, problem: str
+) -> None:
+    """It never makes a new cluster or flow; its value is not shown unless it counts."""
+    assert problems(tmp_path, GOOD, **{variable: "s3cret"}) == [
+        f"{variable}: {problem}"
+    ]
+
+
+def test_a_variable_that_means_two_clusters_is_refused(tmp_path: Path) -> None:
+    """us-east and us.east look the same in a variable; an exact name still counts."""
+    twins = GOOD.replace("  eu:", '  us.east: {bootstrap_servers: "c:1"}\n  eu:')
+    variable = "MIRROR_CLUSTERS__us_east__request_timeout_seconds"
+    assert problems(tmp_path, twins, **{variable: "3"}) == [
+        f'{variable}: could mean the cluster "us-east" or "us.east"; rename one of them'
+    ]
+    exact = twins.replace("us.east", "us_east")
+    config, _ = read(tmp_path, exact, **{variable: "3"})
+    assert config.clusters["us_east"].request_timeout_seconds == 3
+    assert config.clusters["us-east"].request_timeout_seconds == 30
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Tools' variables and Kubernetes' service links are no settings."""
+    _, warnings = read(
+        tmp_path,
+        GOOD,
+        MIRROR_TEST_BROKERS="x",
+        MIRROR_CACHE="x",
+        MIRROR_IVY_SETTINGS="x",
+        MIRROR_SLOT="x",
+        MIRROR_CONFIG="x",
+        MIRROR_SERVICE_HOST="10.0.0.1",
+        MIRROR_SERVICE_PORT_HTTP="8083",
+        MIRROR_PORT="tcp://10.0.0.1:8083",
+        MIRROR_PORT_8083_TCP_ADDR="10.0.0.1",
+        MIRROR_SERVICE_http_port="1",
+        OTHER__x="1",
+    )
+    assert warnings == (
+        (
+            "MIRROR_SERVICE_http_port: not a setting, ignored; settings have two "
+            "underscores, as in MIRROR_SERVICE__http_port"
+        ),
+    )
+
+
+def test_the_environment_is_read_when_none_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's own variables are the usual layer."""
+    monkeypatch.setenv("MIRROR_SERVICE__http_port", "9")
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    assert load(path)[0].service.http_port == 9
