@@ -377,6 +377,11 @@ def _cause(query: StreamingQuery) -> str:
 def _short(error: BaseException) -> str:
     """The line of an error that says what happened; Spark's texts run to kilobytes."""
     lines = str(error).splitlines() or [type(error).__name__]
-    telling = [line for line in lines if _PYTHON_ERROR.match(line)]
-    line = (telling or lines)[-1 if telling else 0].strip()
-    return line.removeprefix("mirror.errors.FlowError: ")[:300]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
+    if python:
+        return python[-1].removeprefix("mirror.errors.FlowError: ").strip()[:300]
+    # A worker that died leaves only Java's view: causes within one line, last first.
+    java = [
+        line.rpartition("Exception: ")[2] for line in lines if "Exception: " in line
+    ]
+    return (java or lines)[0].strip()[:300]
