@@ -70,6 +70,9 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         builder = builder.master(f"local[{slots + 1}]")
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    else:
+        # The submitted JVM has its own log settings, which know no "quiet".
+        builder = builder.config("spark.log.level", "ERROR")
     for key, value in {**_SETTINGS, **config.spark}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
