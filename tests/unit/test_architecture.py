@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).parents[2] / "mirror"
 # A room is a module or a package right under mirror/. From top to bottom: a room
 # imports from rows below its own, and within itself; rooms of one row are strangers.
 ROWS: tuple[set[str], ...] = (
+    {"__main__"},
     {"cli"},
     {"service"},
     {"flow"},
@@ -33,7 +34,7 @@ ROWS: tuple[set[str], ...] = (
     {"clusters"},
     {"config"},
     {"policy"},
-    {"java"},
+    {"java", "log"},
     {"errors"},
 )
 # The playground stands beside the rows: only the demo's command knows of it.

@@ -1,0 +1,107 @@
+"""The command `mirror`: what it is called with, and how it ends.
+
+Main names: `app`, to which every command is added, and `main`, the entry point.
+Errors that a person can act on end in one sentence each on stderr and an exit
+code, never in a traceback; a traceback is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from mirror.cli import check, demo, run, status, version
+from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
+from mirror.errors import ConfigError, MirrorError
+
+_HELP = """Copy topics between Kafka clusters, continuously and exactly once.
+
+A flow copies from one cluster to another; the configuration file names the clusters
+and the flows. It is a YAML file, or MirrorMaker 2's own .properties file.
+
+\b
+Examples:
+  mirror demo                        watch it work on two clusters of its own
+  mirror check -c mirror.yaml        what would be copied, and can it be
+  mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
+  mirror run -c mirror.yaml --once   copy what is there now, then end
+  mirror status                      ask the service on this machine
+
+\b
+Exit status:
+  0  all is well
+  1  something did not work
+  2  the command line or the configuration is wrong
+
+\b
+Environment:
+  MIRROR_CONFIG                       the configuration file, instead of -c
+  MIRROR_CLUSTERS__<alias>__<name>    a cluster's setting, over the file's
+  MIRROR_FLOWS__<a>__TO__<b>__<name>  a flow's setting, over the file's
+  MIRROR_DEFAULTS__<name>             a setting of all flows, over the file's
+  MIRROR_SERVICE__<name>              a setting of the service, over the file's
+"""
+
+
+class _Commands(TyperGroup):
+    """Turns our exceptions into sentences and exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            complain(*error.problems)
+            raise typer.Exit(EXIT_USAGE) from error
+        except MirrorError as error:
+            complain(str(error))
+            raise typer.Exit(EXIT_FAILED) from error
+
+
+app = typer.Typer(
+    name="mirror",
+    cls=_Commands,
+    help=_HELP,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+)
+app.command()(run.run)
+app.command(short_help="Show what would be copied, and whether it can be.")(check.check)
+app.command()(status.status)
+app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)
+app.command(short_help="Print the versions of mirror and what it runs on.")(
+    version.version
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version.print_own()
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print mirror's version and exit.",
+        ),
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    app(prog_name="mirror")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""`mirror run`: the service itself, in this process, until it is told to stop.
+
+It reads the configuration, sets up the log and hands over to `Service`. Spark is
+only imported once the configuration is known to be good.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import structlog
+import typer
+
+from mirror import log
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import EXIT_FAILED, complain
+from mirror.config.load import load
+
+LISTENS = "service listens"
+"""The event that tells the status address; programs may wait for it."""
+
+
+def run(
+    config: ConfigFile,
+    *,
+    clusters: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ALIAS [ALIAS ...]",
+            help="Run only the flows into these clusters.",
+        ),
+    ] = None,
+    further: Annotated[
+        list[str] | None, typer.Argument(hidden=True, metavar="ALIAS")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Copy what is there now, then end.")
+    ] = False,
+) -> None:
+    """Copy topics as the configuration says, until stopped.
+
+    Stop it with Ctrl-C or SIGTERM: transactions under way are finished first.
+    Started again, here or elsewhere, it goes on where it stopped. The log is on
+    stderr; its event "service listens" tells the address to ask for the status.
+
+    \b
+    Examples:
+      mirror run -c mirror.yaml
+      mirror run -c mm2.properties --clusters B C
+      mirror run -c mirror.yaml --once && echo everything is copied
+    """
+    if further and not clusters:
+        raise typer.BadParameter(
+            f"unexpected {' '.join(further)}: cluster aliases follow --clusters"
+        )
+    chosen, warnings = load(config)
+    if clusters:
+        chosen = chosen.select([*clusters, *(further or ())])
+    log.set_up(chosen.service.log_level, chosen.service.log_format)
+    logger = structlog.get_logger()
+    for warning in warnings:
+        logger.warning("configuration", warning=warning)
+
+    from mirror.service import Service  # noqa: PLC0415  Spark takes a second to import
+
+    service = Service(chosen, once=once)
+    well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
+    if once and not well:
+        for flow in service.board.read().flows:
+            if flow.faulted:
+                complain(f"flow {flow.name}: {flow.faulted} partitions are FAULTED")
+            elif flow.reason:
+                complain(f"flow {flow.name}: {flow.state}: {flow.reason}")
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,66 @@
+"""The log: one event per line on stderr, for people or for machines.
+
+Main function: `set_up`, called once per process. Our modules log through structlog;
+what libraries log through the standard library comes out in the same form. Only
+what is broken is heard of kafka-python and Py4J: their users report the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
+
+_QUIET = {"kafka": logging.ERROR, "py4j": logging.CRITICAL}
+
+
+def set_up(
+    level: Literal["debug", "info", "warning", "error"],
+    form: Literal["auto", "console", "json"],
+) -> None:
+    """Log from this level on; `auto` is console on a terminal and JSON elsewhere."""
+    on_terminal = sys.stderr.isatty()
+    console = form == "console" or (form == "auto" and on_terminal)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=not console),
+    ]
+    # The console's renderer lays out exceptions itself.
+    last: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=on_terminal)]
+        if console
+        else [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    )
+    structlog.configure(
+        processors=[
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *last,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name, quiet in _QUIET.items():
+        logging.getLogger(name).setLevel(quiet)

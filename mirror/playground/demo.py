@@ -1,0 +1,234 @@
+"""The demo: two clusters, a flow between them, broken workers, and a count.
+
+Main function: `show`, the whole story from top to bottom. What it says is measured
+from outside: records are produced and counted by an ordinary Kafka client, and the
+service is the very process that `mirror run` starts.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+import json
+from pathlib import Path
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from mirror.errors import PlaygroundError
+from mirror.java import require_java
+from mirror.playground.brokers import playground
+from mirror.playground.screen import Screen
+from mirror.playground.service import ServiceProcess
+from mirror.playground.traffic import Counting, Producing, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+TOPICS = {"orders": 4, "payments": 2}
+"""Partitions by topic."""
+_CONFIG = """\
+clusters:
+  A: {{bootstrap_servers: "{a}"}}
+  B: {{bootstrap_servers: "{b}"}}
+flows:
+  A->B: {{topics: [{topics}], tasks: 2, lease_seconds: 2}}
+service:
+  http_port: 0
+  log_format: json
+  state_dir: {state}
+"""
+_BACKLOG = 1 / 3
+"""This part of the records is there before the service is."""
+_PRODUCE_SECONDS = 15.0
+_KILL_AFTER = 1 / 3
+"""Of the records that are produced while it runs."""
+_STOP_SECONDS = 5.0
+_PATIENCE_SECONDS = 90.0
+_QUIET_SECONDS = 2.0
+_REFRESH_SECONDS = 0.25
+
+
+def show(*, records: int, keep: bool) -> bool:
+    """Tell the story on stdout; whether each record was copied exactly once.
+
+    Raises:
+        JavaMissingError: there is no Java to run anything on.
+        PlaygroundError: something did not even start.
+    """
+    require_java()
+    with ExitStack() as stack:
+        screen = stack.enter_context(Screen())
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="mirror-demo-"))
+        )
+        screen.say("starting two Kafka clusters, A and B")
+        # Clusters given by the environment may hold topics of these names.
+        clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
+        _create_topics(clusters["A"])
+        producing = stack.enter_context(
+            closing(Producing(clusters["A"].bootstrap, tuple(TOPICS)))
+        )
+        backlog = int(records * _BACKLOG)
+        producing.produce(backlog)
+        screen.say(f"produced {backlog} records on A; starting the mirror service")
+        config = _write_config(folder, clusters)
+        service = stack.enter_context(ServiceProcess(config))
+        story = _Story(screen, service, producing)
+        counting = stack.enter_context(
+            closing(Counting(clusters["B"].bootstrap, story.copies()))
+        )
+        verdict, recovery = story.break_and_recover(counting, records)
+        screen.freeze()
+        _tell(screen, verdict, recovery)
+        if keep:
+            _keep(screen, clusters, service, config)
+        screen.say("stopping the service with SIGTERM")
+        code, seconds = service.stop()
+        screen.say(f"it ended with exit code {code} after {seconds:.1f} s")
+        if code or seconds > _STOP_SECONDS:
+            screen.say(f"it should have ended with 0 within {_STOP_SECONDS:.0f} s")
+            return False
+    return verdict.exactly_once
+
+
+class _Story:
+    """The part of the demo during which the service runs."""
+
+    def __init__(
+        self, screen: Screen, service: ServiceProcess, producing: Producing
+    ) -> None:
+        self._screen = screen
+        self._service = service
+        self._producing = producing
+
+    def copies(self) -> list[tuple[str, int]]:
+        """Wait until the service copies; the partitions that it copies into."""
+
+        def all_there(flow: dict[str, Any]) -> bool:
+            return len(flow["partitions"]) == sum(TOPICS.values())
+
+        flow = self._watch(all_there, "the service did not begin to copy")
+        self._screen.say(f"the service copies; its status is at {self._service.url}")
+        return [(p["target_topic"], p["partition"]) for p in flow["partitions"]]
+
+    def break_and_recover(
+        self, counting: Counting, records: int
+    ) -> tuple[Verdict, float]:
+        """Break the workers while records come; the count, and how long it took."""
+        first = self._producing.produced
+        self._producing.start(records - first, seconds=_PRODUCE_SECONDS)
+        self._screen.say(
+            f"producing {records - first} more records in {_PRODUCE_SECONDS:.0f} s"
+        )
+        break_at = first + (records - first) * _KILL_AFTER
+        self._watch(
+            lambda _: self._producing.produced >= break_at, "producing does not go on"
+        )
+        killed = self._service.kill_workers()
+        if not killed:
+            raise PlaygroundError("the service has no worker process to kill")
+        killed_at = time.time()
+        self._screen.say(
+            f"killed the service's {killed} worker processes (SIGKILL), in the middle "
+            "of their transactions; producing goes on"
+        )
+        self._watch(
+            lambda _: counting.all_newer_than(killed_at), "the flow did not recover"
+        )
+        recovery = time.time() - killed_at
+        self._screen.say(
+            f"recovered: {recovery:.1f} s after the kill, new records of every "
+            "partition are committed on B"
+        )
+        self._watch(lambda _: self._producing.done, "producing does not end")
+        self._await_rest(counting)
+        return counting.verdict(self._producing.produced), recovery
+
+    def _await_rest(self, counting: Counting) -> None:
+        """Until all have arrived, or nothing more does; then a little longer."""
+
+        def settled(flow: dict[str, Any]) -> bool:
+            complete = counting.distinct >= self._producing.produced
+            silence = _QUIET_SECONDS if complete and not flow["lag"] else 20.0
+            return counting.quiet_for() > silence
+
+        self._watch(settled, "records keep arriving")
+
+    def _watch(
+        self, reached: Callable[[dict[str, Any]], bool], failure: str
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            status = self._service.status()
+            self._screen.show(status)
+            (flow,) = status["flows"]
+            if reached(flow):
+                return dict(flow)
+            time.sleep(_REFRESH_SECONDS)
+        raise PlaygroundError(
+            f"{failure} within {_PATIENCE_SECONDS:.0f} s\n{self._service.log_tail()}"
+        )
+
+
+def _create_topics(cluster: PlaygroundCluster) -> None:
+    try:
+        with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+            admin.create_topics(
+                {name: {"num_partitions": count} for name, count in TOPICS.items()}
+            )
+            admin.wait_for_topics(list(TOPICS))
+    except KafkaError as error:
+        raise PlaygroundError(f"topics cannot be created on A: {error}") from error
+
+
+def _write_config(folder: Path, clusters: dict[str, PlaygroundCluster]) -> Path:
+    config = folder / "mirror.yaml"
+    config.write_text(
+        _CONFIG.format(
+            a=clusters["A"].bootstrap,
+            b=clusters["B"].bootstrap,
+            topics=", ".join(TOPICS),
+            state=json.dumps(str(folder / "state")),
+        ),
+        encoding="utf-8",
+    )
+    return config
+
+
+def _tell(screen: Screen, verdict: Verdict, recovery: float) -> None:
+    result = "exactly once" if verdict.exactly_once else "NOT exactly once"
+    screen.say(f"counted on B by an ordinary read_committed consumer: {result}")
+    for name, number in (
+        ("records produced on A", verdict.produced),
+        ("records on B", verdict.on_target),
+        ("duplicates", verdict.duplicates),
+        ("missing", verdict.missing),
+        ("changed", verdict.changed),
+        ("out of order", verdict.out_of_order),
+        ("seconds to recover", f"{recovery:.1f}"),
+    ):
+        screen.say(f"  {name:<22}{number:>8}")
+
+
+def _keep(
+    screen: Screen,
+    clusters: dict[str, PlaygroundCluster],
+    service: ServiceProcess,
+    config: Path,
+) -> None:
+    for name, cluster in clusters.items():
+        screen.say(f"cluster {name}: {cluster.bootstrap}")
+    screen.say(f"status: {service.url}/status, or mirror status -u {service.url}")
+    screen.say(f"configuration: {config}")
+    screen.say("everything runs on; Ctrl-C ends it")
+    try:
+        while True:
+            time.sleep(1)
+            service.status()
+    except KeyboardInterrupt:
+        screen.say("clearing up")
