@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.synchronize import Event
 
+QUIET = {"log_level": 2}
+"""Coordinators that still load and brokers that leave are no news here."""
 TIMESTAMP = struct.Struct(">d")
 _PACED_BYTES = 100
 PRIMER = bytes(_PACED_BYTES)
@@ -28,14 +30,14 @@ _CHUNK = 4096
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
     for future in admin.create_topics([new]).values():
         future.result()
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for future in admin.delete_topics([topic]).values():
         future.result()
 
@@ -56,8 +58,7 @@ def fill(
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "enable.idempotence": True,
-            # A new broker's coordinator is still loading: not worth a warning.
-            "log_level": 3,
+            **QUIET,
             "linger.ms": 50,
             "batch.size": batch_bytes,
             "batch.num.messages": 100_000,
@@ -125,7 +126,7 @@ def _pace(
 ) -> None:
     producer = Producer(
         # No waiting for company: the load's own delay would count as the peer's.
-        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0}
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **QUIET}
     )
     padding = bytes(_PACED_BYTES - TIMESTAMP.size)
     started = time.monotonic()

@@ -18,6 +18,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.benchmarks.load import QUIET
+
 _STALLED_SECONDS = 10
 
 
@@ -28,7 +30,7 @@ class Target:
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
     @property
     def partitions(self) -> int:
@@ -57,6 +59,7 @@ class Target:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                **QUIET,
             }
         )
         consumer.assign(
