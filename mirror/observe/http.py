@@ -67,7 +67,8 @@ class StatusServer:
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         status, document = self._route(environ.get("PATH_INFO", "/"))
-        start_response(f"{status.value} {status.phrase}", _JSON)
+        # A copy: the server adds the length to the very list it is given.
+        start_response(f"{status.value} {status.phrase}", list(_JSON))
         return [json.dumps(document).encode() + b"\n"]
 
     def _route(self, path: str) -> tuple[HTTPStatus, Any]:

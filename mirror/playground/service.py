@@ -8,6 +8,7 @@ purpose; it touches nothing but the Python workers below this very process.
 from __future__ import annotations
 
 import contextlib
+from http.client import HTTPException
 import json
 import os
 from pathlib import Path
@@ -77,7 +78,7 @@ class ServiceProcess:
         try:
             with self._opener.open(f"{self.url}/status", timeout=10) as response:
                 return dict(json.load(response))
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             self._check()
             raise PlaygroundError(
                 f"the service at {self.url} does not answer: {error}"
