@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 import tempfile
@@ -48,20 +49,24 @@ def main(
         for name in _choose(scenario, list(SCENARIOS), option="--scenario")
     ]
     names = _choose(peers, list(PEERS), option="--peers")
+    runs: list[runner.Run] = []
     with tempfile.TemporaryDirectory(prefix="mirror-bench-") as temporary:
         folder = keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        runs = []
-        for run in runner.run(chosen, names, repeats=repeats, folder=folder):
-            runs.append(run)
-            line = f"{run.scenario} {run.peer} {run.repeat}/{repeats} {_outcome(run)}"
-            console.print(line, markup=False, highlight=False)
+        going = runner.run(chosen, names, repeats=repeats, folder=folder)
+        # What was measured until Ctrl-C is not thrown away.
+        with suppress(KeyboardInterrupt), closing(going):
+            for run in going:
+                runs.append(run)
+                line = f"{run.scenario} {run.peer} {run.repeat}/{repeats}"
+                console.print(line, _outcome(run), markup=False, highlight=False)
     summary = report.summarise(runs)
     path = report.save(_RESULTS, runs=runs, summary=summary, scenarios=chosen)
     for table in report.tables(summary, chosen):
         console.print(table)
     console.print(f"median, min - max, ratio to mm2; all runs: {path}")
-    if any(run.error for run in runs):
+    complete = len(runs) == len(chosen) * len(names) * repeats
+    if not complete or any(run.error for run in runs):
         raise typer.Exit(1)
 
 

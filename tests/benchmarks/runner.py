@@ -21,7 +21,7 @@ from tests.benchmarks.scenarios import PARTITIONS, Latency, Scenario, Throughput
 from tests.benchmarks.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
     from tests.benchmarks.latency import LatencyResult
@@ -73,7 +73,7 @@ class _Bench:
 
 def run(
     scenarios: Sequence[Scenario], peers: Sequence[str], *, repeats: int, folder: Path
-) -> Iterator[Run]:
+) -> Generator[Run, None, None]:
     for peer in peers:
         PEERS[peer].prepare()
     with playground(
