@@ -49,7 +49,7 @@ _GRACE_SECONDS = 10.0
 """How long a lease may take beyond its length before it is given up."""
 _STOP_SECONDS = 4.0
 """How long running transactions get to finish when a flow must stop."""
-_WARM_UP_LEASES = 20
+_WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 # Spark reads its `environment` when a function is wrapped: one flow at a time.
