@@ -30,6 +30,8 @@ _LISTENS = "service listens"
 _WORKER = b"mirror.relay.daemon"
 _LISTEN_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_LINE = 300
+"""Of a line of its log so many characters are shown."""
 
 
 class ServiceProcess:
@@ -89,7 +91,8 @@ class ServiceProcess:
         killed = 0
         for pid in _descendants(self._process.pid):
             with contextlib.suppress(OSError):  # it may end before we get there
-                if _WORKER in Path(f"/proc/{pid}/cmdline").read_bytes():
+                # A whole argument: Spark's JVM has the name within one of its own.
+                if _WORKER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
         return killed
@@ -113,7 +116,7 @@ class ServiceProcess:
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines it logged."""
-        return "\n".join(self._log_lines()[-lines:])
+        return "\n".join(line[:_LINE] for line in self._log_lines()[-lines:])
 
     def _log_lines(self) -> list[str]:
         return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
