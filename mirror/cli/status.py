@@ -123,6 +123,7 @@ def _ask(url: str) -> dict[str, Any]:
         with opener.open(f"{url}/status", timeout=_TIMEOUT_SECONDS) as response:
             answer = json.load(response)
     except HTTPError as error:
+        error.close()  # it is the answer, too
         raise MirrorError(
             f"{url}/status answers {error.code}: is that a mirror service?"
         ) from error

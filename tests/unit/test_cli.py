@@ -1,0 +1,414 @@
+"""What a person types, and what comes back: text, JSON and exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from mirror import __version__, log
+from mirror.cli import status as status_command
+from mirror.cli.main import app
+from mirror.errors import JavaMissingError
+from mirror.observe.http import StatusServer
+from mirror.observe.status import FORMAT_VERSION, Board, FlowState, PartitionStatus
+from mirror.playground.screen import Screen
+from mirror.playground.service import _descendants
+from mirror.playground.traffic import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from typer.testing import Result
+
+pytestmark = pytest.mark.unit
+
+CONFIG = """
+clusters:
+  A: {bootstrap_servers: "127.0.0.1:1"}
+  B: {bootstrap_servers: "127.0.0.1:2"}
+flows:
+  A->B: {topics: [orders]}
+service: {http_port: %d}
+"""
+
+
+def mirror(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), prog_name="mirror", env=env)
+
+
+def partition(**changes: object) -> PartitionStatus:
+    return replace(
+        PartitionStatus(
+            topic="orders",
+            partition=3,
+            target_topic="A.orders",
+            slot=0,
+            state="RUNNING",
+            reason="",
+            since=0.0,
+            position=7,
+            end_offset=9,
+            lag=2,
+            records=7,
+            bytes=70,
+            filtered=0,
+            skipped=0,
+            lost=0,
+            latency_p50_ms=12.4,
+            latency_p99_ms=30.0,
+        ),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(("A->B",))
+
+
+@pytest.fixture
+def url(board: Board) -> Iterator[str]:
+    with StatusServer(board, "127.0.0.1", 0) as server:
+        yield server.url
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(CONFIG % 0)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["check"], ["status"], ["demo"], ["version"]]
+)
+def test_help_shows_examples(command: list[str]) -> None:
+    """Help of every command ends well and says how the command is used."""
+    result = mirror(*command, "--help")
+
+    assert result.exit_code == 0
+    assert "Usage: mirror" in result.stdout
+    assert "Examples:\n" in result.stdout or command == ["version"]
+
+
+def test_help_is_quick() -> None:
+    """Asking for help does not load Spark."""
+    code = "import sys, mirror.cli.main; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["runn"],
+        ["run", "--no-such-option"],
+        ["run"],
+        ["run", "-c", "x.yaml", "stray"],
+        ["status", "-o", "xml"],
+        ["status", "-u", "ftp://x"],
+        ["status", "-u", "x:1", "-c", "x.yaml"],
+        ["demo", "--records", "0"],
+    ],
+)
+def test_wrong_command_lines_exit_2(arguments: list[str]) -> None:
+    """A command line that cannot be meant is refused, with nothing on stdout."""
+    result = mirror(*arguments)
+
+    assert result.exit_code == 2
+    assert "Usage: mirror" in result.stderr or arguments == []
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_problems_of_a_configuration_come_one_per_line(
+    tmp_path: Path, command: str
+) -> None:
+    """All problems are told at once on stderr, each with its setting."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text((CONFIG % 0).replace("[orders]", "['a(', 'b(']"))
+
+    result = mirror(command, "-c", str(path))
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2
+    assert all("A->B" in line and "topics" in line for line in lines)
+
+
+def test_missing_file_exits_2() -> None:
+    """A file that is not there is named; MIRROR_CONFIG counts like -c."""
+    result = mirror("run", MIRROR_CONFIG="/no/such.yaml")
+
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "/no/such.yaml: there is no such file\n",
+    )
+
+
+def test_clusters_takes_several_aliases(config: str) -> None:
+    """Aliases after --clusters are all looked up, as MirrorMaker 2 has it."""
+    result = mirror("run", "-c", config, "--clusters", "B", "D", "E")
+
+    assert result.exit_code == 2
+    assert [line.split('"')[1] for line in result.stderr.splitlines()] == ["D", "E"]
+
+
+def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
+    """Every cluster that does not answer is told, by setting and value."""
+    result = mirror("check", "-c", config)
+
+    assert result.exit_code == 1
+    first, second = result.stderr.splitlines()
+    assert first.startswith("clusters.A.bootstrap_servers: 127.0.0.1:1: ")
+    assert second.startswith("clusters.B.bootstrap_servers: 127.0.0.1:2: ")
+
+
+def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Java the demo says so, and version still tells the rest."""
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+
+    demo, version = mirror("demo"), mirror("version")
+
+    assert demo.exit_code == 1
+    assert len(demo.stderr.splitlines()) == 1
+    assert "Java 17 or newer is needed" in demo.stderr
+    assert version.exit_code == 0
+    assert "Java 17 or newer is needed" in version.stdout
+
+
+def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that a person can act on is a sentence, not a traceback."""
+
+    def run(*_arguments: object, **_options: object) -> bool:
+        raise JavaMissingError
+
+    monkeypatch.setattr("mirror.service.Service.run", run)
+
+    result = mirror("run", "-c", config)
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "Java 17 or newer is needed."
+
+
+@pytest.mark.parametrize(("once", "code"), [(["--once"], 1), ([], 0)])
+def test_once_fails_if_a_flow_did(
+    config: str, monkeypatch: pytest.MonkeyPatch, once: list[str], code: int
+) -> None:
+    """A nightly job learns from the exit status that not everything was copied."""
+
+    def run(service: object, **_options: object) -> bool:
+        service.board.update("A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
+        return False
+
+    monkeypatch.setattr("mirror.service.Service.run", run)
+
+    result = mirror("run", "-c", config, *once)
+
+    assert result.exit_code == code
+    assert ("flow A->B: FAILED: no" in result.stderr) == bool(once)
+
+
+def test_run_tells_where_it_listens(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event on stderr has the status address, for programs that start us."""
+
+    def run(_service: object, *, ready: object) -> bool:
+        ready("http://127.0.0.1:5")  # type: ignore[operator]
+        return True
+
+    monkeypatch.setattr("mirror.service.Service.run", run)
+
+    result = mirror("run", "-c", config)
+
+    event = json.loads(result.stderr.splitlines()[-1])
+    assert (event["event"], event["url"]) == ("service listens", "http://127.0.0.1:5")
+    assert result.stdout == ""
+
+
+def test_versions() -> None:
+    """What a report of a problem needs is there, to read and as JSON."""
+    shown = mirror("version").stdout
+    document = json.loads(mirror("version", "-o", "json").stdout)
+
+    assert shown.splitlines()[0].split() == ["COMPONENT", "VERSION"]
+    assert document["versions"]["mirror"] == __version__
+    assert set(document["versions"]) <= set(shown.split())
+    assert mirror("--version").stdout == f"mirror {__version__}\n"
+
+
+def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
+    """Both tables stand on stdout, whole lines however narrow the terminal."""
+    reason = "the target refuses it: " + "because " * 20
+    board.update(
+        "A->B",
+        state=FlowState.RUNNING,
+        partitions=(
+            partition(),
+            partition(partition=4, state="FAULTED", reason=reason, latency_p50_ms=-1.0),
+        ),
+        problems=("source topic x y: no legal name",),
+    )
+
+    result = mirror("status", "-u", url)
+
+    assert result.exit_code == 0
+    flows, flow, _, columns, good, faulted, _, _, problem = result.stdout.splitlines()
+    assert tuple(flows.split()) == status_command.FLOW_COLUMNS
+    assert flow.split()[:2] + flow.split()[3:7] == [
+        *("A->B", "RUNNING"),
+        *("4", "14", "1", "0"),
+    ]
+    assert tuple(columns.split()) == status_command.PARTITION_COLUMNS
+    assert " ".join(good.split()) == "A->B orders 3 A.orders RUNNING 2 7 12ms -"
+    assert faulted.endswith(reason.strip())
+    assert problem.split(maxsplit=1) == ["A->B", "source topic x y: no legal name"]
+
+
+def test_status_as_json_is_the_service_s_own(board: Board, url: str) -> None:
+    """Programs get the service's document with its version, also as it grows."""
+    short = mirror("status", "-u", url.removeprefix("http://"), "-o", "json")
+    board.update("A->B", partitions=(partition(),))
+    longer = mirror("status", "-u", f"{url}/status", "-o", "json")
+
+    assert json.loads(short.stdout)["flows"][0]["partitions"] == []
+    assert json.loads(longer.stdout) == json.loads(json.dumps(board.read().to_json()))
+    assert status_command.FORMAT_VERSION == FORMAT_VERSION
+
+
+def test_status_without_a_service() -> None:
+    """Nobody there is one sentence that says what to do."""
+    result = mirror("status", "-u", "127.0.0.1:1")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("no service answers at http://127.0.0.1:1 (")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_status_asks_where_the_configuration_says(
+    board: Board, url: str, tmp_path: Path
+) -> None:
+    """-c finds the port, and says what to do where the file cannot tell it."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(CONFIG % int(url.rpartition(":")[2]))
+    found = mirror("status", "-c", str(path))
+    path.write_text(CONFIG % 0)
+    unknown = mirror("status", "-c", str(path))
+
+    assert "STARTING" in found.stdout
+    assert unknown.exit_code == 2
+    assert unknown.stderr.startswith("service.http_port: is 0")
+
+
+def test_status_of_something_else(url: str) -> None:
+    """Another server, or a path that is not ours, is told from a service in trouble."""
+    result = mirror("status", "-u", f"{url}/other")
+
+    assert result.exit_code == 1
+    assert "answers 404: is that a mirror service?" in result.stderr
+
+
+@pytest.fixture
+def _logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_log_lines_have_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our events, a library's and its exceptions are JSON lines; chatter is dropped."""
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    log.set_up("info", "auto")
+
+    structlog.get_logger().info("ours", flow="A->B")
+    structlog.get_logger().debug("too fine")
+    logging.getLogger("library").warning("theirs %d", 7)
+    logging.getLogger("kafka.conn").warning("chatter")
+    logging.getLogger("py4j.clientserver").error("chatter")
+    try:
+        int("x")
+    except ValueError:
+        structlog.get_logger().exception("broken")
+
+    ours, theirs, broken = map(json.loads, written.getvalue().splitlines())
+    assert (ours["event"], ours["flow"], ours["level"]) == ("ours", "A->B", "info")
+    assert (theirs["event"], theirs["level"]) == ("theirs 7", "warning")
+    assert "ValueError" in broken["exception"]
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console form is text, and without colours where there is no terminal."""
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    log.set_up("warning", "console")
+
+    structlog.get_logger().info("not shown")
+    structlog.get_logger().warning("shown", flow="A->B")
+
+    (line,) = written.getvalue().splitlines()
+    assert "shown" in line
+    assert "flow=A->B" in line
+    assert "\x1b" not in line
+
+
+def test_demo_in_lines(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal the demo writes plain lines, and not one per look."""
+    board.update("A->B", state=FlowState.RUNNING, partitions=(partition(),))
+    with Screen() as screen:
+        screen.say("begin")
+        screen.show(board.read().to_json())
+        screen.show(board.read().to_json())
+
+    begin, line = capsys.readouterr().out.splitlines()
+    assert begin.endswith("begin")
+    assert line.endswith("A->B RUNNING, lag 2, records 7, latency 12 ms")
+
+
+@pytest.mark.parametrize(
+    ("fault", "well"),
+    [
+        ({}, True),
+        ({"duplicates": 1, "on_target": 11}, False),
+        ({"missing": 1, "on_target": 9}, False),
+        ({"changed": 1}, False),
+        ({"out_of_order": 1}, False),
+    ],
+)
+def test_demo_s_verdict(fault: dict[str, int], well: bool) -> None:
+    """A single record too many, too few, changed or misplaced is a failure."""
+    clean = {"duplicates": 0, "missing": 0, "changed": 0, "out_of_order": 0}
+    counted = {"produced": 10, "on_target": 10, **clean, **fault}
+
+    assert Verdict(**counted).exactly_once is well
+
+
+def test_descendants_of_this_process() -> None:
+    """Children and their children are found, strangers are not."""
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 30 & echo $!; wait"], stdout=subprocess.PIPE, text=True
+    ) as shell:
+        assert shell.stdout is not None
+        sleeper = int(shell.stdout.readline())
+        found = _descendants(os.getpid())
+        os.kill(sleeper, 15)
+
+    assert {shell.pid, sleeper} <= found
+    assert os.getpid() not in found
+    assert 1 not in found
