@@ -9,8 +9,8 @@ place, so that `assert_exactly_once` sees every loss, repeat and disorder.
 from __future__ import annotations
 
 from collections import Counter
+import contextlib
 import json
-from pathlib import Path
 import random
 import signal
 import subprocess
@@ -23,6 +23,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -40,6 +41,7 @@ import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DAEMON = "mirror.relay.daemon"
@@ -267,10 +269,8 @@ def _status(process: psutil.Process) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).kill()
-    except psutil.NoSuchProcess:
-        pass
 
 
 # ---- Topics -------------------------------------------------------------------------
@@ -328,12 +328,19 @@ def topic_exists(bootstrap: str, topic: str) -> bool:
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """The high watermark of each partition; none, if there is no such topic."""
     consumer = _consumer(bootstrap)
+    deadline = time.monotonic() + 15
     try:
-        shown = consumer.list_topics(timeout=30).topics.get(topic)
-        return {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1]
-            for p in (shown.partitions if shown else ())
-        }
+        while True:
+            try:
+                shown = consumer.list_topics(timeout=30).topics.get(topic)
+                return {
+                    p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1]
+                    for p in (shown.partitions if shown else ())
+                }
+            except KafkaException:  # a topic just created, a broker just started
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     finally:
         consumer.close()
 
@@ -490,7 +497,11 @@ def assert_exactly_once(found: Order, expected: Order) -> None:
         missing = [key for key in wanted if key not in counts]
         foreign = counts.keys() - set(wanted)
         first = next(
-            (at for at, pair in enumerate(zip(got, wanted)) if pair[0] != pair[1]),
+            (
+                at
+                for at, pair in enumerate(zip(got, wanted, strict=False))
+                if pair[0] != pair[1]
+            ),
             min(len(got), len(wanted)),
         )
         wrong.append(

@@ -1,0 +1,84 @@
+"""Brokers die and come back in mid-copy; it is seen, and it does no harm."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    assert_exactly_once,
+    config_for,
+    copied_records,
+    create_topic,
+    order_of,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 4
+_PART = 50_000
+
+
+def _complains(document: dict[str, Any]) -> bool:
+    """Whether the status tells of trouble, with a reason."""
+    (flow,) = document["flows"]
+    if flow["state"] == "RETRYING":
+        return bool(flow["reason"])
+    return any(p["state"] == "FAULTED" and p["reason"] for p in flow["partitions"])
+
+
+def _is_well(document: dict[str, Any]) -> bool:
+    (flow,) = document["flows"]
+    return (
+        flow["state"] == "RUNNING"
+        and not flow["reason"]
+        and not flow["faulted"]
+        and not any(p["reason"] for p in flow["partitions"])
+    )
+
+
+def test_brokers_killed_in_mid_copy(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """kill -9 of the source's only broker, and then of the target's, in mid-copy:
+    the status says that and why, recovers by itself once the broker is back, and
+    every acknowledged record is on the target exactly once.
+    """
+    clusters = make_clusters("a", "b")
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS, seed=3)
+    copy = f"A.{topic_name}"
+    with RunningMirror(
+        config_for(source, target, topics=[topic_name]), tmp_path
+    ) as mirror:
+        mirror.wait_running()
+        for side in ("a", "b"):
+            # The producer, idempotent, lives through the death of the source.
+            part = threading.Thread(target=load.send, args=[_PART])
+            before = copied_records(target, copy)
+            part.start()
+            wait_for(lambda before=before: copied_records(target, copy) > before, 60)
+            clusters[side].kill()
+            mirror.wait_until(_complains, timeout=60)
+            clusters[side].start()
+            part.join()
+            mirror.wait_until(_is_well, timeout=90)
+        load.send(1000)
+        mirror.wait_copied(source, topic_name, timeout=90)
+        mirror.wait_until(_is_well, timeout=30)
+        assert mirror.terminate() == 0
+    assert_exactly_once(order_of(target, copy), load.order)

@@ -1,0 +1,239 @@
+"""Slots in processes of their own, that stop or die at a chosen point of their work.
+
+`SlotProcess` runs leases of one slot without Spark, until it is told to end or finds
+itself fenced. `Point`s name the steps of a take-over and of a transaction; at its
+n-th pass of one the process sends itself a signal. So a test meets every window in
+which a zombie could do harm, not only those that luck finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+import uuid
+
+import psutil
+
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.transactions import Producer
+from mirror.config.schema import MirrorConfig
+from mirror.errors import FencedError, SupersededError
+from mirror.relay import progress
+from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.ownership import take_ownership
+from mirror.relay.slot import Slot
+from mirror.relay.target import TargetWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_spawning = multiprocessing.get_context("spawn")
+
+
+class Point(StrEnum):
+    """A step of a slot; the signal comes right before it, or right after."""
+
+    BEFORE_TAKE_OVER = "before TargetWriter.take_over"
+    AFTER_TAKE_OVER = "after TargetWriter.take_over"
+    AFTER_PROGRESS = "after progress.read"
+    BEFORE_WRITE = "before Producer.write"
+    AFTER_WRITE = "after Producer.write"
+    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
+    AFTER_COMMIT = "after Producer.end_commit"
+
+
+_OWNERS: dict[str, Any] = {
+    "TargetWriter": TargetWriter,
+    "Producer": Producer,
+    "progress": progress,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ambush:
+    """Send ourselves a signal at the n-th pass of a point."""
+
+    point: Point
+    number: signal.Signals
+    passes: int = 1
+
+    def lie(self) -> None:
+        when, _, where = self.point.value.partition(" ")
+        owner_name, _, name = where.partition(".")
+        owner = _OWNERS[owner_name]
+        original = getattr(owner, name)
+        left = self.passes
+
+        def ambushed(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if when == "before" and left == 0:
+                os.kill(os.getpid(), self.number)
+            answer = original(*args, **options)
+            if when == "after" and left == 0:
+                os.kill(os.getpid(), self.number)
+            return answer
+
+        setattr(owner, name, ambushed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A flow A->B of one topic, as driver runs see it."""
+
+    source: str
+    target: str
+    topic: str
+    partitions: int
+
+    def config(self) -> MirrorConfig:
+        return MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": self.source},
+                    "B": {"bootstrap_servers": self.target},
+                },
+                "flows": {"A->B": {"topics": [self.topic]}},
+            }
+        )
+
+    def take_ownership(self, *, slots: int) -> str:
+        """What a new driver run does first; returns its generation."""
+        config = self.config()
+        source = Cluster(config.clusters["A"]).connect()
+        target = Cluster(config.clusters["B"]).connect()
+        try:
+            return take_ownership(
+                config.flows["A->B"], source, target, slots=slots, partitions={}
+            )
+        finally:
+            source.close()
+            target.close()
+
+
+class SlotProcess:
+    """One slot in one process, lease after lease under one generation."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        generation: str,
+        slot: int,
+        partitions: Sequence[int],
+        lease_seconds: float = 2.0,
+        ambush: Ambush | None = None,
+    ) -> None:
+        self._end = _spawning.Event()
+        self._result: Any = _spawning.SimpleQueue()
+        task = _Task(
+            setting=setting,
+            generation=generation,
+            slot=slot,
+            partitions=tuple(partitions),
+            lease_seconds=lease_seconds,
+            ambush=ambush,
+        )
+        self._process = _spawning.Process(
+            target=_run, args=(task, self._end, self._result), daemon=True
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def suspended(self) -> bool:
+        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def suspend(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def how_it_ended(self, timeout: float = 30) -> str:
+        """`superseded`, `fenced` or `told to`; empty if it died or goes on."""
+        self._process.join(timeout)
+        return "" if self._result.empty() else self._result.get()
+
+    def end(self, timeout: float = 30) -> str:
+        """Tell it to end after its lease."""
+        self._end.set()
+        return self.how_it_ended(timeout)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(10)
+        self._process.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    setting: Setting
+    generation: str
+    slot: int
+    partitions: tuple[int, ...]
+    lease_seconds: float
+    ambush: Ambush | None
+
+
+def _run(task: _Task, end: Any, result: Any) -> None:
+    setting, number = task.setting, task.slot
+    config = setting.config()
+    clusters = config.clusters
+    source = Cluster(clusters["A"]).connect()
+    target = Cluster(clusters["B"]).connect()
+    topic_id = source.topics([setting.topic])[setting.topic].topic_id
+    assert topic_id != uuid.UUID(int=0)
+    plan = Plan(
+        flow=config.flows["A->B"],
+        source=clusters["A"],
+        target=clusters["B"],
+        source_id=source.cluster_id,
+        target_id=target.cluster_id,
+    )
+    assignments = tuple(
+        Assignment(
+            topic=setting.topic,
+            partition=partition,
+            target_topic=f"A.{setting.topic}",
+            topic_id=topic_id.hex,
+        )
+        for partition in task.partitions
+    )
+    source.close()
+    target.close()
+    slot = Slot(plan, number)
+    if task.ambush is not None:
+        task.ambush.lie()
+    lease = 0
+    try:
+        while not end.is_set():
+            lease += 1
+            slot.run(
+                Lease(
+                    slot=number,
+                    number=lease,
+                    generation=task.generation,
+                    seconds=task.lease_seconds,
+                    assignments=assignments,
+                )
+            )
+        result.put("told to")
+    except SupersededError:
+        result.put("superseded")
+    except FencedError:
+        result.put("fenced")
+    finally:
+        slot.close()
