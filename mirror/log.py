@@ -16,6 +16,7 @@ import structlog
 if TYPE_CHECKING:
     from structlog.typing import Processor
 
+_PY4J_MODULES = {"java_gateway", "clientserver"}
 _QUIET = {"kafka": logging.ERROR, "py4j": logging.CRITICAL}
 
 
@@ -59,8 +60,14 @@ def set_up(
             ],
         )
     )
+    handler.addFilter(_is_worth_it)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
+
+
+def _is_worth_it(record: logging.LogRecord) -> bool:
+    """Py4J tells of lost connections in the root logger's name, not in its own."""
+    return not (record.name == "root" and record.module in _PY4J_MODULES)

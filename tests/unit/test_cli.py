@@ -342,6 +342,8 @@ def test_log_lines_have_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.getLogger("library").warning("theirs %d", 7)
     logging.getLogger("kafka.conn").warning("chatter")
     logging.getLogger("py4j.clientserver").error("chatter")
+    py4j = logging.LogRecord("root", 20, "java_gateway.py", 1, "chatter", None, None)
+    logging.getLogger().handle(py4j)
     try:
         int("x")
     except ValueError:
