@@ -65,7 +65,7 @@ def run(
 
     service = Service(chosen, once=once)
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
-    if once and not well:
+    if not well:
         for flow in service.board.read().flows:
             if flow.faulted:
                 complain(f"flow {flow.name}: {flow.faulted} partitions are FAULTED")

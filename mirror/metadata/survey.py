@@ -116,7 +116,10 @@ def _setting(config: ClusterConfig) -> str:
 
 
 def _unreached(config: ClusterConfig, error: ClusterError) -> str:
-    reason = str(error).removeprefix(f"cluster {config.alias}: ")
+    reason = str(error).replace(f"cluster {config.alias}: ", "")
+    if len(config.bootstrap_servers) == 1:  # the reason begins with it
+        reason = reason.removeprefix(f"{config.bootstrap_servers[0]} ")
+        return f"{_setting(config)} {reason}"
     return f"{_setting(config)}: {reason}"
 
 

@@ -112,5 +112,5 @@ def test_check_names_the_cluster_that_does_not_answer(
 
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
-    assert line.startswith("clusters.B.bootstrap_servers: 127.0.0.1:1: ")
+    assert line.startswith("clusters.B.bootstrap_servers: 127.0.0.1:1 ")
     assert result.stdout == ""

@@ -172,8 +172,8 @@ def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
 
     assert result.exit_code == 1
     first, second = result.stderr.splitlines()
-    assert first.startswith("clusters.A.bootstrap_servers: 127.0.0.1:1: ")
-    assert second.startswith("clusters.B.bootstrap_servers: 127.0.0.1:2: ")
+    assert first.startswith("clusters.A.bootstrap_servers: 127.0.0.1:1 ")
+    assert second.startswith("clusters.B.bootstrap_servers: 127.0.0.1:2 ")
 
 
 def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +203,9 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     assert result.stderr.splitlines()[-1] == "Java 17 or newer is needed."
 
 
-@pytest.mark.parametrize(("once", "code"), [(["--once"], 1), ([], 0)])
-def test_once_fails_if_a_flow_did(
-    config: str, monkeypatch: pytest.MonkeyPatch, once: list[str], code: int
+@pytest.mark.parametrize("once", [["--once"], []])
+def test_run_fails_if_a_flow_did(
+    config: str, monkeypatch: pytest.MonkeyPatch, once: list[str]
 ) -> None:
     """A nightly job learns from the exit status that not everything was copied."""
 
@@ -217,8 +217,8 @@ def test_once_fails_if_a_flow_did(
 
     result = mirror("run", "-c", config, *once)
 
-    assert result.exit_code == code
-    assert ("flow A->B: FAILED: no" in result.stderr) == bool(once)
+    assert result.exit_code == 1
+    assert "flow A->B: FAILED: no" in result.stderr
 
 
 def test_run_tells_where_it_listens(
