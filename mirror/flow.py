@@ -22,6 +22,7 @@ import structlog
 
 from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
+from mirror.complaint import Complaint
 from mirror.errors import ClusterError, FlowError
 from mirror.leases import Bell, assign, slots_for
 from mirror.metadata import topics
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from mirror.config.schema import ClusterConfig, FlowConfig
+    from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
     from mirror.metadata.topics import TopicsResult
     from mirror.observe.status import Board
     from mirror.relay.report import PartitionReport
@@ -66,14 +67,16 @@ class Flow:
         target: ClusterConfig,
         *,
         board: Board,
-        state_dir: Path,
+        service: ServiceConfig,
         once: bool = False,
     ) -> None:
         self.config = flow
         self.name = flow.name
         self._clusters = (source, target)
         self._board = board
-        self._checkpoint = state_dir / f"{flow.source}-to-{flow.target}"
+        self._checkpoint = service.state_dir / f"{flow.source}-to-{flow.target}"
+        self.log_settings = (service.log_level, service.log_format)
+        self._complaint = Complaint()
         self._once = once
         self._stopping = threading.Event()
         self._scores = Scoreboard()
@@ -181,8 +184,9 @@ class Flow:
                 run.update(self.discover(source, target))
             except ClusterError as error:
                 # Leases go on and say themselves whether they can still copy.
-                log.warning("looking for topics failed", flow=self.name,
-                            error=str(error))  # fmt: skip
+                if self._complaint.due(str(error)):
+                    log.warning("looking for topics failed", flow=self.name,
+                                error=str(error))  # fmt: skip
         if not run.ended.is_set():
             raise FlowError(f"flow {self.name}: {_cause(query)}")
 
@@ -205,7 +209,9 @@ class _Run:
         self.bell = Bell(spark.conf.get("spark.driver.host") or "127.0.0.1")
         self._spark = spark
         self._flow = flow
-        self._task = RelayTask(plan=plan, bell=self.bell.address)
+        self._task = RelayTask(
+            plan=plan, bell=self.bell.address, log_settings=flow.log_settings
+        )
         self._generation = generation
         self._slots = slots
         self._ends = ends

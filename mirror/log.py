@@ -20,10 +20,12 @@ _PY4J_MODULES = {"java_gateway", "clientserver"}
 _QUIET = {"kafka": logging.ERROR, "py4j": logging.CRITICAL}
 
 
-def set_up(
-    level: Literal["debug", "info", "warning", "error"],
-    form: Literal["auto", "console", "json"],
-) -> None:
+Level = Literal["debug", "info", "warning", "error"]
+Form = Literal["auto", "console", "json"]
+Settings = tuple[Level, Form]
+
+
+def set_up(level: Level, form: Form) -> None:
     """Log from this level on; `auto` is console on a terminal and JSON elsewhere."""
     on_terminal = sys.stderr.isatty()
     console = form == "console" or (form == "auto" and on_terminal)

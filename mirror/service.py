@@ -7,7 +7,6 @@ other. SIGTERM and SIGINT let running transactions finish, then end all.
 
 from __future__ import annotations
 
-from pathlib import Path
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.complaint import Complaint
 from mirror.errors import MirrorError
 from mirror.flow import Flow
 from mirror.leases import MOST_SLOTS
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
-_LOG_AGAIN_SECONDS = 60.0
 _ATTEMPTS_ONCE = 5
 """A run with an end must end: after so many failures a flow is given up."""
 _STABLE_SECONDS = 60.0
@@ -56,7 +55,7 @@ class Service:
                 config.clusters[flow.source],
                 config.clusters[flow.target],
                 board=self.board,
-                state_dir=Path(config.service.state_dir),
+                service=config.service,
                 once=once,
             )
             for flow in flows
@@ -113,7 +112,7 @@ class Service:
 
     def _supervise(self, flow: Flow, spark: SparkSession) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        complained_at, complaint = 0.0, ""
+        complaint = Complaint()
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
@@ -126,8 +125,7 @@ class Service:
                 # A flow that meets the unforeseen must not take the others along.
                 log.exception("flow failed unexpectedly", flow=flow.name)
                 reason = f"{type(error).__name__}: {error}"[:300]
-            now = time.monotonic()
-            if now - started > _STABLE_SECONDS:
+            if time.monotonic() - started > _STABLE_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             restarts = self.board.flow(flow.name).restarts + 1
             self.board.update(
@@ -137,8 +135,7 @@ class Service:
                 self.board.update(flow.name, state=FlowState.FAILED)
                 log.error("flow given up", flow=flow.name, reason=reason)
                 return
-            if reason != complaint or now - complained_at > _LOG_AGAIN_SECONDS:
-                complained_at, complaint = now, reason
+            if complaint.due(reason):
                 log.error(
                     "flow failed and will be run again", flow=flow.name,
                     reason=reason, restarts=restarts, pause_seconds=pause,

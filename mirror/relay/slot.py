@@ -19,6 +19,7 @@ import structlog
 
 from mirror.clusters import admin, codes, fetch
 from mirror.clusters.cluster import Cluster
+from mirror.complaint import Complaint
 from mirror.errors import (
     ClusterError,
     CorruptBatchError,
@@ -53,8 +54,6 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
-log = structlog.get_logger()
-
 
 @dataclass(slots=True)
 class _Work:
@@ -71,7 +70,6 @@ class Slot:
     def __init__(self, plan: Plan, number: int) -> None:
         flow = plan.flow
         self._plan = plan
-        self._number = number
         client = f"mirror.{flow.name}.{number}"
         self._source = Cluster(plan.source, client_id=client)
         self._target = Cluster(plan.target, client_id=client)
@@ -110,6 +108,8 @@ class Slot:
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: _Work | None = None
+        self._complaint = Complaint()
+        self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
 
     def run(self, lease: Lease, *, bell: int | None = None) -> list[PartitionReport]:
@@ -143,10 +143,8 @@ class Slot:
             except ClusterError as error:
                 self._owner = False
                 self._tally.slot_failed(str(error))
-                log.warning(
-                    "slot recovers", flow=self._plan.flow.name, slot=self._number,
-                    error=str(error),
-                )  # fmt: skip
+                if self._complaint.due(str(error)):
+                    self._log.warning("slot recovers", error=str(error))
                 rung = _wait(min(pause, deadline - time.monotonic()), bell)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if rung:
@@ -355,9 +353,9 @@ class Slot:
         if position is None or min(edges) < 0:
             raise UnreachableError(f"source partition {key[0]}-{key[1]}: {name}")
         if position < edges[0]:
-            log.error(
-                "records lost before they were copied", flow=self._plan.flow.name,
-                topic=key[0], partition=key[1], first=position, last=edges[0] - 1,
+            self._log.error(
+                "records lost before they were copied", topic=key[0],
+                partition=key[1], first=position, last=edges[0] - 1,
             )  # fmt: skip
             work.counts[key] = Counts(lost=edges[0] - position)
             self._move(key, edges[0], -1, work)
@@ -371,10 +369,9 @@ class Slot:
 
     def _set_aside(self, key: TopicPartition, reason: str, now: float) -> None:
         if (known := self._faults.get(key)) is None or known.reason != reason:
-            log.warning(
-                "partition set aside", flow=self._plan.flow.name, topic=key[0],
-                partition=key[1], reason=reason,
-            )  # fmt: skip
+            self._log.warning(
+                "partition set aside", topic=key[0], partition=key[1], reason=reason
+            )
         self._faults.set_aside(key, reason, now)
         self._reader.leave_out(key)
 

@@ -14,6 +14,7 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
+from mirror import log
 from mirror.relay import report
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.slot import Slot
@@ -34,6 +35,7 @@ class RelayTask:
     plan: Plan
     bell: tuple[str, int]
     """Where the driver listens: the connection ends when leases must."""
+    log_settings: log.Settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # To the end of the input first: Spark throws a worker away that leaves some.
@@ -42,7 +44,7 @@ class RelayTask:
             yield report.to_arrow(self._run(_lease_from(row)))
 
     def _run(self, lease: Lease) -> list[report.PartitionReport]:
-        slot = _slot(self.plan, lease.slot)
+        slot = _slot(self.plan, lease.slot, self.log_settings)
         with contextlib.ExitStack() as stack:
             bell = None
             # A bell that cannot be reached means leases end on time, not early.
@@ -80,7 +82,7 @@ def _lease_from(row: str) -> Lease:
     return Lease(assignments=assignments, **fields)
 
 
-def _slot(plan: Plan, number: int) -> Slot:
+def _slot(plan: Plan, number: int, log_settings: log.Settings) -> Slot:
     """The slot of this process, made anew when the flow's plan has changed."""
     key = (plan.flow.name, number)
     known = _slots.get(key)
@@ -88,6 +90,7 @@ def _slot(plan: Plan, number: int) -> Slot:
         return known[1]
     if known is not None:
         known[1].close()
+    log.set_up(*log_settings)
     slot = Slot(plan, number)
     _slots[key] = (plan, slot)
     # Spark's worker collects garbage after every task; what is loaded by now stays.

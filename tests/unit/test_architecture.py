@@ -34,7 +34,7 @@ ROWS: tuple[set[str], ...] = (
     {"clusters"},
     {"config"},
     {"policy"},
-    {"java", "log"},
+    {"java", "log", "complaint"},
     {"errors"},
 )
 # The playground stands beside the rows: only the demo's command knows of it.
