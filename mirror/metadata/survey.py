@@ -117,10 +117,10 @@ def _setting(config: ClusterConfig) -> str:
 
 def _unreached(config: ClusterConfig, error: ClusterError) -> str:
     reason = str(error).replace(f"cluster {config.alias}: ", "")
-    if len(config.bootstrap_servers) == 1:  # the reason begins with it
-        reason = reason.removeprefix(f"{config.bootstrap_servers[0]} ")
-        return f"{_setting(config)} {reason}"
-    return f"{_setting(config)}: {reason}"
+    servers = ",".join(config.bootstrap_servers)
+    if not reason.startswith(servers):
+        reason = f"{servers}: {reason}"
+    return f"clusters.{config.alias}.bootstrap_servers: {reason}"
 
 
 def _one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str:
