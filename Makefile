@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SOURCES := mirror tests
 
-# May be given: `make demo DEMO_ARGS=--once`, `make bench BENCH_ARGS="--peers mirror"`.
+# May be given: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`.
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -43,7 +43,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: install ## two real clusters, a flow between them, a failover
+demo: install ## two real clusters, a flow between them, killed workers, a count
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
 .PHONY: test

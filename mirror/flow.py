@@ -48,6 +48,8 @@ log = structlog.get_logger()
 
 _GRACE_SECONDS = 10.0
 """How long a lease may take beyond its length before it is given up."""
+_COLD_SECONDS = 60.0
+"""The same for the first lease, which waits for workers to start."""
 _STOP_SECONDS = 4.0
 """How long running transactions get to finish when a flow must stop."""
 _WARM_UP_LEASES = 5
@@ -177,18 +179,19 @@ class Flow:
         self, query: StreamingQuery, run: _Run, source: Cluster, target: Cluster
     ) -> None:
         """Look for new topics until the query ends, fails, or must end."""
-        while not run.ended.wait(self.config.refresh_topics_seconds):
+        while not run.over.wait(self.config.refresh_topics_seconds):
             if not query.isActive:
                 break
             try:
                 run.update(self.discover(source, target))
+                self._complaint.clear()
             except ClusterError as error:
                 # Leases go on and say themselves whether they can still copy.
                 if self._complaint.due(str(error)):
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
-            raise FlowError(f"flow {self.name}: {_cause(query)}")
+            raise FlowError(f"flow {self.name}: {run.failure or _cause(query)}")
 
 
 class _Run:
@@ -205,6 +208,10 @@ class _Run:
         ends: dict[tuple[str, int], int] | None,
     ) -> None:
         self.ended = threading.Event()
+        """Set once it shall end."""
+        self.over = threading.Event()
+        """Set once it shall end or has failed."""
+        self.failure = ""
         self.again = False
         self.bell = Bell(spark.conf.get("spark.driver.host") or "127.0.0.1")
         self._spark = spark
@@ -262,6 +269,7 @@ class _Run:
     def end(self) -> None:
         """No further lease; the running one ends within its transaction."""
         self.ended.set()
+        self.over.set()
         self.bell.ring()
 
     def stop(self, query: StreamingQuery) -> None:
@@ -295,7 +303,8 @@ class _Run:
         self._number += 1
         seconds = self._seconds()
         frame = self._frame(seconds)
-        overdue = threading.Timer(seconds + _GRACE_SECONDS, self._give_up)
+        grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
+        overdue = threading.Timer(seconds + grace, self._give_up)
         overdue.start()
         try:
             reports = [from_row(row) for row in frame.collect()]
@@ -303,7 +312,9 @@ class _Run:
             if self.ended.is_set():
                 return
             # Short, and without its cause: see spark.driver.extraJavaOptions.
-            raise FlowError(_short(error)) from None
+            self.failure = _short(error)
+            self.over.set()
+            raise FlowError(self.failure) from None
         finally:
             overdue.cancel()
             self._finished_at = time.monotonic()
@@ -390,4 +401,4 @@ def _short(error: BaseException) -> str:
     java = [
         line.rpartition("Exception: ")[2] for line in lines if "Exception: " in line
     ]
-    return (java or lines)[0].strip()[:300]
+    return (java or lines)[0].strip().split(". ")[0][:300]

@@ -20,7 +20,7 @@ from mirror.flow import Flow
 from mirror.leases import MOST_SLOTS
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
-from mirror.spark import session
+from mirror.spark import is_alive, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,8 @@ class Service:
                     while thread.is_alive():  # in slices: signals are handled here
                         thread.join(0.2)
             finally:
-                spark.stop()
+                if is_alive(spark):
+                    spark.stop()
         states = self.board.read().flows
         return all(
             state.state is FlowState.STOPPED and not (self._once and state.faulted)
@@ -131,6 +132,11 @@ class Service:
             self.board.update(
                 flow.name, state=FlowState.RETRYING, reason=reason, restarts=restarts
             )
+            if not is_alive(spark):
+                log.critical("Spark's JVM is gone: the service ends")
+                self.board.update(flow.name, state=FlowState.FAILED)
+                self.stop()
+                return
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self.board.update(flow.name, state=FlowState.FAILED)
                 log.error("flow given up", flow=flow.name, reason=reason)

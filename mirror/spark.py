@@ -11,6 +11,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mirror.java import require_java
@@ -78,3 +80,11 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     for key, value in {**_SETTINGS, **config.spark}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the session's JVM still answers; no flow can run without it."""
+    try:
+        return bool(spark.conf.get("spark.app.id"))
+    except (PySparkException, Py4JError, OSError):
+        return False
