@@ -7,11 +7,13 @@ frames. Batch headers are not known here.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 import zlib
 
 from kafka.codec import snappy_decode, snappy_encode
 import lz4.frame
+import snappy
 import zstandard
 
 from mirror.errors import CorruptBatchError
@@ -82,5 +84,8 @@ _PACK: dict[int, Callable[[memoryview], bytes]] = {
     ZSTD: _zstd_compressor.compress,
 }
 _NAMES = {code: name for name, code in BY_NAME.items()}
-# python-snappy and lz4 raise plain RuntimeError and its like for bad input.
-_BROKEN = (zlib.error, zstandard.ZstdError, RuntimeError, ValueError, EOFError)
+# lz4 and kafka-python's framing of snappy raise plain errors for bad input.
+_BROKEN = (
+    *(zlib.error, zstandard.ZstdError, snappy.UncompressError),
+    *(RuntimeError, ValueError, EOFError, IndexError, struct.error),
+)
