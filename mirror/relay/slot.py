@@ -51,6 +51,8 @@ FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+_SETTLE_SECONDS = 0.02
+"""How long more data may be awaited before the last commit's answer is."""
 _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
@@ -176,7 +178,9 @@ class Slot:
         if not self._owner:
             self._take_over(lease)
         remaining = max(0.0, deadline - time.monotonic())
-        nodes, rung = self._reader.wait(min(remaining, 1.0), bell)
+        # A commit is confirmed soon, also when no more data come.
+        longest = 1.0 if self._unsettled is None else _SETTLE_SECONDS
+        nodes, rung = self._reader.wait(min(remaining, longest), bell)
         if not nodes:
             self._settle()
             return rung
