@@ -13,7 +13,7 @@ import zlib
 
 from kafka.codec import snappy_decode, snappy_encode
 import lz4.frame
-import snappy
+from snappy.snappy import UncompressError
 import zstandard
 
 from mirror.errors import CorruptBatchError
@@ -86,6 +86,6 @@ _PACK: dict[int, Callable[[memoryview], bytes]] = {
 _NAMES = {code: name for name, code in BY_NAME.items()}
 # lz4 and kafka-python's framing of snappy raise plain errors for bad input.
 _BROKEN = (
-    *(zlib.error, zstandard.ZstdError, snappy.UncompressError),
+    *(zlib.error, zstandard.ZstdError, UncompressError),
     *(RuntimeError, ValueError, EOFError, IndexError, struct.error),
 )
