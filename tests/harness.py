@@ -15,6 +15,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 import urllib.request
@@ -40,7 +41,7 @@ from confluent_kafka.admin import (
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -408,6 +409,29 @@ class NumberedLoad:
             assert client.flush(120) == 0
         assert not failures, failures[0]
 
+    @contextlib.contextmanager
+    def streaming(self, *, chunk: int = 1000) -> Iterator[None]:
+        """Send without pause while the block runs, so that a copy has no end."""
+        stop = threading.Event()
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                while not stop.is_set():
+                    self.send(chunk)
+            except BaseException as error:  # noqa: BLE001  told to the test's thread
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
     def add_partition(self) -> None:
         self._sent[len(self._sent)] = 0
 
@@ -544,4 +568,27 @@ def config_for(
             "B": {"bootstrap_servers": target},
         },
         "flows": {name: {"lease_seconds": 2, **settings} for name in flows},
+    }
+
+
+def eventually(
+    bootstrap: str, topic: str, count: int, *, timeout: float = 60
+) -> dict[int, list[Message]]:
+    """What a consumer finds, as soon as it finds at least so many records."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = read_topic(bootstrap, topic)
+        have = sum(map(len, found.values()))
+        if have >= count:
+            return found
+        assert time.monotonic() < deadline, (
+            f"{topic}: {have} records of {count} within {timeout} s"
+        )
+        time.sleep(0.2)
+
+
+def keys_of(found: Mapping[int, Sequence[Message]]) -> Order:
+    return {
+        partition: [message.key() for message in messages]
+        for partition, messages in found.items()
     }

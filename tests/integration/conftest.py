@@ -1,0 +1,36 @@
+"""One running service that tests of single topics share: starting Spark takes long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness import RunningMirror, config_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+
+@pytest.fixture(scope="session")
+def shared_mirror(
+    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningMirror]:
+    """A flow A->B of all topics `it-...`; tests must not stop it or kill its parts."""
+    config = config_for(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        topics=["it-.*"],
+        tasks=2,
+    )
+    with RunningMirror(config, tmp_path_factory.mktemp("shared-mirror")) as mirror:
+        mirror.wait_until(lambda document: document["flows"][0]["leases"] > 0)
+        yield mirror
+
+
+@pytest.fixture
+def shared_topic(topic_name: str) -> str:
+    """A topic name that the shared service copies."""
+    return f"it-{topic_name}"
