@@ -19,7 +19,7 @@ from kafka.protocol.producer import (
 )
 
 from mirror.clusters import codes, produce
-from mirror.errors import PartitionError, UnreachableError
+from mirror.errors import ClusterError, PartitionError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,8 @@ _PURPOSE = "produce"
 # A broker keeps the last five batches per producer and partition to sort out
 # repeats; more requests in flight could not be told apart.
 _IN_FLIGHT = 5
+_REQUEST_BYTES = 16 << 20
+"""Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
 _PATIENCE_SECONDS = 30.0
 _SEQUENCES = 1 << 31
 _V1_AT_MOST = 3
@@ -104,13 +106,15 @@ class Producer:
         for number, part in enumerate(rounds):
             for key, batch in part.items():
                 self._stamp(key, batch)
-            self._send(part, topics)
+            refused = self._send(part, topics)
             # In v2 the first write to each partition opens the transaction, which the
             # broker may put off; behind it the others must not be on their way yet.
             if number == 0 and self._v2:
-                self._open_transaction(part, topics)
-        while self._sent:
-            self._check(self._sent.pop(0))
+                self._open_transaction(part, topics, refused)
+            elif refused:
+                raise _put_off()
+        if self._answers():
+            raise _put_off()
 
     def _stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
         sequence = self._sequences.get(key, 0)
@@ -124,19 +128,29 @@ class Producer:
 
     def _send(
         self, part: Mapping[TopicPartition, EncodedBatch], topics: Mapping[str, Topic]
-    ) -> None:
-        """Send at most one batch per partition, a request per leader."""
-        by_leader: dict[int, dict[TopicPartition, EncodedBatch]] = {}
+    ) -> set[TopicPartition]:
+        """Send at most one batch per partition, in requests of bounded size.
+
+        Returns those that are to be sent again, of requests answered meanwhile.
+        """
+        requests: list[tuple[int, dict[TopicPartition, EncodedBatch]]] = []
+        room: dict[int, int] = {}
+        newest: dict[int, dict[TopicPartition, EncodedBatch]] = {}
         for (topic, partition), batch in part.items():
             leader = topics[topic].leaders[partition].node
             if leader < 0:
                 raise UnreachableError(
                     f"cluster {self._cluster.alias}: no leader for {topic}-{partition}"
                 )
-            by_leader.setdefault(leader, {})[topic, partition] = batch
-        for node, batches in by_leader.items():
-            if len(self._sent) >= _IN_FLIGHT:
-                self._check(self._sent.pop(0))
+            if room.get(leader, 0) < batch.size:
+                newest[leader] = {}
+                requests.append((leader, newest[leader]))
+                room[leader] = _REQUEST_BYTES
+            newest[leader][topic, partition] = batch
+            room[leader] -= batch.size
+        refused: set[TopicPartition] = set()
+        for node, batches in requests:
+            refused |= self._answers(leave=_IN_FLIGHT - 1)
             self._sent.append(
                 produce.send(
                     self._cluster.connection(node, _PURPOSE),
@@ -148,25 +162,27 @@ class Producer:
                     timeout_ms=self._request_timeout_ms,
                 )
             )
+        return refused
+
+    def _answers(self, *, leave: int = 0) -> set[TopicPartition]:
+        """Read answers until `leave` are outstanding: what is to be sent again."""
+        refused: set[TopicPartition] = set()
+        while len(self._sent) > leave:
+            refused |= produce.check(self._sent.pop(0).result())
+        return refused
 
     def _open_transaction(
-        self, part: Mapping[TopicPartition, EncodedBatch], topics: Mapping[str, Topic]
+        self,
+        part: Mapping[TopicPartition, EncodedBatch],
+        topics: Mapping[str, Topic],
+        refused: set[TopicPartition],
     ) -> None:
         end = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            again = set()
-            while self._sent:
-                again |= produce.check(self._sent.pop(0).result())
-            if not again:
-                return
+        while refused := refused | self._answers():
             if time.monotonic() > end:
-                raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")
+                raise _put_off()
             time.sleep(0.002)
-            self._send({key: part[key] for key in again}, topics)
-
-    def _check(self, pending: Pending) -> None:
-        if produce.check(pending.result()):
-            raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")
+            refused = self._send({key: part[key] for key in refused}, topics)
 
     def begin_commit(self) -> None:
         """Ask for the commit without waiting; `end_commit` waits."""
@@ -252,6 +268,10 @@ class Producer:
                 )
             time.sleep(pause)
             pause = min(pause * 2, 0.1)
+
+
+def _put_off() -> ClusterError:
+    return codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")
 
 
 def _code(answer: Any) -> int:
