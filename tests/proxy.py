@@ -1,0 +1,388 @@
+"""A TCP proxy before one broker that makes its answers fail, come late, or not at all.
+
+`BrokerProxy` forwards Kafka requests and answers; metadata and coordinators are
+rewritten so that clients stay with it. A `Rule` says which request (an API by its
+name, a topic, a partition, the n-th occurrence) meets which `Mishap`. The difference
+that matters: after `ERROR`, `NO_ANSWER` and the like the broker *has* done what was
+asked; after `REFUSED` and `LOST` it has not. It serves clusters of one broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+import contextlib
+from dataclasses import dataclass, field
+from enum import Enum, auto
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka.protocol import consumer, metadata, producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Where requests and answers name topics and partitions: the list of topics, a
+# topic's name, its list of partitions, a partition's number and its error.
+_REQUEST_FIELDS = {
+    "Produce": ("topic_data", "name", "partition_data", "index"),
+    "Fetch": ("topics", "topic", "partitions", "partition"),
+    "ListOffsets": ("topics", "name", "partitions", "partition_index"),
+    "Metadata": ("topics", "name", "", ""),
+    "AddPartitionsToTxn": ("v3_and_below_topics", "name", "partitions", ""),
+}
+_ANSWER_FIELDS = {
+    "Produce": ("responses", "name", "partition_responses", "index", "error_code"),
+    "Fetch": ("responses", "topic", "partitions", "partition_index", "error_code"),
+    "ListOffsets": ("topics", "name", "partitions", "partition_index", "error_code"),
+    "Metadata": ("topics", "name", "partitions", "partition_index", "error_code"),
+    "AddPartitionsToTxn": (
+        "results_by_topic_v3_and_below",
+        "name",
+        "results_by_partition",
+        "partition_index",
+        "partition_error_code",
+    ),
+}
+_MODULES = (producer, consumer, metadata)
+_APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
+         "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn")  # fmt: skip
+
+
+def _class_of(name: str) -> Any:
+    return next(getattr(m, name) for m in _MODULES if hasattr(m, name))
+
+
+_REQUESTS = {api: _class_of(f"{api}Request") for api in _APIS}
+_ANSWERS = {api: _class_of(f"{api}Response") for api in _APIS}
+_NAMES = {found.API_KEY: api for api, found in _REQUESTS.items()}
+
+KAFKA_2_8 = {"Produce": 9, "Fetch": 12, "ListOffsets": 6, "Metadata": 11,
+             "FindCoordinator": 3, "ApiVersions": 3, "InitProducerId": 4,
+             "AddPartitionsToTxn": 3, "EndTxn": 3}  # fmt: skip
+"""The newest versions that such a broker speaks."""
+
+
+class Mishap(Enum):
+    """What happens to a request or its answer."""
+
+    ERROR = auto()
+    """Executed; the answer says the rule's error code."""
+    REFUSED = auto()
+    """Not executed; the answer says the error code. Produce: the named partition's
+    batch is not written, those of others in the same request are."""
+    LOST = auto()
+    """The connection ends before the request reached the broker."""
+    ANSWER_LOST = auto()
+    """Executed; the connection ends instead of the answer."""
+    NO_ANSWER = auto()
+    """Executed; the connection stays, silent from here on."""
+    LATE_REQUEST = auto()
+    """Executed after `seconds`, even if the client has given up by then."""
+    LATE_ANSWER = auto()
+    """Executed; the answer comes after `seconds`."""
+
+
+@dataclass(kw_only=True)
+class Rule:
+    """Which requests meet a mishap. `hits` counts those that did."""
+
+    api: str
+    mishap: Mishap = Mishap.ERROR
+    code: int = 0
+    topic: str | None = None
+    """Only requests that name it; None: any, and the error is the whole answer's."""
+    partition: int | None = None
+    """None: the error is the topic's own, where answers have such."""
+    skip: int = 0
+    times: int | None = 1
+    """None: for as long as the rule stands."""
+    seconds: float = 0.0
+    hits: int = 0
+
+    def concerns(self, request: Any) -> bool:
+        if self.topic is None:
+            return True
+        topics, name, partitions, index = _REQUEST_FIELDS[self.api]
+        return any(
+            getattr(topic, name) == self.topic
+            and (
+                self.partition is None
+                or not partitions
+                or self.partition
+                in [getattr(p, index, p) for p in getattr(topic, partitions)]
+            )
+            for topic in getattr(request, topics) or ()
+        )
+
+    def edit(self, answer: Any) -> None:
+        """Put the error where this kind of answer keeps it."""
+        for entry, error in self._places(answer):
+            setattr(entry, error, self.code)
+            if self.api == "Produce":
+                entry.base_offset = -1
+            if hasattr(entry, "leader_id"):
+                entry.leader_id = -1
+            if self.api == "Fetch":
+                entry.records = b""
+            for more in ("partitions", "responses"):  # an error comes alone
+                if hasattr(entry, more):
+                    setattr(entry, more, [])
+
+    def _places(self, answer: Any) -> Iterator[tuple[Any, str]]:
+        if self.topic is None:
+            found = getattr(answer, "coordinators", None)
+            yield (found[0] if found else answer), "error_code"
+            return
+        topics, name, partitions, index, error = _ANSWER_FIELDS[self.api]
+        for topic in getattr(answer, topics):
+            if getattr(topic, name) != self.topic:
+                continue
+            if self.partition is None and hasattr(topic, "error_code"):
+                yield topic, "error_code"
+                continue
+            for partition in getattr(topic, partitions):
+                if self.partition in (None, getattr(partition, index)):
+                    yield partition, error
+
+
+@dataclass(slots=True)
+class _Request:
+    api: str | None
+    version: int
+    correlation: int
+    frame: bytes
+    rule: Rule | None = None
+    left_out: list[tuple[str, int]] = field(default_factory=list)
+
+    def decoded(self) -> Any:
+        return _REQUESTS[self.api or ""].decode(
+            self.frame, version=self.version, header=True
+        )
+
+
+class BrokerProxy:
+    """Stands before one broker; a context manager."""
+
+    def __init__(self, bootstrap: str, *, newest: dict[str, int] | None = None) -> None:
+        """`newest` makes the broker look older: no API above these versions, and no
+        transactions v2.
+        """
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
+        self._broker = (host, int(port))
+        self._newest = newest
+        self._rules: list[Rule] = []
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._closed = False
+        self._start(self._accept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for open_socket in self._sockets:
+                _end(open_socket)
+
+    @contextlib.contextmanager
+    def rules(self, *rules: Rule) -> Iterator[None]:
+        """Only within this context do these rules hold; the first that fits wins."""
+        self._rules = list(rules)
+        try:
+            yield
+        finally:
+            self._rules = []
+
+    def _start(self, function: Any, *arguments: Any) -> None:
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(self._broker)
+            except OSError:
+                continue
+            for made in (client, broker):
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets.append(made)
+            waiting: deque[_Request] = deque()
+            self._start(self._requests, client, broker, waiting)
+            self._start(self._answers, client, broker, waiting)
+
+    def _requests(self, client: Any, broker: Any, waiting: deque[_Request]) -> None:
+        with contextlib.suppress(OSError):
+            while frame := _read(client):
+                request = self._read_request(frame)
+                rule = request.rule
+                if rule and rule.mishap is Mishap.LOST:
+                    break
+                if rule and rule.mishap is Mishap.LATE_REQUEST:
+                    time.sleep(rule.seconds)
+                if rule and rule.mishap is Mishap.REFUSED and self._refuse(request):
+                    while waiting:  # answers come in the order of requests
+                        time.sleep(0.001)
+                    _write(client, self._made_up(request))
+                    continue
+                waiting.append(request)
+                _write(broker, request.frame)
+        # What was late is not undone because its sender has gone.
+        end = time.monotonic() + 1
+        while waiting and time.monotonic() < end:
+            time.sleep(0.01)
+        _end(broker)
+        _end(client)
+
+    def _answers(self, client: Any, broker: Any, waiting: deque[_Request]) -> None:
+        silent = False
+        with contextlib.suppress(OSError):
+            while frame := _read(broker):
+                request = waiting[0]
+                mishap = request.rule.mishap if request.rule else None
+                silent = silent or mishap is Mishap.NO_ANSWER
+                if mishap is Mishap.ANSWER_LOST:
+                    break
+                if mishap is Mishap.LATE_ANSWER and request.rule:
+                    time.sleep(request.rule.seconds)
+                if not silent:
+                    with contextlib.suppress(OSError):
+                        _write(client, self._answer(request, frame))
+                waiting.popleft()
+        _end(client)
+        _end(broker)
+
+    def _read_request(self, frame: bytes) -> _Request:
+        key, version, correlation = struct.unpack_from(">hhi", frame)
+        request = _Request(_NAMES.get(key), version, correlation, frame)
+        with self._lock:
+            for rule in self._rules:
+                if rule.api != request.api or not rule.concerns(request.decoded()):
+                    continue
+                if rule.skip:
+                    rule.skip -= 1
+                elif rule.times is None or rule.hits < rule.times:
+                    rule.hits += 1
+                    request.rule = rule
+                    break
+        return request
+
+    def _refuse(self, request: _Request) -> bool:
+        """Leave out of a Produce what is refused: whether nothing else is left."""
+        rule = request.rule
+        assert rule is not None
+        if request.api != "Produce":
+            return True
+        decoded = request.decoded()
+        for topic in decoded.topic_data:
+            for part in list(topic.partition_data):
+                if topic.name == rule.topic and part.index == rule.partition:
+                    topic.partition_data.remove(part)
+                    request.left_out.append((topic.name, part.index))
+        decoded.topic_data = [t for t in decoded.topic_data if t.partition_data]
+        with self._lock:
+            request.frame = bytes(decoded.encode(version=request.version, header=True))
+        return not decoded.topic_data
+
+    def _made_up(self, request: _Request) -> bytes:
+        """The answer to a request that the broker never saw."""
+        assert request.rule is not None
+        answer = _ANSWERS[request.api or ""][request.version]()
+        answer.with_header(correlation_id=request.correlation)
+        if request.rule.topic is not None and request.api == "AddPartitionsToTxn":
+            self._made_up_partitions(request.decoded(), answer)
+        self._add_left_out(request, answer)
+        request.rule.edit(answer)
+        return self._encode(request, answer)
+
+    def _made_up_partitions(self, request: Any, answer: Any) -> None:
+        """The neighbours of a refused partition are "not attempted"."""
+        topic_class = type(answer).AddPartitionsToTxnTopicResult
+        entry = topic_class.AddPartitionsToTxnPartitionResult
+        answer.results_by_topic_v3_and_below = [
+            topic_class(
+                name=topic.name,
+                results_by_partition=[
+                    entry(partition_index=p, partition_error_code=55)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+
+    def _add_left_out(self, request: _Request, answer: Any) -> None:
+        for topic, partition in request.left_out:
+            topic_class = _ANSWERS["Produce"].TopicProduceResponse
+            entry = topic_class.PartitionProduceResponse(index=partition)
+            answer.responses.append(
+                topic_class(name=topic, partition_responses=[entry])
+            )
+
+    def _answer(self, request: _Request, frame: bytes) -> bytes:
+        edited = request.rule is not None and request.rule.mishap in (
+            Mishap.ERROR,
+            Mishap.REFUSED,
+        )
+        redirected = request.api in ("Metadata", "FindCoordinator")
+        aged = request.api == "ApiVersions" and self._newest is not None
+        if not (edited or redirected or aged):
+            return frame
+        answer = _ANSWERS[request.api or ""].decode(
+            frame, version=request.version, header=True
+        )
+        if request.api == "Metadata":
+            for broker in answer.brokers:
+                broker.host, broker.port = "127.0.0.1", self.port
+        elif request.api == "FindCoordinator":
+            for found in getattr(answer, "coordinators", None) or [answer]:
+                found.host, found.port = "127.0.0.1", self.port
+        elif aged:
+            self._age(answer)
+        if edited and request.rule is not None:
+            self._add_left_out(request, answer)
+            request.rule.edit(answer)
+        return self._encode(request, answer)
+
+    def _age(self, answer: Any) -> None:
+        assert self._newest is not None
+        for key in answer.api_keys:
+            ceiling = self._newest.get(_NAMES.get(key.api_key, ""), key.max_version)
+            key.max_version = min(key.max_version, ceiling)
+        answer.finalized_features = []
+
+    def _encode(self, request: _Request, answer: Any) -> bytes:
+        with self._lock:  # kafka-python's encoder is not made for threads
+            return bytes(answer.encode(header=True))
+
+
+def _read(open_socket: socket.socket) -> bytes:
+    """A frame; empty at the end of the connection."""
+    head = open_socket.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
+        return b""
+    size = struct.unpack(">i", head)[0]
+    frame = bytearray()
+    while len(frame) < size:
+        part = open_socket.recv(min(size - len(frame), 1 << 20))
+        if not part:
+            return b""
+        frame += part
+    return bytes(frame)
+
+
+def _write(open_socket: socket.socket, frame: bytes) -> None:
+    open_socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def _end(open_socket: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        open_socket.shutdown(socket.SHUT_RDWR)
+    open_socket.close()
