@@ -27,10 +27,12 @@ from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.progress import topic_name
 from mirror.relay.slot import Slot
-from tests.harness import Order, producer
+from tests.harness import Order, assert_exactly_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import Producer
 
     from mirror.relay.report import PartitionReport
     from tests.slots import Ambush
@@ -150,10 +152,14 @@ class RunningLease:
 
 
 class Witness:
-    """An ordinary consumer of a whole topic; a context manager."""
+    """An ordinary read_committed consumer, for one topic at a time; a context
+    manager. `found` are the keys it saw since it last began.
+    """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self.found: Order = {number: [] for number in range(partitions)}
+    def __init__(self, bootstrap: str) -> None:
+        self.found: Order = {}
+        self._topic = ""
+        self._ends: dict[int, int] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -161,12 +167,8 @@ class Witness:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 20,
-                "topic.metadata.refresh.interval.ms": 500,
+                "fetch.wait.max.ms": 50,
             }
-        )
-        self._consumer.assign(
-            [TopicPartition(topic, p, OFFSET_BEGINNING) for p in self.found]
         )
 
     def __enter__(self) -> Self:
@@ -175,52 +177,52 @@ class Witness:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.found.values()))
-
-    def look(self, seconds: float = 0.05) -> set[int]:
-        """Read what is there; returns the partitions whose end was seen."""
-        ended = set()
-        for message in self._consumer.consume(5000, seconds):
-            error = message.error()
-            if error is None:
-                self.found[message.partition()].append(message.key())
-                ended.discard(message.partition())
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
-            else:
-                raise AssertionError(error)
-        return ended
+    def begin(self, topic: str) -> None:
+        """Read this topic from its beginning."""
+        partitions = self._consumer.list_topics(topic, 30).topics[topic].partitions
+        self.found = {number: [] for number in partitions}
+        self._topic, self._ends = topic, {}
+        self._consumer.assign(
+            [TopicPartition(topic, p, OFFSET_BEGINNING) for p in self.found]
+        )
 
     def wait(
         self, count: int, timeout: float, lease: RunningLease | None = None
     ) -> None:
         """Read until there are so many records."""
         end = time.monotonic() + timeout
-        while self.count < count:
-            assert time.monotonic() < end, f"{self.count} of {count} in {timeout} s"
+        while (have := sum(map(len, self.found.values()))) < count:
+            assert time.monotonic() < end, f"{have} of {count} in {timeout} s"
             assert lease is None or not lease.ended, f"it ended: {lease.ring()}"
-            self.look()
+            self._look()
+
+    def assert_exactly(self, topic: str, expected: Order, timeout: float = 60) -> None:
+        """Read it again to its very end, behind which no transaction is open: these
+        keys are there, once and in order, and no other.
+        """
+        self.begin(topic)
+        deadline = time.monotonic() + timeout
+        while self._ends != {
+            p: self._consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1]
+            for p in self.found
+        }:
+            assert time.monotonic() < deadline, "no end is in sight"
+            self._look()
+        assert_exactly_once(self.found, expected)
+
+    def _look(self) -> None:
+        for message in self._consumer.consume(5000, 0.02):
+            error = message.error()
+            if error is None:
+                self.found[message.partition()].append(message.key())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ends[message.partition()] = message.offset()
+            else:
+                raise AssertionError(error)
 
 
-def assert_nothing_else(bootstrap: str, topic: str, expected: Order) -> None:
-    """A consumer that reads the whole topic finds exactly these keys, in order."""
-    with Witness(bootstrap, topic, len(expected)) as witness:
-        ended: set[int] = set()
-        deadline = time.monotonic() + 60
-        while len(ended) < len(expected):
-            assert time.monotonic() < deadline
-            ended |= witness.look(0.5)
-    for partition, keys in expected.items():
-        assert witness.found[partition] == keys, f"partition {partition} differs"
-
-
-def send_keys(
-    bootstrap: str, topic: str, keys: Order, value: bytes, **settings: Any
-) -> None:
-    client = producer(bootstrap, **settings)
-    for partition, names in keys.items():
+def send(client: Producer, topic: str, order: Order, value: bytes) -> None:
+    for partition, names in order.items():
         for key in names:
             while True:
                 try:

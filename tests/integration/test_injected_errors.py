@@ -17,11 +17,10 @@ from tests.copying import (
     Copying,
     RunningLease,
     Witness,
-    assert_nothing_else,
     keys,
-    send_keys,
+    send,
 )
-from tests.harness import create_topic
+from tests.harness import create_topic, producer
 from tests.proxy import BrokerProxy, Mishap, Rule
 
 if TYPE_CHECKING:
@@ -43,9 +42,17 @@ _GUILTY = (10, 29, 87)
 class Lab:
     """Proxies before both clusters, and one copying after the other."""
 
-    def __init__(self, source: BrokerProxy, target: BrokerProxy, real: tuple[str, str]):
+    def __init__(
+        self,
+        source: BrokerProxy,
+        target: BrokerProxy,
+        real_source: str,
+        witness: Witness,
+    ) -> None:
         self.source, self.target = source, target
-        self.real_source, self.real_target = real
+        self.real_source = real_source
+        self.producer = producer(real_source)
+        self.witness = witness
         self._alias = f"I{uuid.uuid4().hex[:6]}"
 
     def copying(self, topic: str) -> Copying:
@@ -61,16 +68,13 @@ class Lab:
         ).own()
 
     def send(self, topic: str, *, first: int) -> None:
-        half = keys(_PARTITIONS, _HALF, first=first)
-        send_keys(self.real_source, topic, half, b"v" * 50)
+        send(self.producer, topic, keys(_PARTITIONS, _HALF, first=first), b"v" * 50)
 
     @contextlib.contextmanager
     def rules(self, copying: Copying, rule: Rule) -> Iterator[None]:
         """The rule holds: at the source if it is about what is there."""
         names = {COPY: copying.copy, PROGRESS: copying.progress, DATA: copying.topic}
-        at_source = rule.topic == DATA or (
-            rule.api == "Fetch" and rule.topic is None
-        )
+        at_source = rule.topic == DATA or (rule.api == "Fetch" and rule.topic is None)
         rule.topic = names.get(rule.topic or "", rule.topic)
         with (self.source if at_source else self.target).rules(rule):
             yield
@@ -81,18 +85,18 @@ class Lab:
         total = 2 * _HALF * _PARTITIONS
         with (
             copying.slot() as slot,
-            Witness(self.real_target, copying.copy, _PARTITIONS) as witness,
             self.rules(copying, rule),
         ):
+            self.witness.begin(copying.copy)
             lease = RunningLease(slot, copying.lease(40))
             try:
-                witness.wait(total // 2, 25, lease)
+                self.witness.wait(total // 2, 25, lease)
                 self.send(topic, first=_HALF)
-                witness.wait(total, 25, lease)
+                self.witness.wait(total, 25, lease)
             finally:
                 reports = lease.ring()
         assert rule.hits, "the rule never struck"
-        self.check_copy(copying, 2 * _HALF)
+        self.witness.assert_exactly(copying.copy, keys(_PARTITIONS, 2 * _HALF))
         assert {report.state for report in reports} == {"RUNNING"}
         assert sum(report.records for report in reports) == total
 
@@ -102,17 +106,15 @@ class Lab:
         """
         copying = self.copying(topic)
         rule.times = None
-        with (
-            copying.slot() as slot,
-            Witness(self.real_target, copying.copy, _PARTITIONS) as witness,
-        ):
+        with copying.slot() as slot:
+            self.witness.begin(copying.copy)
             with self.rules(copying, rule):
                 lease = RunningLease(slot, copying.lease(20))
                 try:
-                    witness.wait(_HALF, 10, lease)
+                    self.witness.wait(_HALF, 10, lease)
                 finally:
                     guilty, other = lease.ring()
-                assert not witness.found[0]
+                assert not self.witness.found[0]
             assert rule.hits, "the rule never struck"
             assert guilty.state == "FAULTED"
             assert codes.name_of(rule.code) in guilty.reason
@@ -120,22 +122,22 @@ class Lab:
             assert guilty.records == 0
             lease = RunningLease(slot, copying.lease(20))
             try:
-                witness.wait(2 * _HALF, 15, lease)
+                self.witness.wait(2 * _HALF, 15, lease)
             finally:
                 guilty, _ = lease.ring()
         assert (guilty.state, guilty.position) == ("RUNNING", _HALF)
-        self.check_copy(copying, _HALF)
-
-    def check_copy(self, copying: Copying, each: int) -> None:
-        expected = keys(_PARTITIONS, each)
-        assert_nothing_else(self.real_target, copying.copy, expected)
+        self.witness.assert_exactly(copying.copy, keys(_PARTITIONS, _HALF))
 
 
 @pytest.fixture(scope="module")
 def lab(clusters: dict[str, PlaygroundCluster]) -> Iterator[Lab]:
-    real = clusters["a"].bootstrap, clusters["b"].bootstrap
-    with BrokerProxy(real[0]) as source, BrokerProxy(real[1]) as target:
-        yield Lab(source, target, real)
+    real_source, real_target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    with (
+        BrokerProxy(real_source) as source,
+        BrokerProxy(real_target) as target,
+        Witness(real_target) as witness,
+    ):
+        yield Lab(source, target, real_source, witness)
 
 
 def rule_id(value: Any) -> str:
