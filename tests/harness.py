@@ -374,8 +374,12 @@ class NumberedLoad:
         # Half of it compresses well, half not at all.
         noise = self._random.randbytes(4096)
         self._content = noise + b"mirror " * 600
-        self._producers = {
-            codec: producer(bootstrap, compression_type=codec) for codec in CODECS
+        self._bootstrap = bootstrap
+        self._producers = self._connect()
+
+    def _connect(self) -> dict[str, Producer]:
+        return {
+            codec: producer(self._bootstrap, compression_type=codec) for codec in CODECS
         }
 
     def send(self, count: int, *, largest: int = 2048) -> None:
@@ -433,7 +437,9 @@ class NumberedLoad:
             raise failures[0]
 
     def add_partition(self) -> None:
+        """Use one partition more, which must exist by now."""
         self._sent[len(self._sent)] = 0
+        self._producers = self._connect()  # the old ones have not heard of it yet
 
     @property
     def total(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 4
-_PART = 50_000
 
 
 def _complains(document: dict[str, Any]) -> bool:
@@ -68,14 +66,14 @@ def test_brokers_killed_in_mid_copy(
         mirror.wait_running()
         for side in ("a", "b"):
             # The producer, idempotent, lives through the death of the source.
-            part = threading.Thread(target=load.send, args=[_PART])
-            before = copied_records(target, copy)
-            part.start()
-            wait_for(lambda before=before: copied_records(target, copy) > before, 60)
-            clusters[side].kill()
-            mirror.wait_until(_complains, timeout=60)
-            clusters[side].start()
-            part.join()
+            with load.streaming():
+                before = copied_records(target, copy)
+                wait_for(
+                    lambda before=before: copied_records(target, copy) > before, 60
+                )
+                clusters[side].kill()
+                mirror.wait_until(_complains, timeout=60)
+                clusters[side].start()
             mirror.wait_until(_is_well, timeout=90)
         load.send(1000)
         mirror.wait_copied(source, topic_name, timeout=90)

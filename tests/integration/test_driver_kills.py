@@ -1,0 +1,60 @@
+"""The whole service dies without a word, and the next one goes on exactly there."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    assert_exactly_once,
+    config_for,
+    copied_records,
+    create_topic,
+    order_of,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 5
+
+
+def test_driver_killed_in_mid_copy(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """kill -9 of driver and JVM in mid-copy, then a restart with Spark's checkpoint
+    kept, and another one with it removed: everything arrives exactly once, and the
+    dead driver's processes are gone.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS, seed=2)
+    copy = f"A.{topic_name}"
+    with RunningMirror(
+        config_for(source, target, topics=[topic_name]), tmp_path
+    ) as mirror:
+        for checkpoint_kept in (True, False):
+            with load.streaming():
+                before = copied_records(target, copy)
+                wait_for(
+                    lambda before=before: copied_records(target, copy) > before, 60
+                )
+                assert mirror.worker_pids()
+                mirror.kill_driver()
+                wait_for(lambda: not mirror.survivors(), 20)
+            if not checkpoint_kept:
+                shutil.rmtree(mirror.state_dir)
+            mirror.start()
+        load.send(1000)
+        mirror.wait_copied(source, topic_name, timeout=120)
+        assert mirror.terminate() == 0
+    assert_exactly_once(order_of(target, copy), load.order)
