@@ -8,12 +8,14 @@ the new generation when it takes over, and stops: there is no third case.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 import json
 from typing import TYPE_CHECKING
 import uuid
 
 from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
+from mirror.errors import SupersededError
 from mirror.relay import progress
 from mirror.relay.target import transactional_ids
 
@@ -35,8 +37,11 @@ def take_ownership(
     """Return the new generation; nobody else writes for this flow from here on.
 
     `partitions` maps the source partitions to their topic ids in hex: with
-    `start: latest` a flow without any progress begins at their present ends, which
+    `start: latest` a flow begins, the very first time, at their present ends, which
     are written down here, before anything is copied.
+
+    Raises:
+        SupersededError: another run began meanwhile.
     """
     topic = progress.topic_name(flow.source)
     admin.create_topic(
@@ -47,22 +52,66 @@ def take_ownership(
         configs=progress.TOPIC_CONFIGS,
     )
     target.wait_for_topic(topic)
-    earlier_slots = _slots_of(progress.read(target, topic, committed=False).generation)
-    generation = json.dumps({"id": uuid.uuid4().hex, "slots": slots})
+    earlier = _Generation.parse(
+        progress.read(target, topic, committed=False).generation
+    )
+    # Who died between writing this and fencing has fenced nobody: never fewer slots.
+    made = _Generation(
+        slots=max(slots, earlier.slots),
+        begun=earlier.begun or flow.start == "earliest",
+    )
+    generation = made.text()
     _write(target, topic, [progress.encode_generation(generation)])
-    if flow.exactly_once:
-        for slot in range(max(slots, earlier_slots)):
-            for transactional_id in transactional_ids(flow.name, slot):
-                Producer(
-                    target,
-                    transactional_id=transactional_id,
-                    transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
-                ).take_over()
-    if flow.start == "latest" and not progress.read(target, topic).positions:
-        ends = _ends(source, partitions)
-        if ends:
-            _write(target, topic, [progress.encode(ends)])
+    ids = [i for slot in range(made.slots) for i in transactional_ids(flow.name, slot)]
+    holders = [
+        Producer(
+            target,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+        )
+        for transactional_id in ids
+        if flow.exactly_once
+    ]
+    for holder in holders:
+        holder.take_over()
+    if made.begun:
+        return generation
+
+    # Once only, so under a fenced id: of two first starts at a time one must fail.
+    if progress.read(target, topic).generation != generation:
+        raise SupersededError(f"flow {flow.name}: a newer run of the flow is at work")
+    generation = replace(made, begun=True).text()
+    batches = [progress.encode_generation(generation)]
+    if ends := _ends(source, partitions):
+        batches.insert(0, progress.encode(ends))
+    if not holders:
+        _write(target, topic, batches)
+        return generation
+    holders[0].write({(topic, 0): batches}, target.topics([topic]))
+    holders[0].begin_commit()
+    holders[0].end_commit()
     return generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Generation:
+    """What a generation's text says besides being unique."""
+
+    slots: int = 0
+    """How many slots this and earlier runs may hold the ids of."""
+    begun: bool = False
+    """Whether it is known where partitions begin that existed at the very first
+    start; those found later begin at their first record."""
+
+    @classmethod
+    def parse(cls, text: str) -> _Generation:
+        if not text:
+            return cls()
+        fields = json.loads(text)
+        return cls(slots=fields["slots"], begun=fields["begun"])
+
+    def text(self) -> str:
+        return json.dumps({"id": uuid.uuid4().hex, **asdict(self)})
 
 
 def _ends(
@@ -79,7 +128,3 @@ def _write(target: Cluster, topic: str, batches: Iterable[EncodedBatch]) -> None
     producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
     producer.take_over()
     producer.write({(topic, 0): list(batches)}, target.topics([topic]))
-
-
-def _slots_of(generation: str) -> int:
-    return int(json.loads(generation)["slots"]) if generation else 0
