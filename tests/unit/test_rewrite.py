@@ -187,7 +187,7 @@ def shown(decoded: list) -> list:
 
 _nullable = st.none() | st.binary(max_size=40) | st.binary(min_size=200, max_size=900)
 _header = (
-    st.tuples(st.sampled_from(["", "a", "b", "mirror.via", "mirror.vi"]), _nullable)
+    st.tuples(st.sampled_from(["", "a", "a\0b", "mirror.via", "mirror.vi"]), _nullable)
     | st.just(HOME)
     | st.just(VIA)
     | st.just(("mirror.via", b"TARGET-ID"))
