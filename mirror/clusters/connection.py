@@ -95,6 +95,7 @@ class Connection:
             AuthenticationError: TLS or SASL refused us.
         """
         self.address = f"{host}:{port}"
+        self.timeout_seconds = config.request_timeout_seconds
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
         self.reauthenticate_at: float | None = None

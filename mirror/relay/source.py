@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import select
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.clusters import fetch
+from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +47,7 @@ class _Asked:
     pending: Pending
     connection: Connection
     offsets: dict[TopicPartition, int]
+    overdue_at: float
 
 
 class SourceReader:
@@ -122,10 +125,15 @@ class SourceReader:
                 pending,
                 connection,
                 {(want.topic, want.partition): want.offset for want in wanted},
+                time.monotonic() + _MAX_WAIT_MS / 1000 + connection.timeout_seconds,
             )
 
     def wait(self, timeout: float, bell: int | None) -> tuple[list[int], bool]:
-        """Wait for answers: the leaders that have one, and whether the bell rang."""
+        """Wait for answers: the leaders that have one, and whether the bell rang.
+
+        Raises:
+            UnreachableError: a leader has owed its answer for too long.
+        """
         self.ask()
         buffered = [n for n, asked in self._asked.items() if asked.connection.readable]
         poller = select.poll()
@@ -140,7 +148,15 @@ class SourceReader:
         ready = [descriptor for descriptor, _ in poller.poll(milliseconds)]
         rung = bell is not None and bell in ready
         found = {nodes[descriptor] for descriptor in ready if descriptor in nodes}
-        return sorted(found | set(buffered)), rung
+        found.update(buffered)
+        now = time.monotonic()
+        for node, asked in self._asked.items():
+            if node not in found and now > asked.overdue_at:
+                raise UnreachableError(
+                    f"source broker {node} at {asked.connection.address} does not "
+                    "answer a Fetch in time"
+                )
+        return sorted(found), rung
 
     def read(self, node: int) -> Iterator[Answer]:
         """The partitions of one leader's answer; call it after `wait` named it."""
