@@ -137,11 +137,12 @@ class Producer:
         room: dict[int, int] = {}
         newest: dict[int, dict[TopicPartition, EncodedBatch]] = {}
         for (topic, partition), batch in part.items():
-            leader = topics[topic].leaders[partition].node
-            if leader < 0:
+            shown = topics[topic].leaders.get(partition)
+            if shown is None or shown.node < 0:
                 raise UnreachableError(
                     f"cluster {self._cluster.alias}: no leader for {topic}-{partition}"
                 )
+            leader = shown.node
             if room.get(leader, 0) < batch.size:
                 newest[leader] = {}
                 requests.append((leader, newest[leader]))

@@ -126,8 +126,10 @@ def _records(
     position, end = (
         _edge(cluster, topic, timestamp) for timestamp in (admin.EARLIEST, admin.LATEST)
     )
-    node = cluster.topics([topic])[topic].leaders[0].node
-    connection = cluster.connection(node, _PURPOSE)
+    leader = cluster.topics([topic])[topic].leaders.get(0)
+    if leader is None or leader.node < 0:
+        raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
+    connection = cluster.connection(leader.node, _PURPOSE)
     rows = batch.scratch()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while position < end:
