@@ -142,13 +142,14 @@ class RunningLease:
 
     def ring(self, timeout: float = 30) -> list[PartitionReport]:
         """End it and take its reports; what it raised is raised."""
-        os.write(self._rope, b"!")
-        try:
-            return self._future.result(timeout)
-        finally:
+        if self._bell >= 0:
+            os.write(self._rope, b"!")
+            concurrent.futures.wait([self._future], timeout)
             self._pool.shutdown()
             os.close(self._rope)
             os.close(self._bell)
+            self._bell = -1
+        return self._future.result(0)
 
 
 class Witness:

@@ -125,7 +125,7 @@ class Rule:
                 entry.base_offset = -1
             if hasattr(entry, "leader_id"):
                 entry.leader_id = -1
-            if self.api == "Fetch":
+            if hasattr(entry, "records"):
                 entry.records = b""
             for more in ("partitions", "responses"):  # an error comes alone
                 if hasattr(entry, more):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 _PARTITIONS = 2
 _HALF = 500
-_TIMEOUT = 3.0
+_TIMEOUT = 2.0
 # Stand for names that a test's own topic and flow give.
 DATA, COPY, PROGRESS = "the topic", "its copy", "the progress"
 _TRANSIENT = (6, 7, 19, 20, 45, 46, 47, 48, 51, 59, 90, -1)
