@@ -414,14 +414,14 @@ class NumberedLoad:
         assert not failures, failures[0]
 
     @contextlib.contextmanager
-    def streaming(self, *, chunk: int = 1000) -> Iterator[None]:
-        """Send without pause while the block runs, so that a copy has no end."""
+    def streaming(self, *, chunk: int = 1000, pause: float = 0.1) -> Iterator[None]:
+        """Go on sending while the block runs, so that a copy has no end."""
         stop = threading.Event()
         failures: list[BaseException] = []
 
         def run() -> None:
             try:
-                while not stop.is_set():
+                while not stop.wait(pause):
                     self.send(chunk)
             except BaseException as error:  # noqa: BLE001  told to the test's thread
                 failures.append(error)

@@ -166,7 +166,7 @@ def test_killed_at(
     load = NumberedLoad(setting.source, setting.topic, _PARTITIONS, seed=6)
     generation = setting.take_ownership(slots=1)
     early = point in {Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS}
-    with load.streaming(chunk=200):
+    with load.streaming(chunk=200, pause=0.01):
         first = start(
             generation=generation,
             slot=0,
