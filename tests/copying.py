@@ -203,7 +203,7 @@ class Witness:
         """
         self.begin(topic)
         deadline = time.monotonic() + timeout
-        while self._ends != {
+        while len(self._ends) < len(self.found) or self._ends != {
             p: self._consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1]
             for p in self.found
         }:

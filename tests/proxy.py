@@ -102,6 +102,11 @@ class Rule:
     seconds: float = 0.0
     hits: int = 0
 
+    @property
+    def executed(self) -> bool:
+        """Whether the broker does what it was asked."""
+        return self.mishap not in (Mishap.REFUSED, Mishap.LOST)
+
     def concerns(self, request: Any) -> bool:
         if self.topic is None:
             return True
