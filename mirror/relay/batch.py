@@ -78,11 +78,11 @@ def read(
             f"message format v{buffer[at + 16]} at offset {position}: mirror copies "
             "format v2; rewrite the topic with a producer of Kafka 0.11 or newer"
         )
-    rows = scratch[:count]
+    # First of all: nothing in a damaged header can be believed, offsets included.
+    rows = _undamaged(buffer, scratch[:count])
     rows = rows[rows[:, kernels.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
-    rows = _undamaged(buffer, rows)
     next_offset = int(rows[-1, kernels.LAST]) + 1
     kept = rows
     if (rows[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():

@@ -26,6 +26,7 @@ ROWS: tuple[set[str], ...] = (
     {"cli"},
     {"service"},
     {"flow"},
+    {"query"},
     {"leases", "scoreboard", "spark"},
     {"relay"},
     {"recovery"},
@@ -51,6 +52,7 @@ LIBRARY_USERS = {
     "pyspark": {
         "service",
         "flow",
+        "query",
         "spark",
         "leases",
         "playground",
