@@ -9,6 +9,7 @@ The driver's side (who gets which partitions, and when) is not known here.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 import select
 import time
@@ -215,17 +216,19 @@ class Slot:
         self._tally.committed(work.counts, now)
 
     def _write(self, work: _Work) -> None:
-        self._unsettled = work
         self._writer.write(
             work.batches,
             (self._progress_at, progress.encode(work.moved)),
             self._target_topics,
         )
+        self._unsettled = work  # from here on: a write that failed is nothing to settle
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and stand where the committed progress says."""
         now = time.time()
-        self._unsettled = None
+        # What went wrong at the source leaves a commit alone: it still counts.
+        with contextlib.suppress(ClusterError):
+            self._settle()
         if not self._target.cluster_id:
             self._target.connect()
         if not self._source.cluster_id:
