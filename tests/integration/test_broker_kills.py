@@ -51,11 +51,16 @@ def test_brokers_killed_in_mid_copy(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """kill -9 of the source's only broker, and then of the target's, in mid-copy:
-    the status says that and why, recovers by itself once the broker is back, and
-    every acknowledged record is on the target exactly once.
+    """kill -9 of the source's only broker, and then of one of the target's three, in
+    mid-copy: the status says that and why, recovers by itself once the broker is
+    back, and every acknowledged record is on the target exactly once.
+
+    The target has three because Kafka 4.3 may take a commit for complete that it has
+    not marked in all partitions, if its only broker is killed in between: after its
+    restart the coordinator logs CompleteCommit, no marker is ever written, and the
+    last stable offset of these partitions stands still for every consumer.
     """
-    clusters = make_clusters("a", "b")
+    clusters = {**make_clusters("a"), **make_clusters("b", nodes=3)}
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
     load = NumberedLoad(source, topic_name, _PARTITIONS, seed=3)
@@ -71,9 +76,9 @@ def test_brokers_killed_in_mid_copy(
                 wait_for(
                     lambda before=before: copied_records(target, copy) > before, 60
                 )
-                clusters[side].kill()
+                clusters[side].kill(1)
                 mirror.wait_until(_complains, timeout=60)
-                clusters[side].start()
+                clusters[side].start(1)
             mirror.wait_until(_is_well, timeout=90)
         load.send(1000)
         mirror.wait_copied(source, topic_name, timeout=90)
