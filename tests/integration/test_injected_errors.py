@@ -195,6 +195,35 @@ def test_produce_refused_for_its_content(lab: Lab, topic_name: str, code: int) -
     )
 
 
+@pytest.mark.parametrize("topic", [COPY, PROGRESS])
+def test_failed_writes_are_not_reported(lab: Lab, topic_name: str, topic: str) -> None:
+    """A lease that ends while its writes fail tells of no record copied, and of no
+    position beyond what is committed.
+    """
+    copying = lab.copying(topic_name)
+    rule = Rule(
+        api="Produce",
+        mishap=Mishap.REFUSED,
+        code=7,
+        topic=topic,
+        partition=0,
+        times=None,
+    )
+    with copying.slot() as slot:
+        with lab.rules(copying, rule):
+            reports = slot.run(copying.lease(0.7))
+        assert rule.hits
+        seen = {(report.records, report.position) for report in reports}
+        assert seen == {(0, 0)}
+        lab.witness.begin(copying.copy)
+        lease = RunningLease(slot, copying.lease(20))
+        try:
+            lab.witness.wait(_HALF * _PARTITIONS, 15, lease)
+        finally:
+            lease.ring()
+    lab.witness.assert_exactly(copying.copy, keys(_PARTITIONS, _HALF))
+
+
 @pytest.mark.parametrize("code", [14, 15, 16, 47, 48, 49, 51, 53, 90, -1], ids=rule_id)
 @pytest.mark.parametrize(("mishap", "skip"), [(Mishap.ERROR, 0), (Mishap.REFUSED, 1)])
 def test_commit_fails(
