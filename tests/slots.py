@@ -83,7 +83,7 @@ class Ambush:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A flow A->B of one topic, as driver runs see it."""
+    """A flow Z->B of one topic, as driver runs see it; other tests own A->B."""
 
     source: str
     target: str
@@ -94,21 +94,21 @@ class Setting:
         return MirrorConfig.model_validate(
             {
                 "clusters": {
-                    "A": {"bootstrap_servers": self.source},
+                    "Z": {"bootstrap_servers": self.source},
                     "B": {"bootstrap_servers": self.target},
                 },
-                "flows": {"A->B": {"topics": [self.topic]}},
+                "flows": {"Z->B": {"topics": [self.topic]}},
             }
         )
 
     def take_ownership(self, *, slots: int) -> str:
         """What a new driver run does first; returns its generation."""
         config = self.config()
-        source = Cluster(config.clusters["A"]).connect()
+        source = Cluster(config.clusters["Z"]).connect()
         target = Cluster(config.clusters["B"]).connect()
         try:
             return take_ownership(
-                config.flows["A->B"], source, target, slots=slots, partitions={}
+                config.flows["Z->B"], source, target, slots=slots, partitions={}
             )
         finally:
             source.close()
@@ -192,13 +192,13 @@ def _run(task: _Task, end: Any, result: Any) -> None:
     setting, number = task.setting, task.slot
     config = setting.config()
     clusters = config.clusters
-    source = Cluster(clusters["A"]).connect()
+    source = Cluster(clusters["Z"]).connect()
     target = Cluster(clusters["B"]).connect()
     topic_id = source.topics([setting.topic])[setting.topic].topic_id
     assert topic_id != uuid.UUID(int=0)
     plan = Plan(
-        flow=config.flows["A->B"],
-        source=clusters["A"],
+        flow=config.flows["Z->B"],
+        source=clusters["Z"],
         target=clusters["B"],
         source_id=source.cluster_id,
         target_id=target.cluster_id,
@@ -207,7 +207,7 @@ def _run(task: _Task, end: Any, result: Any) -> None:
         Assignment(
             topic=setting.topic,
             partition=partition,
-            target_topic=f"A.{setting.topic}",
+            target_topic=f"Z.{setting.topic}",
             topic_id=topic_id.hex,
         )
         for partition in task.partitions

@@ -25,6 +25,7 @@ from mirror.errors import (
     ClusterError,
     CorruptBatchError,
     FencedError,
+    MirrorError,
     PartitionError,
     SupersededError,
     UnreachableError,
@@ -139,12 +140,10 @@ class Slot:
                     raise
                 fenced = True
                 continue
-            except PartitionError as error:
+            except (ClusterError, PartitionError) as error:
                 self._owner = False
-                self._set_aside_target(error)
-                rung = _wait(_FIRST_PAUSE_SECONDS, bell)
-            except ClusterError as error:
-                self._owner = False
+                if self._set_aside_target(error):
+                    continue
                 self._tally.slot_failed(str(error))
                 if self._complaint.due(str(error)):
                     self._log.warning("slot recovers", error=str(error))
@@ -382,14 +381,18 @@ class Slot:
         self._faults.set_aside(key, reason, now)
         self._reader.leave_out(key)
 
-    def _set_aside_target(self, error: PartitionError) -> None:
-        """The target refuses what goes to one of its partitions."""
+    def _set_aside_target(self, error: MirrorError) -> bool:
+        """Whether the target refuses what goes to one partition of ours, which is
+        then set aside.
+        """
+        if not isinstance(error, PartitionError):
+            return False
         for key, assignment in self._wanted.items():
             if (assignment.target_topic, key[1]) == (error.topic, error.partition):
                 reason = f"target {error.topic}-{error.partition}: {error.reason}"
                 self._set_aside(key, reason, time.time())
-                return
-        self._tally.slot_failed(str(error))
+                return True
+        return False
 
 
 def _wait(seconds: float, bell: int | None) -> bool:

@@ -41,7 +41,7 @@ def setting(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Setting:
         partitions=_PARTITIONS,
     )
     create_topic(made.source, made.topic, _PARTITIONS)
-    create_topic(made.target, f"A.{made.topic}", _PARTITIONS)
+    create_topic(made.target, f"Z.{made.topic}", _PARTITIONS)
     return made
 
 
@@ -62,7 +62,7 @@ def wait_copied(setting: Setting, load: NumberedLoad, timeout: float = 60) -> No
     """Wait until the copy's partitions hold as many records (and markers more)."""
 
     def copied() -> bool:
-        ends = end_offsets(setting.target, f"A.{setting.topic}")
+        ends = end_offsets(setting.target, f"Z.{setting.topic}")
         return all(ends[p] > len(keys) for p, keys in load.order.items())
 
     wait_for(copied, timeout)
@@ -72,7 +72,7 @@ def check(setting: Setting, load: NumberedLoad, timeout: float = 60) -> None:
     """Wait until a consumer sees as many records as were sent, then look closely."""
     deadline = time.monotonic() + timeout
     while True:
-        found = order_of(setting.target, f"A.{setting.topic}")
+        found = order_of(setting.target, f"Z.{setting.topic}")
         enough = sum(map(len, found.values())) >= load.total
         if enough or time.monotonic() > deadline:
             break
@@ -88,7 +88,7 @@ def test_suspended_in_mid_copy_past_its_lease(
     wake up again: each ends fenced, and every record is there exactly once.
     """
     moments = random.Random(7)
-    copy = f"A.{setting.topic}"
+    copy = f"Z.{setting.topic}"
     load = NumberedLoad(setting.source, setting.topic, _PARTITIONS, seed=4)
     splits = [{0: [0, 1, 2, 3]}, {0: [2, 3], 1: [0, 1]}, {0: [0], 1: [1, 2, 3]}]
     asleep: list[SlotProcess] = []
