@@ -298,6 +298,8 @@ class Slot:
         self._tally.fetched(
             key, end_offset=end_offset, behind=size > PARTITION_BYTES // 2
         )
+        if position == end_offset:
+            self._faults.clear(key)  # it can be read, and nothing waits to be written
         if not size or position is None:
             return
         assignment = self._wanted[key]
