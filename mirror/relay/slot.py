@@ -10,7 +10,6 @@ The driver's side (who gets which partitions, and when) is not known here.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
 import select
 import time
 from typing import TYPE_CHECKING
@@ -38,12 +37,12 @@ from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import Answer, SourceReader
 from mirror.relay.tally import Counts, Tally
 from mirror.relay.target import TargetWriter
+from mirror.relay.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Topic
-    from mirror.clusters.produce import EncodedBatch
     from mirror.relay.lease import Assignment, Lease, Plan
     from mirror.relay.report import PartitionReport
 
@@ -57,15 +56,6 @@ _SETTLE_SECONDS = 0.02
 """How long more data may be awaited before the last commit's answer is."""
 _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
-
-
-@dataclass(slots=True)
-class _Work:
-    """One transaction in the making."""
-
-    batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
-    moved: dict[TopicPartition, Position] = field(default_factory=dict)
-    counts: dict[TopicPartition, Counts] = field(default_factory=dict)
 
 
 class Slot:
@@ -111,7 +101,7 @@ class Slot:
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
-        self._unsettled: _Work | None = None
+        self._unsettled: Work | None = None
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
@@ -184,7 +174,7 @@ class Slot:
         if not nodes:
             self._settle()
             return rung
-        work = _Work()
+        work = Work()
         self._rewriter.begin()
         for node in nodes:
             for answer in self._reader.read(node):
@@ -214,7 +204,7 @@ class Slot:
             self._faults.clear(key)
         self._tally.committed(work.counts, now)
 
-    def _write(self, work: _Work) -> None:
+    def _write(self, work: Work) -> None:
         self._writer.write(
             work.batches,
             (self._progress_at, progress.encode(work.moved)),
@@ -283,7 +273,7 @@ class Slot:
             self._set_aside(key, reason, now)
         return not reason
 
-    def _take(self, answer: Answer, work: _Work) -> None:
+    def _take(self, answer: Answer, work: Work) -> None:
         """Put what a partition answered into the transaction."""
         fetched = answer.fetched
         key = (fetched.topic, fetched.partition)
@@ -335,7 +325,7 @@ class Slot:
         )
 
     def _move(
-        self, key: TopicPartition, offset: int, leader_epoch: int, work: _Work
+        self, key: TopicPartition, offset: int, leader_epoch: int, work: Work
     ) -> None:
         work.moved[key] = Position(
             offset=offset,
@@ -344,7 +334,7 @@ class Slot:
         )
         self._reader.advance(key, offset)
 
-    def _source_failed(self, key: TopicPartition, error: int, work: _Work) -> None:
+    def _source_failed(self, key: TopicPartition, error: int, work: Work) -> None:
         name = codes.name_of(error)
         if error in _STALE_METADATA:
             raise UnreachableError(f"source partition {key[0]}-{key[1]}: {name}")

@@ -1,0 +1,26 @@
+"""One transaction in the making: what it writes, and what it will have done.
+
+Main type: `Work`. A slot fills it from fetched answers; once the transaction is
+committed its positions and counts hold, and if it is not they are forgotten with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mirror.clusters.produce import EncodedBatch
+    from mirror.relay.progress import Position
+    from mirror.relay.tally import Counts
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Work:
+    """Batches by target partition; positions and counts by source partition."""
+
+    batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
+    moved: dict[TopicPartition, Position] = field(default_factory=dict)
+    counts: dict[TopicPartition, Counts] = field(default_factory=dict)
