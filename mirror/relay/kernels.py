@@ -8,7 +8,10 @@ no allocation, no Python object, no I/O. Format: Kafka's message format v2.
 
 from __future__ import annotations
 
+from llvmlite import ir
 import numba
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 import numpy as np
 
 # Columns of the rows that `index` writes.
@@ -28,6 +31,30 @@ END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST = range(6)
 _HEADER = 61
 _UNKNOWN_MAGIC = -2
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
+
+
+@intrinsic
+def _copy(_context, out, _at, source, _start, _size):
+    """memcpy between two byte arrays; numba's own slices copy byte by byte."""
+    signature = types.void(out, types.int64, source, types.int64, types.int64)
+
+    def build(context, builder, signature, values):
+        to, at, come_from, start, size = values
+        to = context.make_array(signature.args[0])(context, builder, to).data
+        come_from = context.make_array(signature.args[2])(
+            context, builder, come_from
+        ).data
+        byte = ir.IntType(8)
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(to, [at], source_etype=byte),
+            builder.gep(come_from, [start], source_etype=byte),
+            size,
+            1,
+        )
+        return context.get_dummy_value()
+
+    return signature, build
 
 
 @numba.njit(inline="always")
@@ -266,15 +293,15 @@ def merge(
             at = _put_varint(out, at, np.int64(copied))
             if stamp.size > 0:
                 part = count_at - start
-                out[at : at + part] = buffer[start:count_at]
+                _copy(out, at, buffer, start, part)
                 at = _put_varint(out, at + part, headers + 1)
                 if tail > 0:
-                    out[at : at + tail] = buffer[headers_at:end]
+                    _copy(out, at, buffer, headers_at, tail)
                     at += tail
-                out[at : at + stamp.size] = stamp
+                _copy(out, at, stamp, 0, stamp.size)
                 at += stamp.size
             else:
-                out[at : at + content] = buffer[start:end]
+                _copy(out, at, buffer, start, content)
                 at += content
             copied += 1
         if full:
