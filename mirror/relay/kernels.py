@@ -8,6 +8,8 @@ no allocation, no Python object, no I/O. Format: Kafka's message format v2.
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 import numba
 from numba.core import cgutils, types
@@ -33,9 +35,8 @@ _UNKNOWN_MAGIC = -2
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
 
 
-@intrinsic
-def _copy(_context, out, _at, source, _start, _size):
-    """memcpy between two byte arrays; numba's own slices copy byte by byte."""
+def _memcpy(_context, out, _at, source, _start, _size):
+    """Copy bytes with memcpy: numba's own slices do so one by one."""
     signature = types.void(out, types.int64, source, types.int64, types.int64)
 
     def build(context, builder, signature, values):
@@ -55,6 +56,9 @@ def _copy(_context, out, _at, source, _start, _size):
         return context.get_dummy_value()
 
     return signature, build
+
+
+_copy: Any = intrinsic(_memcpy)
 
 
 @numba.njit(inline="always")
