@@ -10,10 +10,11 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tests.benchmarks.columns import Column
 from tests.benchmarks.load import PRIMER, TIMESTAMP, Pacer
 from tests.benchmarks.processes import PeerError, Service
 
@@ -28,6 +29,14 @@ _LATE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyResult:
+    COLUMNS: ClassVar = (
+        Column("p50_ms", "p50 ms", ",.1f", "less"),
+        Column("p99_ms", "p99 ms", ",.1f", "less"),
+        Column("max_ms", "max ms", ",.0f"),
+        Column("cpu_cores", "CPU cores", ",.2f", "less"),
+        Column("resident_mb", "RSS MB", ",.0f"),
+    )
+
     records: int
     expected: int
     p50_ms: float

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from tests.benchmarks.columns import Column
 from tests.benchmarks.processes import PeerError, Service
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ _QUIET_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputResult:
+    COLUMNS: ClassVar = (
+        Column("records_per_second", "records/s", ",.0f", "more"),
+        Column("mb_per_second", "MB/s", ",.0f"),
+        Column("cpu_seconds_per_million", "CPU s/M records", ",.2f", "less"),
+        Column("cpu_seconds_per_gb", "CPU s/GB", ",.2f"),
+        Column("start_seconds", "start s", ",.1f"),
+        Column("resident_mb", "RSS MB", ",.0f"),
+    )
+
     records: int
     """As counted on the target; more or fewer than loaded is the peer's fault."""
     expected: int
