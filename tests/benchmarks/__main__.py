@@ -48,7 +48,7 @@ def main(
         _resized(SCENARIOS[name], records)
         for name in _choose(scenario, list(SCENARIOS), option="--scenario")
     ]
-    names = _choose(peers, list(PEERS), option="--peers")
+    names = _present(_choose(peers, list(PEERS), option="--peers"), console)
     runs: list[runner.Run] = []
     with tempfile.TemporaryDirectory(prefix="mirror-bench-") as temporary:
         folder = keep or Path(temporary)
@@ -87,6 +87,17 @@ def _choose(text: str, known: list[str], *, option: str) -> list[str]:
             param_hint=option,
         )
     return names
+
+
+def _present(names: list[str], console: Console) -> list[str]:
+    reasons = {name: PEERS[name].missing() for name in names}
+    for name, reason in reasons.items():
+        if reason:
+            console.print(f"without {name}: {reason}", markup=False, highlight=False)
+    present = [name for name in names if not reasons[name]]
+    if not present:
+        raise typer.Exit(1)
+    return present
 
 
 def _resized(scenario: Scenario, records: int) -> Scenario:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.peers.confluent import Confluent
+from tests.benchmarks.peers.franz import FranzGo
 from tests.benchmarks.peers.mirror import Mirror
 from tests.benchmarks.peers.mm2 import MirrorMaker2
 
@@ -15,8 +17,10 @@ YARDSTICK = "mm2"
 PEERS: dict[str, Peer] = {
     YARDSTICK: MirrorMaker2(exactly_once=True),
     "mirror": Mirror(),
+    "franz-go": FranzGo(),
+    "confluent": Confluent(),
     "mm2-alo": MirrorMaker2(exactly_once=False),
     "mirror-alo": Mirror(exactly_once=False),
     "mirror-bytes": Mirror(provenance=False),
 }
-DEFAULT_PEERS = (YARDSTICK, "mirror")
+DEFAULT_PEERS = (YARDSTICK, "mirror", "franz-go")

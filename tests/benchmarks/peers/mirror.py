@@ -32,6 +32,9 @@ class Mirror:
         stamp = "header stamped" if self.provenance else "byte for byte"
         return f"mirror, {how}, {stamp}, {self.tasks} tasks"
 
+    def missing(self) -> str | None:
+        return None
+
     def prepare(self) -> None:
         """Nothing: kernels are compiled by the first run and kept."""
 

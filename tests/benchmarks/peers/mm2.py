@@ -74,6 +74,9 @@ class MirrorMaker2:
         how = "exactly once" if self.exactly_once else "at least once"
         return f"MirrorMaker 2, {how}, tuned, {PARTITIONS} tasks"
 
+    def missing(self) -> str | None:
+        return None
+
     def prepare(self) -> None:
         kafka_jars("mm2")
 

@@ -39,6 +39,9 @@ class Peer(Protocol):
     @property
     def about(self) -> str: ...
 
+    def missing(self) -> str | None:
+        """Why it cannot run on this machine; None when it can."""
+
     def prepare(self) -> None:
         """Fetch and compile what a first start would; not measured."""
 
