@@ -9,9 +9,11 @@ it decides when to run again. How a lease is carried out is `relay`'s duty.
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -19,23 +21,39 @@ from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
 from mirror.errors import ClusterError, FlowError
-from mirror.leases import slots_for
+from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.observe.status import FlowState
-from mirror.query import LeaseQuery, LeaseResult, short
+from mirror.pace import pace, recent, sample
+from mirror.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
-from mirror.scoreboard import Scoreboard
+from mirror.scoreboard import Scoreboard, slot_loads
+from mirror.sizing import LONGEST_SECONDS, Sizing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
     from mirror.metadata.topics import TopicsResult
     from mirror.observe.status import Board
+    from mirror.pace import Pace, Sample
 
 log = structlog.get_logger()
+
+_PACE_SECONDS = 10.0
+"""How often to log how catching up gets on."""
+_AT_REST: dict[str, Any] = {
+    "slot_loads": (),
+    "records_per_second": 0.0,
+    "bytes_per_second": 0.0,
+    "catching_up": False,
+    "remaining_seconds": -1.0,
+}
+"""What a flow's status says of its pace while no lease runs."""
 
 
 class Flow:
@@ -61,6 +79,10 @@ class Flow:
         self._once = once
         self._stopping = threading.Event()
         self._scores = Scoreboard()
+        self._placement = Placement()
+        self._sizing = Sizing(flow.tasks)
+        self._samples: list[Sample] = []
+        self._told_pace_at = -math.inf
         self._run: LeaseQuery | None = None
 
     def stop(self) -> None:
@@ -69,15 +91,16 @@ class Flow:
         if self._run is not None:
             self._run.end()
 
-    def run(self, spark: SparkSession) -> bool:
+    def run(self, spark: SparkSession, *, most_slots: Callable[[], int]) -> bool:
         """Mirror until stopped, or with `once` until caught up.
 
+        `most_slots` says how many are chosen at most where the user sets no `tasks`.
         Returns whether to run again at once: another slot count is wanted.
 
         Raises:
             MirrorError: the flow cannot go on now; run it again to recover.
         """
-        self._board.update(self.name, state=FlowState.STARTING, reason="")
+        self._board.update(self.name, state=FlowState.STARTING, reason="", **_AT_REST)
         with contextlib.ExitStack() as stack:
             source, target = (
                 Cluster(config, client_id=f"mirror.{self.name}")
@@ -93,7 +116,8 @@ class Flow:
                     f"the same cluster ({source.cluster_id}); it would copy its copies"
                 )
             found = self.discover(source, target)
-            slots = slots_for(_partitions(found), self.config.tasks)
+            slots = self._sizing.begin(_partitions(found), most_slots())
+            self._samples.clear()
             generation = take_ownership(
                 self.config,
                 source,
@@ -118,9 +142,8 @@ class Flow:
             run = LeaseQuery(
                 spark,
                 plan,
-                generation=generation,
-                slots=slots,
-                ends=ends,
+                Terms(generation=generation, slots=slots, ends=ends),
+                placement=self._placement,
                 log_settings=self._log_settings,
                 took=self._show,
             )
@@ -132,10 +155,11 @@ class Flow:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             query = run.start(self._checkpoint)
             try:
-                self._watch(query, run, source, target)
+                self._watch(query, run, (source, target), most_slots)
             finally:
                 self._run = None
                 run.stop(query)
+                self._board.update(self.name, **_AT_REST)
         return run.again
 
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
@@ -150,25 +174,58 @@ class Flow:
 
     def _show(self, lease: LeaseResult) -> None:
         """Show what one lease did."""
+        self._samples.append(
+            sample(lease.reports, seconds=lease.seconds, slots=lease.slots)
+        )
+        self._samples[:] = recent(self._samples, LONGEST_SECONDS)
+        now = pace(self._samples)
         self._board.update(
             self.name,
             state=FlowState.RUNNING,
             reason="",
             leases=lease.number,
             slots=lease.slots,
-            lease_gap_ms=lease.gap_seconds * 1000,
+            slot_loads=slot_loads(lease.reports, lease.slots),
+            lease_gap_ms=lease.gap_seconds * 1000 if lease.gap_seconds >= 0 else -1.0,
+            records_per_second=now.records_per_second,
+            bytes_per_second=now.bytes_per_second,
+            catching_up=now.catching_up,
+            remaining_seconds=now.remaining_seconds,
             partitions=self._scores.add(lease.reports),
         )
+        self._tell(now)
+        if self._run is not None and self._sizing.outdated(self._samples):
+            self._run.begin_again()
+
+    def _tell(self, now: Pace) -> None:
+        """Log how catching up gets on."""
+        due = time.monotonic() - self._told_pace_at >= _PACE_SECONDS
+        if now.catching_up and due:
+            self._told_pace_at = time.monotonic()
+            left = now.remaining_seconds
+            log.info(
+                "catching up", flow=self.name, lag=self._samples[-1].lag,
+                records_per_second=round(now.records_per_second),
+                bytes_per_second=round(now.bytes_per_second),
+                remaining_seconds=round(left) if left >= 0 else None,
+            )  # fmt: skip
 
     def _watch(
-        self, query: StreamingQuery, run: LeaseQuery, source: Cluster, target: Cluster
+        self,
+        query: StreamingQuery,
+        run: LeaseQuery,
+        clusters: tuple[Cluster, Cluster],
+        most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails, or must end."""
         while not run.over.wait(self.config.refresh_topics_seconds):
             if not query.isActive:
                 break
             try:
-                run.update(self.discover(source, target))
+                found = self.discover(*clusters)
+                run.update(found)
+                if self._sizing.outgrown(_partitions(found), most_slots()):
+                    run.begin_again()
                 self._complaint.clear()
             except ClusterError as error:
                 # Leases go on and say themselves whether they can still copy.

@@ -8,6 +8,7 @@ after a failure, is decided in `flow`.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import reduce
 import re
@@ -19,8 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions
 import structlog
 
+from mirror.bell import Bell
 from mirror.errors import FlowError
-from mirror.leases import Bell, assign, slots_for
+from mirror.leases import lease_length
 from mirror.relay.lease import Assignment, Lease
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import RelayTask, lease_to_row
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from mirror.leases import Placement
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.relay.lease import Plan
@@ -44,6 +47,8 @@ _COLD_SECONDS = 60.0
 """The same for the first lease, which waits for workers to start."""
 _STOP_SECONDS = 4.0
 """How long running transactions get to finish when a flow must stop."""
+_GAPS = 20
+"""So many of the last gaps tell how long a lease shall be."""
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
@@ -52,13 +57,25 @@ _wrapping = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What holds for one driver run of a flow."""
+
+    generation: str
+    slots: int
+    ends: dict[tuple[str, int], int] | None
+    """With these source positions reached the query ends; None: it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseResult:
     """What one lease did."""
 
     number: int
     slots: int
+    seconds: float
+    """Since the end of the lease before; of the first one, since its own start."""
     gap_seconds: float
-    """Since the end of the lease before."""
+    """Of these, how long no slot worked; -1 while not known."""
     reports: list[PartitionReport]
 
 
@@ -69,17 +86,15 @@ class LeaseQuery:
         self,
         spark: SparkSession,
         plan: Plan,
+        terms: Terms,
         *,
-        generation: str,
-        slots: int,
-        ends: dict[tuple[str, int], int] | None,
+        placement: Placement,
         log_settings: Settings,
         took: Callable[[LeaseResult], None],
     ) -> None:
         """Nothing runs before `start`.
 
-        `ends`: with these source positions reached the query ends; None: it does not.
-        `took` is told of every lease that ended.
+        `placement` outlives this run; `took` is told of every lease that ended.
         """
         self.ended = threading.Event()
         """Set once it shall end."""
@@ -94,11 +109,12 @@ class LeaseQuery:
         self._task = RelayTask(
             plan=plan, bell=self.bell.address, log_settings=log_settings
         )
-        self._generation = generation
-        self._slots = slots
-        self._ends = ends
+        self._generation = terms.generation
+        self._slots = terms.slots
+        self._ends = terms.ends
+        self._placement = placement
         self._assignments: tuple[Assignment, ...] = ()
-        self._placed: dict[tuple[str, int], int] = {}
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._number = 0
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
@@ -135,11 +151,13 @@ class LeaseQuery:
         if assignments == self._assignments:
             return
         self._assignments = assignments
-        if slots_for(len(assignments), self._flow.tasks) != self._slots:
-            self.again = True  # another slot count needs a new generation
-            self.end()
-        elif self._query is not None:
+        if self._query is not None:
             self.bell.ring()
+
+    def begin_again(self) -> None:
+        """End, for a run with another number of slots: it needs a new generation."""
+        self.again = True
+        self.end()
 
     def end(self) -> None:
         """No further lease; the running one ends within its transaction."""
@@ -173,8 +191,7 @@ class LeaseQuery:
             self._idle.set()
 
     def _carry_out(self) -> None:
-        started = time.monotonic()
-        gap = started - self._finished_at if self._finished_at else 0.0
+        before = self._finished_at or time.monotonic()
         self._number += 1
         seconds = self._seconds()
         frame = self._frame(seconds)
@@ -193,16 +210,30 @@ class LeaseQuery:
         finally:
             overdue.cancel()
             self._finished_at = time.monotonic()
+        took = self._finished_at - before
+        gap = self._gap(took, reports)
+        self._placement.learn(reports)
         self._took(
             LeaseResult(
-                number=self._number, slots=self._slots, gap_seconds=gap, reports=reports
+                number=self._number, slots=self._slots, seconds=took,
+                gap_seconds=gap, reports=reports,
             )
-        )
+        )  # fmt: skip
         if self._ends is not None and self._caught_up(reports):
             self.end()
 
+    def _gap(self, took: float, reports: list[PartitionReport]) -> float:
+        """How long nothing was copied in so many seconds, since the lease before."""
+        worked = max((report.slot_seconds for report in reports), default=0.0)
+        if self._number == 1 or not worked:
+            return -1.0
+        gap = max(took - worked, 0.0)
+        if self._number > _WARM_UP_LEASES:
+            self._gaps.append(gap)
+        return gap
+
     def _seconds(self) -> float:
-        longest = self._flow.lease_seconds
+        longest = self._flow.lease_seconds or lease_length(self._gaps)
         if self._ends is not None:
             longest = min(longest, 1.0)
         if self._number <= _WARM_UP_LEASES:
@@ -211,10 +242,7 @@ class LeaseQuery:
 
     def _frame(self, seconds: float) -> DataFrame:
         """One single-partition frame per slot, each with a worker of its own."""
-        spread = assign(self._assignments, self._slots, self._placed)
-        self._placed = {
-            (a.topic, a.partition): slot for slot, part in spread.items() for a in part
-        }
+        spread = self._placement.spread(self._assignments, self._slots)
         context = self._spark.sparkContext
         frames = []
         with _wrapping:

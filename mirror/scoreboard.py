@@ -1,21 +1,48 @@
-"""From lease reports to partition statuses: adding up what the leases did.
+"""From lease reports to statuses: adding up what the leases did.
 
-Main type: `Scoreboard`, one per flow; counters are since the service started and
-survive restarts of the flow. Partitions that are no longer mirrored disappear.
+Main type: `Scoreboard`, one per flow, for its partitions; counters are since the
+service started and survive restarts of the flow. Partitions that are no longer
+mirrored disappear. `slot_loads` says what each slot did in one lease.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.observe.status import PartitionStatus
+from mirror.observe.status import PartitionStatus, SlotStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mirror.relay.report import PartitionReport
 
 TopicPartition = tuple[str, int]
+
+
+def slot_loads(
+    reports: Iterable[PartitionReport], slots: int
+) -> tuple[SlotStatus, ...]:
+    """What each slot did in one lease; one without partitions did nothing."""
+    by_slot: dict[int, list[PartitionReport]] = {slot: [] for slot in range(slots)}
+    for report in reports:
+        by_slot[report.slot].append(report)
+    return tuple(_load(slot, part) for slot, part in by_slot.items())
+
+
+def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
+    busy = max((report.slot_busy for report in reports), default=0.0)
+    seconds = max((report.slot_seconds for report in reports), default=0.0)
+    return SlotStatus(
+        number=slot,
+        partitions=len(reports),
+        busy=busy,
+        records_per_second=_rate(sum(r.records for r in reports), seconds),
+        bytes_per_second=_rate(sum(r.bytes for r in reports), seconds),
+    )
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
 
 
 class Scoreboard:

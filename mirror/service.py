@@ -7,6 +7,7 @@ other. SIGTERM and SIGINT let running transactions finish, then end all.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -17,10 +18,10 @@ import structlog
 from mirror.complaint import Complaint
 from mirror.errors import MirrorError
 from mirror.flow import Flow
-from mirror.leases import MOST_SLOTS
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
-from mirror.spark import is_alive, session
+from mirror.sizing import share
+from mirror.spark import cores, is_alive, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,14 +74,16 @@ class Service:
         server = StatusServer(
             self.board, self._config.service.http_host, self._config.service.http_port
         )
-        slots = sum(flow.config.tasks or MOST_SLOTS for flow in self._flows)
         with server:
             if ready is not None:
                 ready(server.url)
             self._listen_to_signals()
+            # A local session is as wide as it will ever be from its start.
+            slots = max(self._least_slots(), _cores_here())
             spark = session(self._config.service, slots=slots)
             self._listen_to_signals()  # again: Spark has put a handler of its own
             try:
+                self._warn_of_few(cores(spark))
                 threads = [
                     threading.Thread(
                         target=self._supervise,
@@ -111,13 +114,32 @@ class Service:
         for flow in self._flows:
             flow.stop()
 
+    def _least_slots(self) -> int:
+        return sum(flow.config.tasks or 1 for flow in self._flows)
+
+    def _most_slots(self, spark: SparkSession) -> int:
+        """How many slots each flow may choose to have, as things are now."""
+        available = cores(spark)
+        if str(spark.sparkContext.master).startswith("local"):
+            # It has a thread for every slot, which does not make more cores.
+            available = min(available, _cores_here())
+        return share(available, [flow.config.tasks for flow in self._flows])
+
+    def _warn_of_few(self, available: int) -> None:
+        if available < (slots := self._least_slots()):
+            log.warning(
+                "Spark has fewer cores than slots: some wait until others end their "
+                "lease, and copy nothing meanwhile; give it more, or set fewer tasks",
+                cores=available, slots=slots,
+            )  # fmt: skip
+
     def _supervise(self, flow: Flow, spark: SparkSession) -> None:
         pause = _FIRST_PAUSE_SECONDS
         complaint = Complaint()
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
-                if flow.run(spark):
+                if flow.run(spark, most_slots=lambda: self._most_slots(spark)):
                     continue
                 break
             except MirrorError as error:
@@ -162,3 +184,10 @@ class Service:
 
         signal.signal(signal.SIGTERM, handle)
         signal.signal(signal.SIGINT, handle)
+
+
+def _cores_here() -> int:
+    """The cores of the machine that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

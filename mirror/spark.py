@@ -82,6 +82,13 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     return builder.getOrCreate()
 
 
+def cores(spark: SparkSession) -> int:
+    """How many tasks can run at once, on the executors that there are now."""
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001  Python has no such question
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
+
+
 def is_alive(spark: SparkSession) -> bool:
     """Whether the session's JVM still answers; no flow can run without it."""
     try:

@@ -101,3 +101,19 @@ def moment(epoch_seconds: float) -> str:
 def milliseconds(value: float) -> str:
     """A duration; nothing for a negative one, which means not known."""
     return f"{value:.0f}ms" if value >= 0 else NOTHING
+
+
+def remaining(seconds: float) -> str:
+    """How long something will take; nothing for a negative time: not known."""
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if 0 <= seconds < most * size:
+            return f"{max(round(seconds / size), 1)} {unit} left"
+    return f"{seconds / 86400:.0f} d left" if seconds >= 0 else NOTHING
+
+
+def rate(bytes_per_second: float) -> str:
+    """Bytes per second, in steps of a thousand."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes_per_second >= size:
+            return f"{bytes_per_second / size:.1f} {unit}/s"
+    return f"{bytes_per_second:.0f} B/s"

@@ -23,6 +23,8 @@ from mirror.cli.output import (
     document,
     milliseconds,
     moment,
+    rate,
+    remaining,
     table,
 )
 from mirror.config.load import load
@@ -34,8 +36,10 @@ _TIMEOUT_SECONDS = 10.0
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  asked, not bound
 
 FLOW_COLUMNS = (
-    *("FLOW", "STATE", "SINCE", "LAG", "RECORDS", "FAULTED", "RESTARTS", "REASON"),
+    *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),
+    *("FAULTED", "RESTARTS", "REASON"),
 )
+SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "TARGET-TOPIC", "STATE", "LAG", "RECORDS"),
     *("LATENCY-P50", "REASON"),
@@ -61,8 +65,11 @@ def status(
 ) -> None:
     """Show the flows and partitions of a running service.
 
-    LAG counts source offsets that are not copied yet, RECORDS those copied since the
-    service started. LATENCY-P50 is from a record's timestamp to its commit.
+    LAG counts source offsets that are not copied yet, REMAINING is the time that
+    catching up takes if it goes on like this, RECORDS are those copied since the
+    service started. A slot copies a share of the partitions; it is BUSY at 100% of
+    one core, and RATE is what it sent to the target. LATENCY-P50 is from a record's
+    timestamp to its commit.
 
     \b
     Examples:
@@ -78,6 +85,16 @@ def status(
         return
     flows = answer["flows"]
     table(FLOW_COLUMNS, map(_flow_row, flows))
+    if any(flow.get("slot_loads") for flow in flows):
+        blank_line()
+        table(
+            SLOT_COLUMNS,
+            (
+                _slot_row(flow["name"], slot)
+                for flow in flows
+                for slot in flow.get("slot_loads", ())
+            ),
+        )
     if any(flow["partitions"] for flow in flows):
         blank_line()
         table(
@@ -156,10 +173,23 @@ def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
         flow["state"],
         moment(flow["since"]),
         flow["lag"],
+        remaining(flow.get("remaining_seconds", -1.0)),
         flow["records"],
+        rate(flow.get("bytes_per_second", 0.0)),
         flow["faulted"],
         flow["restarts"],
         flow["reason"],
+    )
+
+
+def _slot_row(flow: str, slot: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        flow,
+        slot["number"],
+        slot["partitions"],
+        f"{slot['busy']:.0%}",
+        round(slot["records_per_second"]),
+        rate(slot["bytes_per_second"]),
     )
 
 

@@ -127,7 +127,8 @@ class FlowConfig(_Section):
     tasks: Whole | None = Field(
         default=None,
         ge=1,
-        description="How many tasks copy side by side. Null: chosen automatically.",
+        description="How many tasks copy side by side. Null: chosen automatically, by "
+        "partitions, cores and load.",
     )
     policy: Literal["default", "identity"] = Field(
         default="default",
@@ -147,11 +148,12 @@ class FlowConfig(_Section):
         default=True,
         description="Off: at least once; records may appear twice after a failure.",
     )
-    lease_seconds: Number = Field(
-        default=10.0,
+    lease_seconds: Number | None = Field(
+        default=None,
         ge=0.5,
         le=300,
-        description="How long tasks copy before assignments may change.",
+        description="How long tasks copy before assignments may change. Null: chosen "
+        "automatically, from 5 to 30.",
     )
     replication_factor: Whole = Field(
         default=-1,
@@ -228,7 +230,7 @@ class ServiceConfig(_Section):
     )
     spark_master: Text | None = Field(
         default=None,
-        description="Null: inside this process, sized from the flows' tasks.",
+        description="Null: inside this process, with all cores of the machine.",
     )
 
 

@@ -1,7 +1,7 @@
 """What a running service knows of itself, as values: the answer of `/status`.
 
-Main types: `ServiceStatus`, `FlowStatus`, `PartitionStatus`, and `Board`, where
-flows pin their newest state and everybody else reads. The JSON form is versioned;
+Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `PartitionStatus`, and `Board`,
+where flows pin their newest state and everybody else reads. The JSON form is versioned;
 fields may be added, never renamed, within a version.
 """
 
@@ -62,6 +62,18 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """One slot during the last lease."""
+
+    number: int
+    partitions: int
+    busy: float
+    """CPU seconds per second: near 1, it cannot do more."""
+    records_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -73,7 +85,15 @@ class FlowStatus:
     leases: int = 0
     slots: int = 0
     lease_gap_ms: float = -1.0
-    """Between the last lease's end and the next one's start."""
+    """In which no slot worked, around the last lease; -1 while not known."""
+    slot_loads: tuple[SlotStatus, ...] = ()
+    records_per_second: float = 0.0
+    """Copied, over the last half minute."""
+    bytes_per_second: float = 0.0
+    catching_up: bool = False
+    remaining_seconds: float = -1.0
+    """Until it has caught up, if it goes on like this; -1 if it need not, or if its
+    lag does not shrink."""
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     partitions: tuple[PartitionStatus, ...] = ()

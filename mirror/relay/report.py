@@ -58,6 +58,10 @@ class PartitionReport:
     """From a record's timestamp to its commit on the target, newest of each
     transaction; -1 if nothing was copied."""
     latency_p99_ms: float = -1.0
+    slot_seconds: float = 0.0
+    """How long its slot was at work in this lease."""
+    slot_busy: float = 0.0
+    """CPU seconds that the slot used per second; its threads may make it exceed 1."""
 
     @property
     def lag(self) -> int:

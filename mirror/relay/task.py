@@ -8,10 +8,11 @@ meanwhile, taking over sorts it out. Nothing of the data passes through Spark.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import gc
 import json
 import socket
+import time
 from typing import TYPE_CHECKING
 
 from mirror import log
@@ -52,7 +53,11 @@ class RelayTask:
                 bell = stack.enter_context(
                     socket.create_connection(self.bell, _BELL_TIMEOUT_SECONDS)
                 )
-            return slot.run(lease, bell=bell.fileno() if bell else None)
+            began, used = time.monotonic(), time.process_time()
+            reports = slot.run(lease, bell=bell.fileno() if bell else None)
+            seconds, used = time.monotonic() - began, time.process_time() - used
+        busy = used / seconds if seconds > 0 else 0.0
+        return [replace(r, slot_seconds=seconds, slot_busy=busy) for r in reports]
 
 
 def lease_to_row(lease: Lease) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 import io
 import json
 import logging
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -18,9 +18,17 @@ from typer.testing import CliRunner
 from mirror import __version__, log
 from mirror.cli import status as status_command
 from mirror.cli.main import app
+from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
 from mirror.observe.http import StatusServer
-from mirror.observe.status import FORMAT_VERSION, Board, FlowState, PartitionStatus
+from mirror.observe.status import (
+    FORMAT_VERSION,
+    Board,
+    FlowState,
+    PartitionStatus,
+    ServiceStatus,
+    SlotStatus,
+)
 from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
 from mirror.playground.traffic import Verdict
@@ -268,14 +276,75 @@ def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
     assert result.exit_code == 0
     flows, flow, _, columns, good, faulted, _, _, problem = result.stdout.splitlines()
     assert tuple(flows.split()) == status_command.FLOW_COLUMNS
-    assert flow.split()[:2] + flow.split()[3:7] == [
+    assert flow.split()[:2] + flow.split()[3:] == [
         *("A->B", "RUNNING"),
-        *("4", "14", "1", "0"),
+        *("4", "-", "14", "0", "B/s", "1", "0", "-"),
     ]
     assert tuple(columns.split()) == status_command.PARTITION_COLUMNS
     assert " ".join(good.split()) == "A->B orders 3 A.orders RUNNING 2 7 12ms -"
     assert faulted.endswith(reason.strip())
     assert problem.split(maxsplit=1) == ["A->B", "source topic x y: no legal name"]
+
+
+def test_status_shows_slots_and_what_remains(board: Board, url: str) -> None:
+    """A flow that catches up says how long that takes, and how busy each slot is."""
+    board.update(
+        "A->B",
+        remaining_seconds=731.0,
+        bytes_per_second=12_340_000.0,
+        slot_loads=(
+            SlotStatus(
+                number=1,
+                partitions=3,
+                busy=0.914,
+                records_per_second=5000.4,
+                bytes_per_second=7500.0,
+            ),
+        ),
+    )
+
+    flows, flow, _, columns, slot = mirror("status", "-u", url).stdout.splitlines()
+
+    assert "12 min left" in flow
+    assert "12.3 MB/s" in flow
+    assert flow.index("12 min left") == flows.index("REMAINING")
+    assert tuple(columns.split()) == status_command.SLOT_COLUMNS
+    assert slot.split() == ["A->B", "1", "3", "91%", "5000", "7.5", "kB/s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1.0, "-"),
+        (0.2, "1 s left"),
+        (89.0, "89 s left"),
+        (90.0, "2 min left"),
+        (5400.0, "2 h left"),
+        (200_000.0, "2 d left"),
+    ],
+)
+def test_remaining_time_is_rounded(seconds: float, text: str) -> None:
+    """An estimate is told in one unit, never as nothing left."""
+    assert remaining(seconds) == text
+
+
+def test_status_of_a_service_that_knows_less(
+    board: Board, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields were added within the format: a service without them can be asked."""
+    added = ("slot_loads", "remaining_seconds", "bytes_per_second")
+
+    def to_json(status: ServiceStatus) -> dict[str, Any]:
+        flow = asdict(status.flows[0])
+        known = {name: value for name, value in flow.items() if name not in added}
+        return {
+            "format_version": FORMAT_VERSION,
+            "flows": [{**known, "lag": 0, "records": 0, "faulted": 0}],
+        }
+
+    monkeypatch.setattr(ServiceStatus, "to_json", to_json)
+
+    assert "A->B" in mirror("status", "-u", url).stdout
 
 
 def test_status_as_json_is_the_service_s_own(board: Board, url: str) -> None:
