@@ -6,18 +6,20 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SOURCES := mirror tests
 
-# May be given: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`.
+# May be given: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`,
+# `make bench-chart BENCH_FILES="ONE.json OTHER.json"`; not given, the latest file.
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+BENCH_FILES ?= $(lastword $(sort $(wildcard artifacts/bench/*.json)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 .PHONY: help
 help: ## list these targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(STAMP) ## make .venv with mirror and all it needs, exactly as locked
@@ -64,8 +66,12 @@ types: install ## mypy, strict
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: install ## measure beside MirrorMaker 2, some fifteen minutes
+bench: install ## measure beside MirrorMaker 2 and a loop in Go, some twenty minutes
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+.PHONY: bench-chart
+bench-chart: install ## draw the measured into docs/benchmarks
+	$(BIN)/python -m tests.benchmarks.chart $(BENCH_FILES)
 
 # A resolver's own settings must not decide what everyone gets.
 .PHONY: lock

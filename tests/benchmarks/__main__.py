@@ -61,10 +61,12 @@ def main(
                 line = f"{run.scenario} {run.peer} {run.repeat}/{repeats}"
                 console.print(line, _outcome(run), markup=False, highlight=False)
     summary = report.summarise(runs)
-    path = report.save(_RESULTS, runs=runs, summary=summary, scenarios=chosen)
+    path = report.save(
+        _RESULTS, runs=runs, summary=summary, scenarios=chosen, data=folder
+    )
     for table in report.tables(summary, chosen):
         console.print(table)
-    console.print(f"median, min - max, ratio to mm2; all runs: {path}")
+    console.print(f"median, min - max, ratio to the first; all runs: {path}")
     complete = len(runs) == len(chosen) * len(names) * repeats
     if not complete or any(run.error for run in runs):
         raise typer.Exit(1)

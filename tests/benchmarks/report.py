@@ -2,7 +2,7 @@
 
 Main functions: `summarise`, `tables` and `save`. A median stands with the smallest
 and the largest run, and beside the yardstick: how many times its speed, what part
-of its CPU and its delay.
+of its CPU and its delay. Which quantities there are is declared by the results.
 """
 
 from __future__ import annotations
@@ -11,57 +11,34 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 import json
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 
-from tests.benchmarks.machine import describe
-from tests.benchmarks.peers.known import PEERS, YARDSTICK
-from tests.benchmarks.scenarios import Latency, Scenario
+from tests.benchmarks.columns import Column
+from tests.benchmarks.machine import command, describe
+from tests.benchmarks.peers.known import PEERS, YARDSTICKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tests.benchmarks.runner import Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    title: str
-    figure: str
-    scale: float = 1.0
-    digits: int = 1
-
-
-_THROUGHPUT = (
-    _Column(title="k records/s", figure="records_per_second", scale=1e-3, digits=0),
-    _Column(title="MB/s", figure="mb_per_second", digits=0),
-    _Column(title="CPU s/M records", figure="cpu_seconds_per_million", digits=2),
-    _Column(title="CPU s/GB", figure="cpu_seconds_per_gb", digits=2),
-    _Column(title="start s", figure="start_seconds"),
-    _Column(title="RSS MB", figure="resident_mb", digits=0),
-)
-_LATENCY = (
-    _Column(title="p50 ms", figure="p50_ms"),
-    _Column(title="p99 ms", figure="p99_ms"),
-    _Column(title="max ms", figure="max_ms", digits=0),
-    _Column(title="CPU cores", figure="cpu_cores", digits=2),
-    _Column(title="RSS MB", figure="resident_mb", digits=0),
-)
-_WITHOUT_RATIO = {"start_seconds", "resident_mb", "max_ms", "mb_per_second"}
+    from tests.benchmarks.scenarios import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One quantity of one peer over all its runs."""
 
+    column: Column | None
+    """None: not for tables."""
     median: float
     min: float
     max: float
     ratio: float | None
-    """To the yardstick's median; None when that was not measured."""
+    """To the yardstick's median; None when that was not measured, or is zero."""
 
 
 Summary = dict[str, dict[str, dict[str, Figure]]]
@@ -75,12 +52,17 @@ def summarise(runs: Sequence[Run]) -> Summary:
         if run.result is None or run.error:
             continue
         figures = values.setdefault(run.scenario, {}).setdefault(run.peer, {})
-        for name, value in asdict(run.result).items():
+        for name, value in _numbers(run.result):
             figures.setdefault(name, []).append(value)
+    columns = _columns(runs)
     return {
         scenario: {
             peer: {
-                name: _figure(measured, peers.get(YARDSTICK, {}).get(name))
+                name: _figure(
+                    measured,
+                    column=columns[scenario].get(name),
+                    yardstick=peers.get(yardstick_of(peers) or "", {}).get(name),
+                )
                 for name, measured in figures.items()
             }
             for peer, figures in peers.items()
@@ -89,10 +71,37 @@ def summarise(runs: Sequence[Run]) -> Summary:
     }
 
 
-def _figure(values: list[float], yardstick: list[float] | None) -> Figure:
+def yardstick_of(peers: Sequence[str] | dict[str, Any]) -> str | None:
+    """Whom the others are compared with, of those that were measured together."""
+    return next((name for name in YARDSTICKS if name in peers), None)
+
+
+def _numbers(result: Any) -> list[tuple[str, float]]:
+    """Those that people read first, in their order."""
+    fields = asdict(result)
+    shown = [each[0] for each in type(result).COLUMNS]
+    names = dict.fromkeys([*shown, *fields])
+    return [
+        (name, fields[name]) for name in names if isinstance(fields[name], int | float)
+    ]
+
+
+def _columns(runs: Sequence[Run]) -> dict[str, dict[str, Column]]:
+    """By scenario and field, in the order in which they are read."""
+    return {
+        run.scenario: {each[0]: Column(*each) for each in type(run.result).COLUMNS}
+        for run in runs
+        if run.result is not None
+    }
+
+
+def _figure(
+    values: list[float], *, column: Column | None, yardstick: list[float] | None
+) -> Figure:
     middle = median(values)
     base = median(yardstick) if yardstick else 0
     return Figure(
+        column=column,
         median=middle,
         min=min(values),
         max=max(values),
@@ -109,7 +118,6 @@ def tables(summary: Summary, scenarios: Sequence[Scenario]) -> list[Table]:
 
 
 def _table(scenario: Scenario, peers: dict[str, dict[str, Figure]]) -> Table:
-    columns = _LATENCY if isinstance(scenario, Latency) else _THROUGHPUT
     table = Table(
         title=f"{scenario.name}: {scenario.title}",
         title_justify="left",
@@ -117,22 +125,34 @@ def _table(scenario: Scenario, peers: dict[str, dict[str, Figure]]) -> Table:
         show_lines=True,
     )
     table.add_column("peer", no_wrap=True)
+    columns = _shown(peers)
     for column in columns:
         table.add_column(column.title, justify="right", no_wrap=True)
+    base = yardstick_of(peers)
     for peer, figures in peers.items():
-        table.add_row(
-            peer,
-            *(_cell(figures[each.figure], each, peer=peer) for each in columns),
-        )
+        cells = [
+            _cell(figures[each.field], each, with_ratio=peer != base)
+            if each.field in figures
+            else ""
+            for each in columns
+        ]
+        table.add_row(peer, *cells)
     return table
 
 
-def _cell(figure: Figure, column: _Column, *, peer: str) -> str:
-    def show(value: float) -> str:
-        return f"{value * column.scale:,.{column.digits}f}"
+def _shown(peers: dict[str, dict[str, Figure]]) -> list[Column]:
+    ordered = dict.fromkeys(
+        figure.column for figures in peers.values() for figure in figures.values()
+    )
+    return [column for column in ordered if column is not None]
 
-    text = f"{show(figure.median)}\n[dim]{show(figure.min)} - {show(figure.max)}[/dim]"
-    if figure.ratio is None or peer == YARDSTICK or column.figure in _WITHOUT_RATIO:
+
+def _cell(figure: Figure, column: Column, *, with_ratio: bool) -> str:
+    text = (
+        f"{column.show(figure.median)}"
+        f"\n[dim]{column.show(figure.min)} - {column.show(figure.max)}[/dim]"
+    )
+    if figure.ratio is None or column.better is None or not with_ratio:
         return text
     return f"{text}\n[bold]x {figure.ratio:.2f}[/bold]"
 
@@ -143,20 +163,32 @@ def save(
     runs: Sequence[Run],
     summary: Summary,
     scenarios: Sequence[Scenario],
+    data: Path | None = None,
 ) -> Path:
-    """Write everything into a new file of the folder."""
+    """Write everything into a new file of the folder.
+
+    `data` is where the brokers kept theirs: what kind of disk that is gets noted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     used = {run.peer for run in runs}
+    kinds = {run.scenario: _kind(run.result) for run in runs if run.result}
+    columns = _columns(runs)
     document = {
         "date": now.isoformat(timespec="seconds"),
-        "machine": describe(),
+        "command": command(),
+        "machine": describe(data or folder),
         "peers": {name: PEERS[name].about for name in PEERS if name in used},
         "scenarios": {each.name: _settings(each) for each in scenarios},
-        "summary": {
+        "results": {
             scenario: {
-                peer: {name: asdict(figure) for name, figure in figures.items()}
-                for peer, figures in peers.items()
+                "kind": kinds[scenario],
+                "columns": [each._asdict() for each in columns[scenario].values()],
+                "yardstick": yardstick_of(peers),
+                "peers": {
+                    peer: {name: _plain(figure) for name, figure in figures.items()}
+                    for peer, figures in peers.items()
+                },
             }
             for scenario, peers in summary.items()
         },
@@ -165,6 +197,20 @@ def save(
     path = folder / f"{now:%Y%m%dT%H%M%SZ}.json"
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def _kind(result: Any) -> str:
+    """`throughput` of a ThroughputResult: scenarios of a kind are drawn together."""
+    return type(result).__name__.removesuffix("Result").lower()
+
+
+def _plain(figure: Figure) -> dict[str, float | None]:
+    return {
+        "median": figure.median,
+        "min": figure.min,
+        "max": figure.max,
+        "ratio": figure.ratio,
+    }
 
 
 def _settings(scenario: Scenario) -> dict[str, str | int | float]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Peer
 
 YARDSTICK = "mm2"
+YARDSTICKS = (YARDSTICK, "mm2-alo", "franz-go", "confluent")
+"""Whoever comes first of those that were measured together is compared with."""
 
 PEERS: dict[str, Peer] = {
     YARDSTICK: MirrorMaker2(exactly_once=True),
