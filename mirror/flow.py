@@ -195,6 +195,10 @@ class Flow:
         )
         self._tell(now)
         if self._run is not None and self._sizing.outdated(self._samples):
+            log.info(
+                "flow needs another number of slots", flow=self.name,
+                slots=lease.slots, busy=round(self._samples[-1].busy, 2),
+            )  # fmt: skip
             self._run.begin_again()
 
     def _tell(self, now: Pace) -> None:

@@ -3,7 +3,7 @@
 Pure parts: `share` divides Spark's cores among flows, `slots_for` says how many slots
 to begin with, `wanted_slots` how many the last leases ask for. Main type: `Sizing`,
 which asks both. Another number of slots means another run of the flow, which
-costs about a second: so it grows soon, but not at once, and shrinks late.
+stops copying for a second or a few: it grows soon, but not at once, and shrinks late.
 """
 
 from __future__ import annotations
