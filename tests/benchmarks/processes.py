@@ -7,11 +7,13 @@ ended: their parents keep their time.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+import urllib.request
 
 import psutil
 
@@ -37,8 +39,15 @@ class Service:
         *,
         log: Path,
         env: Mapping[str, str] | None = None,
+        workers: str | None = None,
+        status_url: str | None = None,
     ) -> None:
+        """`workers` stands in the command lines of the processes that hold the data
+        (None: the command is the only one); `status_url` tells how it is doing.
+        """
         self.log = log
+        self.status_url = status_url
+        self._workers = workers
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -79,6 +88,33 @@ class Service:
             except psutil.NoSuchProcess:
                 continue
         return total
+
+    def worker_bytes(self) -> dict[int, int]:
+        """What each process that holds data has in memory, by pid."""
+        found = {}
+        for pid in self.pids() if self._workers else [self._process.pid]:
+            try:
+                process = psutil.Process(pid)
+                if not self._workers or self._workers in " ".join(process.cmdline()):
+                    found[pid] = int(process.memory_info().rss)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """What it says of its only flow.
+
+        Raises:
+            PeerError: it does not answer, or knows no status.
+        """
+        if self.status_url is None:
+            raise PeerError("it has no status to be asked for")
+        try:
+            with urllib.request.urlopen(self.status_url, timeout=5) as answer:
+                document: dict[str, Any] = json.load(answer)["flows"][0]
+        except OSError as error:
+            raise PeerError(f"no status: {error}\n{self.log_tail()}") from error
+        return document
 
     def require_running(self) -> None:
         if (code := self._process.poll()) is not None:

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from mirror.playground.ports import LOOPBACK, free_ports
 from tests.benchmarks.processes import Service
 from tests.benchmarks.scenarios import PARTITIONS
 
 if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Task
+
+_WORKERS = "mirror.relay.daemon"
+"""Stands in the command line of those of its processes that hold the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,28 +44,33 @@ class Mirror:
 
     def start(self, task: Task) -> Service:
         config = task.folder / "mirror.yaml"
-        config.write_text(yaml.safe_dump(self._config(task)))
+        (port,) = free_ports(1)
+        config.write_text(yaml.safe_dump(self._config(task, port)))
         return Service(
             [sys.executable, "-m", "mirror.cli.main", "run", "-c", config],
             log=task.folder / "mirror.log",
+            workers=_WORKERS,
+            status_url=f"http://{LOOPBACK}:{port}/status",
         )
 
-    def _config(self, task: Task) -> dict[str, object]:
+    def _config(self, task: Task, port: int) -> dict[str, object]:
+        security = task.security or {}
         return {
             "clusters": {
-                task.alias: {"bootstrap_servers": task.source},
-                "B": {"bootstrap_servers": task.target},
+                task.alias: {"bootstrap_servers": task.source, **security},
+                "B": {"bootstrap_servers": task.target, **security},
             },
             "flows": {
                 f"{task.alias}->B": {
                     "topics": [task.topic],
-                    "tasks": self.tasks,
+                    "tasks": task.tasks or self.tasks,
+                    "lease_seconds": task.lease_seconds,
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
                 }
             },
             "service": {
-                "http_port": 0,
+                "http_port": port,
                 "state_dir": str(task.folder / "state"),
                 "log_level": "warning",
             },

@@ -100,7 +100,9 @@ class MirrorMaker2:
             "clusters": f"{source},{target}",
             f"{source}.bootstrap.servers": task.source,
             f"{target}.bootstrap.servers": task.target,
-            "tasks.max": str(PARTITIONS),
+            **_prefixed(source, _security(task)),
+            **_prefixed(target, _security(task)),
+            "tasks.max": str(task.tasks or PARTITIONS),
             **_SINGLE_BROKER,
             **_SIDE_JOBS_OFF,
             f"{flow}.enabled": "true",
@@ -120,6 +122,16 @@ class MirrorMaker2:
             "dedicated.mode.enable.internal.rest": "true",
             "listeners": f"http://127.0.0.1:{free_ports(1)[0]}",
         }
+
+
+def _security(task: Task) -> dict[str, str]:
+    if task.security is None:
+        return {}
+    return {
+        "security.protocol": task.security["security_protocol"],
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": task.security["ssl_ca_file"],
+    }
 
 
 def _prefixed(prefix: str, settings: dict[str, str]) -> dict[str, str]:

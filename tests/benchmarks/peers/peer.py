@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.benchmarks.processes import Service
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Copy one topic from one cluster to another."""
+    """Copy topics from one cluster to another."""
 
     source: str
     """Bootstrap address."""
@@ -25,10 +26,17 @@ class Task:
     alias: str
     """The source's alias: another one per run, so that no run finds another's state."""
     topic: str
+    """Its name, or a regular expression."""
     compression: str
     """The source's codec, which the copy has to have too."""
     folder: Path
     """Empty; for settings, logs and state."""
+    tasks: int | None = None
+    """How many copy side by side. None: as the peer thinks best."""
+    lease_seconds: float | None = None
+    """For peers that have leases. None: their default."""
+    security: Mapping[str, str] | None = None
+    """Both clusters', in the words of mirror's configuration. None: plaintext."""
 
     @property
     def target_topic(self) -> str:
