@@ -72,7 +72,8 @@ class Mishap(Enum):
     """Executed; the answer says the rule's error code."""
     REFUSED = auto()
     """Not executed; the answer says the error code. Produce: the named partition's
-    batch is not written, those of others in the same request are."""
+    batch is not written, those of others in the same request are, and the answer
+    to them comes after `seconds`."""
     LOST = auto()
     """The connection ends before the request reached the broker."""
     ANSWER_LOST = auto()
@@ -256,7 +257,7 @@ class BrokerProxy:
                 silent = silent or mishap is Mishap.NO_ANSWER
                 if mishap is Mishap.ANSWER_LOST:
                     break
-                if mishap is Mishap.LATE_ANSWER and request.rule:
+                if request.rule and mishap in (Mishap.LATE_ANSWER, Mishap.REFUSED):
                     time.sleep(request.rule.seconds)
                 if not silent:
                     with contextlib.suppress(OSError):
@@ -324,6 +325,8 @@ class BrokerProxy:
         ]
 
     def _add_left_out(self, request: _Request, answer: Any) -> None:
+        if request.left_out:  # a new list: kafka-python's empty one is everybody's
+            answer.responses = list(answer.responses)
         for topic, partition in request.left_out:
             topic_class = _ANSWERS["Produce"].TopicProduceResponse
             entry = topic_class.PartitionProduceResponse(index=partition)

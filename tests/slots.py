@@ -40,10 +40,10 @@ class Point(StrEnum):
     BEFORE_TAKE_OVER = "before TargetWriter.take_over"
     AFTER_TAKE_OVER = "after TargetWriter.take_over"
     AFTER_PROGRESS = "after progress.read"
-    BEFORE_WRITE = "before Producer.write"
-    AFTER_WRITE = "after Producer.write"
+    BEFORE_WRITE = "before TargetWriter.write"
+    AFTER_WRITE = "before Producer.begin_commit"
     AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
-    AFTER_COMMIT = "after Producer.end_commit"
+    AFTER_COMMIT = "after Producer.committed"
 
 
 _OWNERS: dict[str, Any] = {

@@ -10,31 +10,22 @@ any failure closes the connection and fails everything in flight.
 from __future__ import annotations
 
 from collections import deque
-import socket
 import ssl
 import struct
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
-from kafka.protocol.metadata import ApiVersionsRequest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from mirror.clusters import codes
-from mirror.clusters.security import sasl_client, tls_context, uses_sasl, uses_tls
-from mirror.errors import (
-    AuthenticationError,
-    ClusterError,
-    UnreachableError,
-    UnsupportedBrokerError,
-)
+from mirror.clusters import handshake
+from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    import socket
 
     from mirror.config.schema import ClusterConfig
 
-_SOCKET_BUFFER = 4 << 20
 _MAX_SMALL_ANSWER = 256 << 20
 _SIZE = struct.Struct(">i")
 
@@ -42,13 +33,13 @@ _SIZE = struct.Struct(">i")
 class Pending:
     """An answer on its way. `result` waits for it, reading what comes before."""
 
-    __slots__ = ("_answer", "_answer_class", "_connection", "_error", "correlation")
+    __slots__ = ("_answer", "_answer_class", "_error", "connection", "correlation")
 
     def __init__(
         self, connection: Connection, correlation: int, answer_class: Any
     ) -> None:
+        self.connection = connection
         self.correlation = correlation
-        self._connection = connection
         self._answer_class = answer_class
         self._answer: Any = None
         self._error: ClusterError | None = None
@@ -56,16 +47,22 @@ class Pending:
     def result(self) -> Any:
         """The decoded answer, or for bulk requests a view of its body.
 
-        A view is valid until the connection reads its next answer.
+        A view is valid until the connection reads its next answer, or for as long
+        as wanted once its buffer was taken (`Connection.take_buffer`).
 
         Raises:
             UnreachableError: the connection failed before the answer was there.
         """
-        while self._answer is None and self._error is None:
-            self._connection.read_answer()
+        while not self.answered:
+            self.connection.read_answer()
         if self._error is not None:
             raise self._error
         return self._answer
+
+    @property
+    def answered(self) -> bool:
+        """Whether `result` returns, or raises, without waiting."""
+        return self._answer is not None or self._error is not None
 
     @property
     def raw(self) -> bool:
@@ -99,99 +96,21 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
         self.reauthenticate_at: float | None = None
+        self.active_at = time.monotonic()
+        """When bytes last went or came."""
         self._alias = config.alias
         self._client_id = client_id
         self._pending: deque[Pending] = deque()
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
-        self._socket = self._connect(config, host, port)
+        self._socket = handshake.open_socket(config, host, port)
         try:
-            self._negotiate()
-            if uses_sasl(config):
-                self._authenticate(config, host)
+            self.versions, self.features = handshake.negotiate(self)
+            self.reauthenticate_at = handshake.authenticate(self, config, host)
         except ClusterError:
             self.close()
             raise
-
-    def _connect(self, config: ClusterConfig, host: str, port: int) -> socket.socket:
-        timeout = config.request_timeout_seconds
-        try:
-            plain = socket.create_connection((host, port), min(timeout, 10.0))
-        except OSError as error:
-            raise UnreachableError(
-                f"cluster {self._alias}: {self.address} does not answer: {error}"
-            ) from error
-        plain.settimeout(timeout)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
-        if not uses_tls(config):
-            return plain
-        try:
-            return tls_context(config).wrap_socket(plain, server_hostname=host)
-        except ssl.SSLError as error:
-            plain.close()
-            raise AuthenticationError(
-                f"cluster {self._alias}: TLS with {self.address} failed: "
-                f"{error.reason or error}"
-            ) from error
-        except OSError as error:
-            plain.close()
-            raise UnreachableError(
-                f"cluster {self._alias}: {self.address} ended the TLS handshake "
-                f"(is its listener a TLS listener?): {error}"
-            ) from error
-
-    def _negotiate(self) -> None:
-        request = ApiVersionsRequest(
-            client_software_name="mirror", client_software_version="1"
-        )
-        request.API_VERSION = 3
-        answer = self._send(request).result()
-        if answer.error_code == codes.UNSUPPORTED_VERSION:
-            request = ApiVersionsRequest()
-            request.API_VERSION = 0
-            answer = self._send(request).result()
-        if answer.error_code:
-            raise codes.error_for(answer.error_code, f"versions of {self.address}")
-        self.versions = {
-            key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
-        }
-        self.features = {
-            feature.name: feature.max_version_level
-            for feature in getattr(answer, "finalized_features", None) or ()
-        }
-
-    def _authenticate(self, config: ClusterConfig, host: str) -> None:
-        where = f"cluster {self._alias}: {self.address}"
-        handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
-        handshake.API_VERSION = 1
-        offered = self._send(handshake).result()
-        if offered.error_code:
-            raise AuthenticationError(
-                f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
-                f"it offers {', '.join(offered.mechanisms) or 'none'}"
-            )
-        client = sasl_client(config, host)
-        while not client.is_done():
-            request = SaslAuthenticateRequest(auth_bytes=client.auth_bytes())
-            answer = self.call(request)
-            if answer.error_code:
-                raise AuthenticationError(
-                    f"{where} refused {config.sasl_username!r} with "
-                    f"{config.sasl_mechanism}: "
-                    f"{answer.error_message or codes.name_of(answer.error_code)}"
-                )
-            try:
-                client.receive(answer.auth_bytes)
-            except ValueError as error:
-                raise AuthenticationError(f"{where}: {error}") from error
-        # KIP-368: a broker ends connections that outlive their session; a new
-        # connection in time is simpler than authenticating again on this one.
-        lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
-        if lifetime:
-            self.reauthenticate_at = time.monotonic() + lifetime / 1000 * 0.8
 
     @property
     def expired(self) -> bool:
@@ -222,12 +141,13 @@ class Connection:
     def send(self, request: Any, *, at_most: int | None = None) -> Pending:
         """Send a kafka-python request; `at_most` caps its version."""
         request.API_VERSION = self.version(type(request), at_most=at_most)
-        return self._send(request)
+        return self.send_as_is(request)
 
     def call(self, request: Any, *, at_most: int | None = None) -> Any:
         return self.send(request, at_most=at_most).result()
 
-    def _send(self, request: Any) -> Pending:
+    def send_as_is(self, request: Any) -> Pending:
+        """Send a kafka-python request in the version that it has."""
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=self._client_id)
         answers = ResponseClassRegistry.get_response_class(request.header)
@@ -277,6 +197,16 @@ class Connection:
                 _send_all(self._socket, buffers)
         except OSError as error:
             self._break(error)
+        self.active_at = time.monotonic()
+
+    def require_answer(self, patience: float) -> None:
+        """Give up when an answer has been owed for longer than `patience` seconds.
+
+        Raises:
+            UnreachableError: it has; the connection is closed.
+        """
+        if self._pending and time.monotonic() - self.active_at > patience:
+            self._break(TimeoutError())
 
     def read_answer(self) -> None:
         """Read the next answer and settle the oldest pending request with it."""
@@ -286,6 +216,7 @@ class Connection:
             frame = self._read_frame()
         except OSError as error:
             self._break(error)
+        self.active_at = time.monotonic()
         self._pending.popleft().settle(frame)
 
     def _read_frame(self) -> memoryview:
@@ -315,6 +246,11 @@ class Connection:
             if not count:
                 raise ConnectionError("the broker closed the connection")
             done += count
+
+    def take_buffer(self, spare: bytearray) -> bytearray:
+        """Give away the buffer of the last raw answer; the next comes into `spare`."""
+        taken, self._buffer = self._buffer, spare
+        return taken
 
     @property
     def readable(self) -> bool:

@@ -3,7 +3,8 @@
 `encode` builds a Fetch v11 request (the newest that names topics and has no tagged
 fields; brokers 2.3 to 4.x speak it), `decode` walks its answer and yields one
 `Fetched` per partition, whose records are a slice of the connection's buffer.
-What is inside the batches is not looked at here (see `relay.batch`).
+`Session` says what of a session (KIP-227) a request belongs to. What is inside the
+batches is not looked at here (see `relay.batch`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,21 @@ _ANSWER_PARTITION = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
-_NO_SESSION = (0, -1)
+SESSION_LOST = frozenset({70, 71})
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH: begin a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An id of 0 with epoch 0 asks for a session, with epoch -1 wants none; another
+    id with epoch 0 replaces that session by a new one.
+    """
+
+    id: int = 0
+    epoch: int = -1
+
+
+NO_SESSION = Session()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +81,13 @@ def encode(
     max_wait_ms: int,
     max_bytes: int,
     partition_max_bytes: int,
+    session: Session = NO_SESSION,
+    forgotten: Iterable[tuple[str, int]] = (),
 ) -> bytes:
-    """A Fetch request's body. Partitions are served in the order given."""
+    """A Fetch request's body. Partitions are served in the order given.
+
+    Within a session: `wanted` are those that changed, `forgotten` those to leave out.
+    """
     # One topic may stand several times: so the caller's order of partitions holds.
     topics: list[tuple[str, list[bytes]]] = []
     for want in wanted:
@@ -79,15 +99,31 @@ def encode(
             )
         )
     parts = [
-        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION),
+        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, session.id, session.epoch),
         _INT32.pack(len(topics)),
     ]
     for name, partitions in topics:
         encoded = name.encode()
         parts += [_INT16.pack(len(encoded)), encoded, _INT32.pack(len(partitions))]
         parts += partitions
-    parts += [_INT32.pack(0), _INT16.pack(0)]
+    left_out: dict[str, list[int]] = {}
+    for name, partition in forgotten:
+        left_out.setdefault(name, []).append(partition)
+    parts.append(_INT32.pack(len(left_out)))
+    for name, numbers in left_out.items():
+        encoded = name.encode()
+        parts += [_INT16.pack(len(encoded)), encoded, _INT32.pack(len(numbers))]
+        parts += [_INT32.pack(number) for number in numbers]
+    parts.append(_INT16.pack(0))
     return b"".join(parts)
+
+
+def head(body: memoryview) -> tuple[int, int]:
+    """An answer's own error code, and the id of the session it belongs to, 0 if of
+    none.
+    """
+    _, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
+    return error, session_id
 
 
 def decode(body: memoryview) -> Iterator[Fetched]:
@@ -96,9 +132,10 @@ def decode(body: memoryview) -> Iterator[Fetched]:
     Raises:
         ClusterError: the request as a whole was refused.
     """
-    _, error, _, topics = _ANSWER_HEAD.unpack_from(body)
+    error, _ = head(body)
     if error != codes.NONE:
         raise codes.error_for(error, "fetching")
+    topics = _ANSWER_HEAD.unpack_from(body)[3]
     at = _ANSWER_HEAD.size
     for _ in range(topics):
         length = _INT16.unpack_from(body, at)[0]

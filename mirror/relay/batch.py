@@ -31,6 +31,9 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
 _MOST_BATCHES = 1 << 16
+_SMALL_BATCH = 1 << 10
+"""Up to here a compiled sum is quicker than calling the library's."""
+_CRC_TABLES = kernels.crc_tables()
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -102,14 +105,20 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     first of all.
     """
     view = buffer.data
-    for row, (at, size, base) in enumerate(rows[:, : kernels.BASE + 1].tolist()):
+    damaged = kernels.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
+    large = np.flatnonzero(rows[:damaged, kernels.SIZE] > _SMALL_BATCH)
+    for row, (at, size) in zip(
+        large.tolist(), rows[large, : kernels.SIZE + 1].tolist(), strict=True
+    ):
         if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
-            if row:
-                return rows[:row]
-            raise CorruptBatchError(
-                f"the batch at offset {base} is damaged: its checksum is wrong"
-            )
-    return rows
+            damaged = row
+            break
+    if damaged == 0 and len(rows):
+        raise CorruptBatchError(
+            f"the batch at offset {rows[0, kernels.BASE]} is damaged: its checksum is "
+            "wrong"
+        )
+    return rows[:damaged]
 
 
 def _visible(

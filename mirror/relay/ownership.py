@@ -15,12 +15,13 @@ import uuid
 
 from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
+from mirror.clusters.write import Write
 from mirror.errors import SupersededError
 from mirror.relay import progress
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
@@ -87,9 +88,8 @@ def take_ownership(
     if not holders:
         _write(target, topic, batches)
         return generation
-    holders[0].write({(topic, 0): batches}, target.topics([topic]))
-    holders[0].begin_commit()
-    holders[0].end_commit()
+    _write(target, topic, batches, holders[0])
+    holders[0].commit()
     return generation
 
 
@@ -124,7 +124,16 @@ def _ends(
     }
 
 
-def _write(target: Cluster, topic: str, batches: Iterable[EncodedBatch]) -> None:
-    producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
-    producer.take_over()
-    producer.write({(topic, 0): list(batches)}, target.topics([topic]))
+def _write(
+    target: Cluster,
+    topic: str,
+    batches: Sequence[EncodedBatch],
+    producer: Producer | None = None,
+) -> None:
+    """Write to the progress topic; in a transaction of `producer` if one is given."""
+    if producer is None:
+        producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
+        producer.take_over()
+    elif not producer.v2:
+        producer.add_partitions([(topic, 0)])
+    Write(target, producer, {(topic, 0): batches}, target.topics([topic])).finish()

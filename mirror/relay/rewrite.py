@@ -81,7 +81,12 @@ class Rewriter:
         neighbours of one codec to merge.
         """
         relayable = self._relayable(rows, position, max_bytes)
-        codecs_of = (rows[:, kernels.ATTRIBUTES] & CODEC_MASK).tolist()
+        packing = rows[:, kernels.ATTRIBUTES] & CODEC_MASK
+        if not (any(relayable) or packing.any()):
+            if len(rows):
+                yield 0, len(rows), False
+            return
+        codecs_of = packing.tolist()
         sizes = rows[:, kernels.SIZE].tolist()
         first, size = 0, 0
         for row in range(len(rows)):

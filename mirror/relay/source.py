@@ -1,24 +1,23 @@
 """The source side of a slot: one Fetch on its way to every leader, always.
 
-Main type: `SourceReader`. It knows from which offset each partition is read next,
-asks all leaders, waits for whichever answers, and drops answers to questions that
-a rewind has made stale. What is fetched is undecoded (see `batch`).
+Main type: `SourceReader`. It knows from which offset each partition is read next and
+asks all leaders, in a session each (KIP-227), so that a request names only what has
+moved and an answer only what has news. Answers to questions that a rewind has made
+stale are dropped. What is fetched is undecoded (see `batch`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import select
-import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.clusters import fetch
-from mirror.errors import UnreachableError
+from mirror.clusters import codes, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
@@ -29,25 +28,33 @@ TopicPartition = tuple[str, int]
 
 _PURPOSE = "fetch"
 _MAX_WAIT_MS = 500
+_SMALL_BUFFER = 1 << 16
+_LAST_EPOCH = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one partition answered, and where its bytes lie.
+    """What one leader answered: its partitions, and the bytes they lie in.
 
-    `buffer` is valid until the next `poll`.
+    The bytes stay until they are given back.
     """
 
-    fetched: Fetched
+    fetched: tuple[Fetched, ...]
     buffer: Buffer
+    owned: bytearray
 
 
 @dataclass(slots=True)
-class _Asked:
-    pending: Pending
-    connection: Connection
-    offsets: dict[TopicPartition, int]
-    overdue_at: float
+class _Leader:
+    """What we and one broker know of each other."""
+
+    session: int = 0
+    epoch: int = 0
+    asked: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offsets that the broker goes by."""
+    moved: dict[TopicPartition, None] = field(default_factory=dict)
+    """Which of ours it does not know yet, in order: served last, asked last."""
+    pending: Pending | None = None
 
 
 class SourceReader:
@@ -65,105 +72,133 @@ class SourceReader:
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
-        # Ordered: brokers fill an answer in the order asked, so who was served
-        # goes to the back.
         self._offsets: dict[TopicPartition, int] = {}
-        self._leaders: dict[TopicPartition, int] = {}
-        self._asked: dict[int, _Asked] = {}
+        self._leader_of: dict[TopicPartition, _Leader] = {}
+        self._leaders: dict[int, _Leader] = {}
+        self._spare: list[bytearray] = []
 
     def assign(
         self, offsets: Mapping[TopicPartition, int], topics: Mapping[str, Topic]
     ) -> None:
         """Read exactly these partitions from these offsets, forgetting all else."""
         self._cluster.drop(_PURPOSE)
-        self._asked.clear()
         self._offsets = dict(offsets)
-        self._leaders = {}
+        # A new session takes the place of the old one: brokers keep only so many.
+        self._leaders = {
+            node: _Leader(session=leader.session)
+            for node, leader in self._leaders.items()
+        }
+        self._leader_of = {}
         for topic, partition in offsets:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
-            self._leaders[topic, partition] = leader.node if leader else -1
-
-    @property
-    def without_leader(self) -> list[TopicPartition]:
-        return [key for key in self._offsets if self._leaders[key] < 0]
+            if leader is not None and leader.node >= 0:
+                known = self._leaders.setdefault(leader.node, _Leader())
+                known.moved[topic, partition] = None
+                self._leader_of[topic, partition] = known
 
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
 
     def advance(self, key: TopicPartition, offset: int) -> None:
         """Read on from here, after the others had their turn."""
-        del self._offsets[key]
         self._offsets[key] = offset
+        leader = self._leader_of[key]
+        leader.moved.pop(key, None)
+        leader.moved[key] = None
 
     def leave_out(self, key: TopicPartition) -> None:
         self._offsets.pop(key, None)
+        if (leader := self._leader_of.get(key)) is not None:
+            leader.moved[key] = None
 
     def ask(self) -> None:
         """Send a Fetch to every leader that owes no answer."""
-        by_leader: dict[int, list[fetch.Wanted]] = {}
-        for key, offset in self._offsets.items():
-            node = self._leaders[key]
-            if node >= 0 and node not in self._asked:
-                by_leader.setdefault(node, []).append(
-                    fetch.Wanted(
-                        topic=key[0], partition=key[1], offset=offset, leader_epoch=-1
-                    )
-                )
-        for node, wanted in by_leader.items():
-            connection = self._cluster.connection(node, _PURPOSE)
-            request = fetch.encode(
-                wanted,
-                isolation=self._isolation,
-                max_wait_ms=_MAX_WAIT_MS,
-                max_bytes=self._max_bytes,
-                partition_max_bytes=self._partition_max_bytes,
-            )
-            pending = connection.send_buffers(
-                fetch.API_KEY, fetch.VERSION, [request], flexible=False
-            )
-            self._asked[node] = _Asked(
-                pending,
-                connection,
-                {(want.topic, want.partition): want.offset for want in wanted},
-                time.monotonic() + _MAX_WAIT_MS / 1000 + connection.timeout_seconds,
-            )
+        for node, leader in self._leaders.items():
+            if leader.pending is None and (leader.asked or leader.moved):
+                self._ask(node, leader)
 
-    def wait(self, timeout: float, bell: int | None) -> tuple[list[int], bool]:
-        """Wait for answers: the leaders that have one, and whether the bell rang.
+    def _ask(self, node: int, leader: _Leader) -> None:
+        goes_on = leader.epoch > 0
+        forgotten = [key for key in leader.moved if key not in self._offsets]
+        for key in forgotten:
+            leader.asked.pop(key, None)
+        moved = {
+            key: self._offsets[key] for key in leader.moved if key in self._offsets
+        }
+        # Who was served goes to the back: brokers fill answers in the order asked.
+        for key in moved:
+            leader.asked.pop(key, None)
+        leader.asked |= moved
+        leader.moved.clear()
+        request = fetch.encode(
+            [
+                fetch.Wanted(
+                    topic=key[0], partition=key[1], offset=offset, leader_epoch=-1
+                )
+                for key, offset in (moved if goes_on else leader.asked).items()
+            ],
+            isolation=self._isolation,
+            max_wait_ms=_MAX_WAIT_MS,
+            max_bytes=self._max_bytes,
+            partition_max_bytes=self._partition_max_bytes,
+            session=fetch.Session(leader.session, leader.epoch),
+            forgotten=forgotten if goes_on else (),
+        )
+        connection = self._cluster.connection(node, _PURPOSE)
+        leader.pending = connection.send_buffers(
+            fetch.API_KEY, fetch.VERSION, [request], flexible=False
+        )
+
+    def connections(self) -> list[Connection]:
+        """Those on which answers are waited for."""
+        return [
+            leader.pending.connection
+            for leader in self._leaders.values()
+            if leader.pending is not None
+        ]
+
+    def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
+        """The answers on connections that have something to read.
 
         Raises:
-            UnreachableError: a leader has owed its answer for too long.
+            ClusterError: a connection failed, a leader refused the request or has
+                owed its answer for too long.
         """
-        self.ask()
-        buffered = [n for n, asked in self._asked.items() if asked.connection.readable]
-        poller = select.poll()
-        nodes: dict[int, int] = {}
-        for node, asked in self._asked.items():
-            descriptor = asked.connection.fileno()
-            nodes[descriptor] = node
-            poller.register(descriptor, select.POLLIN)
-        if bell is not None:
-            poller.register(bell, select.POLLIN)
-        milliseconds = 0 if buffered else max(0, int(timeout * 1000))
-        ready = [descriptor for descriptor, _ in poller.poll(milliseconds)]
-        rung = bell is not None and bell in ready
-        found = {nodes[descriptor] for descriptor in ready if descriptor in nodes}
-        found.update(buffered)
-        now = time.monotonic()
-        for node, asked in self._asked.items():
-            if node not in found and now > asked.overdue_at:
-                raise UnreachableError(
-                    f"source broker {node} at {asked.connection.address} does not "
-                    "answer a Fetch in time"
+        waiting = [
+            (leader, leader.pending)
+            for leader in self._leaders.values()
+            if leader.pending is not None
+        ]
+        for leader, pending in waiting:
+            connection = pending.connection
+            if connection not in ready:
+                connection.require_answer(
+                    _MAX_WAIT_MS / 1000 + connection.timeout_seconds
                 )
-        return sorted(found), rung
+            elif (answer := self._read(leader, pending)) is not None:
+                yield answer
 
-    def read(self, node: int) -> Iterator[Answer]:
-        """The partitions of one leader's answer; call it after `wait` named it."""
-        asked = self._asked.pop(node)
-        body = asked.pending.result()
-        buffer = np.frombuffer(body, np.uint8)
-        for fetched in fetch.decode(body):
-            key = (fetched.topic, fetched.partition)
-            if self._offsets.get(key) == asked.offsets.get(key, -1):
-                yield Answer(fetched, buffer)
+    def _read(self, leader: _Leader, pending: Pending) -> Answer | None:
+        body = pending.result()
+        leader.pending = None
+        error, session = fetch.head(body)
+        if error in fetch.SESSION_LOST:
+            leader.session = leader.epoch = 0
+            return None
+        if error != codes.NONE:
+            raise codes.error_for(error, "fetching")
+        leader.session = session
+        leader.epoch = leader.epoch % _LAST_EPOCH + 1 if session else 0
+        fetched = tuple(
+            part
+            for part in fetch.decode(body)
+            if (key := (part.topic, part.partition)) in self._offsets
+            and self._offsets[key] == leader.asked.get(key)
+        )
+        spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
+        owned = pending.connection.take_buffer(spare)
+        return Answer(fetched, np.frombuffer(body, np.uint8), owned)
+
+    def give_back(self, buffers: Iterable[bytearray]) -> None:
+        """Nothing of these answers is needed any longer."""
+        self._spare += buffers

@@ -1,31 +1,43 @@
-"""The target side of a slot: transactions that commit in order.
+"""The target side of a slot: transactions that overlap, and commit in order.
 
-Main type: `TargetWriter`. Two transactional ids take turns, so that the next
-transaction is filled while the last one commits; a commit is asked for only after
-the last one's is acknowledged. Without exactly-once there is one idempotent
-producer: data first, then the progress that tells of it. Nothing is repaired here:
-after an error the slot takes over anew.
+Main type: `TargetWriter`. Several transactional ids take turns, so that one
+transaction is filled while another is written and a third commits. What the next
+one writes is sent only when all of the last one's is on its way, and its commit is
+asked for only when the last one's is acknowledged. Without exactly-once there is one
+idempotent producer: data first, then the progress that tells of it. Nothing is
+repaired here: after an error the slot takes over anew.
 """
 
 from __future__ import annotations
 
+from collections import deque
+import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import write
 from mirror.clusters.transactions import Producer
+from mirror.clusters.write import Write
+from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.connection import Connection, Pending
     from mirror.clusters.produce import EncodedBatch
+    from mirror.relay.work import Work
 
 TopicPartition = tuple[str, int]
-_IN_TURN = 2
+IN_TURN = 3
+"""Transactions under way at most: one filled, one written, one committing."""
+_ASK_AGAIN_SECONDS = 0.002
+_PATIENCE_SECONDS = 30.0
 
 
 def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
     """All ids of a slot: whoever replaces it must fence every one of them."""
-    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(_IN_TURN))
+    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(IN_TURN))
 
 
 class TargetWriter:
@@ -43,6 +55,7 @@ class TargetWriter:
         ids: Sequence[str | None] = (
             transactional_ids(flow, slot) if exactly_once else (None,)
         )
+        self._cluster = cluster
         self._exactly_once = exactly_once
         self._producers = [
             Producer(
@@ -52,34 +65,191 @@ class TargetWriter:
             )
             for transactional_id in ids
         ]
-        self._turn = 0
+        self._next = 0
+        self._under_way: deque[_Transaction] = deque()
 
     def take_over(self) -> None:
         """Fence whoever held this slot's ids; abort what it left open."""
+        self._under_way.clear()
+        self._cluster.drop(write.PURPOSE)
         for producer in self._producers:
             producer.take_over()
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that was written is committed."""
+        return not self._under_way
+
+    @property
+    def room(self) -> bool:
+        """Whether one more transaction may be begun."""
+        return len(self._under_way) < IN_TURN
+
+    @property
+    def again_in(self) -> float | None:
+        """Seconds until `advance` has something to do without any answer."""
+        pauses = [t.again_in for t in self._under_way if t.again_in is not None]
+        return min(pauses, default=None)
+
+    def connections(self) -> list[Connection]:
+        """Those on which answers are waited for."""
+        return list(
+            dict.fromkeys(
+                pending.connection
+                for transaction in self._under_way
+                for pending in transaction.outstanding
+            )
+        )
+
     def write(
         self,
-        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        work: Work,
+        progress: tuple[TopicPartition, EncodedBatch],
+        topics: Mapping[str, Topic],
+    ) -> list[Work]:
+        """Begin a transaction; call it when there is `room`. Returns what is
+        committed by now, as `advance`, which has to be called until all is.
+        """
+        producer = self._producers[self._next]
+        self._next = (self._next + 1) % len(self._producers)
+        self._under_way.append(
+            _Transaction(self._cluster, producer, work, progress, topics)
+        )
+        return self.advance()
+
+    def receive(self, connections: Iterable[Connection]) -> None:
+        """Read one answer each from connections that have something to read."""
+        for connection in connections:
+            try:
+                connection.read_answer()
+            except ClusterError:
+                self._forget()
+                raise
+
+    def advance(self) -> list[Work]:
+        """Do all that can be done without waiting: what is committed by now.
+
+        Raises:
+            FencedError: another owner took over; nothing was committed by us.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else.
+        """
+        try:
+            return self._advance()
+        except MirrorError:
+            self._forget()
+            raise
+
+    def settle(self) -> list[Work]:
+        """Wait until nothing is under way. Raises as `advance` does."""
+        done = self.advance()
+        while self._under_way:
+            ready, _ = wait(self.connections(), None, self.again_in or 1.0)
+            self.receive(ready)
+            done += self.advance()
+        return done
+
+    def _advance(self) -> list[Work]:
+        done: list[Work] = []
+        while True:
+            before: _Transaction | None = None
+            for transaction in self._under_way:
+                # Behind batches that may be sent once more nothing else may go.
+                if before is not None and not before.sent:
+                    break
+                transaction.advance(first=before is None)
+                before = transaction
+            if not self._under_way or not self._under_way[0].done:
+                for connection in self.connections():
+                    connection.require_answer(connection.timeout_seconds)
+                return done
+            done.append(self._under_way.popleft().work)
+
+    def _forget(self) -> None:
+        """Keep only a transaction whose commit was asked for: it may be committed."""
+        self._under_way = deque(t for t in self._under_way if t.committing)
+
+
+class _Transaction:
+    """One piece of work on its way; without exactly-once, two writes in a row."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        work: Work,
         progress: tuple[TopicPartition, EncodedBatch],
         topics: Mapping[str, Topic],
     ) -> None:
-        """Write one transaction and ask for its commit; `settle` waits for it.
-
-        Call `settle` for the last one first: transactions commit in order.
-        """
+        self.work = work
+        self.done = False
+        self._cluster = cluster
+        self._producer = producer
+        self._topics = topics
         where, batch = progress
-        producer = self._producers[self._turn]
-        if not self._exactly_once:
-            producer.write(batches, topics)
-            producer.write({where: [batch]}, topics)
-            return
-        producer.write({**batches, where: [batch]}, topics)
-        producer.begin_commit()
-        self._turn = (self._turn + 1) % len(self._producers)
+        batches: dict[TopicPartition, list[EncodedBatch]] = dict(work.batches)
+        self._later: dict[TopicPartition, list[EncodedBatch]] = {}
+        if producer.transactional_id is None:
+            self._later = {where: [batch]}
+        else:
+            batches[where] = [batch]
+        self._adding = None if producer.v2 or self._later else list(batches)
+        self._write = Write(cluster, producer, batches, topics)
+        self._commit: Pending | None = None
+        self._commit_at = 0.0
+        self._patience = time.monotonic() + _PATIENCE_SECONDS
 
-    def settle(self) -> None:
-        """Wait until the last transaction is committed."""
-        if self._exactly_once:
-            self._producers[self._turn - 1].end_commit()
+    @property
+    def sent(self) -> bool:
+        return self._write.sent
+
+    @property
+    def committing(self) -> bool:
+        return self._commit is not None
+
+    @property
+    def outstanding(self) -> Iterable[Pending]:
+        if self._commit is not None:
+            return [self._commit]
+        return self._write.outstanding
+
+    @property
+    def again_in(self) -> float | None:
+        if self._commit_at and self._commit is None:
+            return max(0.0, self._commit_at - time.monotonic())
+        return self._write.resend_in
+
+    def advance(self, *, first: bool) -> None:
+        """`first`: all before it is committed, so this may be."""
+        if self._commit is not None:
+            self._read_commit(self._commit)
+        if self._adding is not None:
+            self._producer.add_partitions(self._adding)
+            self._adding = None
+        if self.done or self._commit is not None or not self._write.advance():
+            return
+        if not first:
+            return
+        if self._later:
+            self._write = Write(
+                self._cluster, self._producer, self._later, self._topics
+            )
+            self._later = {}
+            self._write.advance()
+        elif self._producer.transactional_id is None:
+            self.done = True
+        elif time.monotonic() >= self._commit_at:
+            self._commit = self._producer.begin_commit()
+
+    def _read_commit(self, pending: Pending) -> None:
+        if not pending.answered:
+            return
+        self.done = self._producer.committed(pending.result())
+        if not self.done:
+            if time.monotonic() > self._patience:
+                raise UnreachableError(
+                    f"cluster {self._cluster.alias}: a transaction of "
+                    f"{self._producer.transactional_id} does not get committed"
+                )
+            self._commit = None
+            self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS

@@ -2,6 +2,7 @@
 
 Main type: `Work`. A slot fills it from fetched answers; once the transaction is
 committed its positions and counts hold, and if it is not they are forgotten with it.
+Until then it owns the buffers that its batches lie in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mirror.clusters.produce import EncodedBatch
     from mirror.relay.progress import Position
+    from mirror.relay.rewrite import Rewriter
     from mirror.relay.tally import Counts
 
 TopicPartition = tuple[str, int]
@@ -21,6 +23,10 @@ TopicPartition = tuple[str, int]
 class Work:
     """Batches by target partition; positions and counts by source partition."""
 
+    rewriter: Rewriter
     batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
     counts: dict[TopicPartition, Counts] = field(default_factory=dict)
+    buffers: list[bytearray] = field(default_factory=list)
+    """Fetched bytes, in which relayed batches still lie."""
+    fetched_bytes: int = 0

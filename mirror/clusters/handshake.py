@@ -1,0 +1,129 @@
+"""What happens before a connection may be used: TCP, TLS, versions, SASL.
+
+Functions in that order: `open_socket`, `negotiate`, `authenticate`. Each raises one
+clear error that names the cluster and the address. What is sent afterwards is not
+known here.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from mirror.clusters import codes
+from mirror.clusters.security import sasl_client, tls_context, uses_sasl, uses_tls
+from mirror.errors import AuthenticationError, UnreachableError
+
+if TYPE_CHECKING:
+    from mirror.clusters.connection import Connection
+    from mirror.config.schema import ClusterConfig
+
+_CONNECT_SECONDS = 10.0
+
+
+def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
+    """Connect, and agree on TLS where the cluster has it.
+
+    Raises:
+        UnreachableError: nothing answers at this address in time.
+        AuthenticationError: TLS refused us, or we refuse whom it shows.
+    """
+    where = f"{host}:{port}"
+    timeout = config.request_timeout_seconds
+    try:
+        plain = socket.create_connection((host, port), min(timeout, _CONNECT_SECONDS))
+    except OSError as error:
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} does not answer: {error}"
+        ) from error
+    # The buffers' sizes are left to the kernel: one that is set no longer grows with
+    # the distance, and is cut to a system limit that is far too small for a WAN.
+    plain.settimeout(timeout)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not uses_tls(config):
+        return plain
+    try:
+        return tls_context(config).wrap_socket(plain, server_hostname=host)
+    except ssl.SSLError as error:
+        plain.close()
+        raise AuthenticationError(
+            f"cluster {config.alias}: TLS with {where} failed: {error.reason or error}"
+        ) from error
+    except OSError as error:
+        plain.close()
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} ended the TLS handshake "
+            f"(is its listener a TLS listener?): {error}"
+        ) from error
+
+
+def negotiate(
+    connection: Connection,
+) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
+    """The versions of each request that a broker speaks, and the cluster's features."""
+    request = ApiVersionsRequest(
+        client_software_name="mirror", client_software_version="1"
+    )
+    request.API_VERSION = 3
+    answer = connection.send_as_is(request).result()
+    if answer.error_code == codes.UNSUPPORTED_VERSION:
+        request = ApiVersionsRequest()
+        request.API_VERSION = 0
+        answer = connection.send_as_is(request).result()
+    if answer.error_code:
+        raise codes.error_for(answer.error_code, f"versions of {connection.address}")
+    versions = {
+        key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
+    }
+    features = {
+        feature.name: feature.max_version_level
+        for feature in getattr(answer, "finalized_features", None) or ()
+    }
+    return versions, features
+
+
+def authenticate(
+    connection: Connection, config: ClusterConfig, host: str
+) -> float | None:
+    """Prove who we are, where the cluster asks for it.
+
+    Returns when to do so again, in monotonic seconds; None for never. KIP-368: a
+    broker ends connections that outlive their session; a new connection in time is
+    simpler than authenticating again on this one.
+
+    Raises:
+        AuthenticationError: the mechanism is not offered, or we are refused.
+    """
+    if not uses_sasl(config):
+        return None
+    where = f"cluster {config.alias}: {connection.address}"
+    handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
+    handshake.API_VERSION = 1
+    offered = connection.send_as_is(handshake).result()
+    if offered.error_code:
+        raise AuthenticationError(
+            f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
+            f"it offers {', '.join(offered.mechanisms) or 'none'}"
+        )
+    client = sasl_client(config, host)
+    answer = None
+    while not client.is_done():
+        request = SaslAuthenticateRequest(auth_bytes=client.auth_bytes())
+        answer = connection.call(request)
+        if answer.error_code:
+            raise AuthenticationError(
+                f"{where} refused {config.sasl_username!r} with "
+                f"{config.sasl_mechanism}: "
+                f"{answer.error_message or codes.name_of(answer.error_code)}"
+            )
+        try:
+            client.receive(answer.auth_bytes)
+        except ValueError as error:
+            raise AuthenticationError(f"{where}: {error}") from error
+    lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
+    return time.monotonic() + lifetime / 1000 * 0.8 if lifetime else None

@@ -1,0 +1,170 @@
+"""Batches on their way to their leaders, without waiting for answers.
+
+Main type: `Write`, what one producer sends in one go. It cuts its batches into
+rounds of one batch per partition and requests of bounded size, keeps several in
+flight, and reads every answer. `advance` never waits; `finish` does. Nothing is
+repaired here: any error ends the write, and its producer has to take over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes, produce
+from mirror.errors import ClusterError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.transactions import Producer
+
+TopicPartition = tuple[str, int]
+
+PURPOSE = "produce"
+# A broker keeps the last five batches per producer and partition to sort out
+# repeats; more rounds in flight could not be told apart.
+_ROUNDS_IN_FLIGHT = 5
+_REQUEST_BYTES = 16 << 20
+"""Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
+_TIMEOUT_MS = 30_000
+_PATIENCE_SECONDS = 30.0
+_RESEND_SECONDS = 0.002
+
+
+class Write:
+    """Batches of one producer, from stamped to acknowledged."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        topics: Mapping[str, Topic],
+    ) -> None:
+        """Sends nothing before `advance`."""
+        self._cluster = cluster
+        self._producer = producer
+        self._topics = topics
+        self._rounds = deque(
+            {key: queue[index] for key, queue in batches.items() if index < len(queue)}
+            for index in range(max(map(len, batches.values()), default=0))
+        )
+        # In v2 the first write to each partition opens the transaction, which the
+        # broker may put off; behind it the others must not be on their way yet.
+        self._opening = self._rounds[0] if producer.v2 and self._rounds else {}
+        self._put_off: set[TopicPartition] = set()
+        self._resend_at = 0.0
+        self._patience = time.monotonic() + _PATIENCE_SECONDS
+        self._number = 0
+        self._sent: deque[tuple[int, Pending]] = deque()
+
+    @property
+    def sent(self) -> bool:
+        """Whether everything is on its way, and nothing will be sent again."""
+        return not self._rounds and not self._opening
+
+    @property
+    def outstanding(self) -> Iterable[Pending]:
+        """The answers that are waited for."""
+        return [pending for _, pending in self._sent]
+
+    @property
+    def resend_in(self) -> float | None:
+        """Seconds until `advance` has something to do without any answer."""
+        if not self._put_off or self._sent:
+            return None
+        return max(0.0, self._resend_at - time.monotonic())
+
+    def advance(self) -> bool:
+        """Read answers that came, send what may be sent now: whether all is written.
+
+        Raises:
+            UnreachableError: a partition has no leader, or its leader is gone.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else; take over before writing again.
+        """
+        while self._sent and self._sent[0][1].answered:
+            _, pending = self._sent.popleft()
+            again = produce.check(pending.result())
+            if again and not self._opening:
+                raise _too_late()
+            if again:
+                self._put_off |= again
+                self._resend_at = time.monotonic() + _RESEND_SECONDS
+        if self._opening and self._number and not self._sent:
+            self._open()
+        while self._rounds and self._free():
+            self._send(self._rounds.popleft(), stamp=True)
+        return not self._sent and self.sent
+
+    def _open(self) -> None:
+        """The first round is answered: send what was put off again, or go on."""
+        if not self._put_off:
+            self._opening = {}
+            return
+        if time.monotonic() > self._patience:
+            raise _too_late()
+        if time.monotonic() >= self._resend_at:
+            again = {key: self._opening[key] for key in self._put_off}
+            self._put_off = set()
+            self._send(again, stamp=False)
+
+    def _free(self) -> bool:
+        """Whether one more round may be in flight."""
+        if self._opening and self._number:
+            return False
+        return not self._sent or self._number - self._sent[0][0] < _ROUNDS_IN_FLIGHT
+
+    def finish(self) -> None:
+        """Wait until all is written. Raises as `advance` does."""
+        while not self.advance():
+            for pending in self.outstanding:
+                pending.result()
+            if self.resend_in:
+                time.sleep(self.resend_in)
+
+    def _send(
+        self, part: Mapping[TopicPartition, EncodedBatch], *, stamp: bool
+    ) -> None:
+        requests: list[tuple[int, dict[TopicPartition, EncodedBatch]]] = []
+        room: dict[int, int] = {}
+        newest: dict[int, dict[TopicPartition, EncodedBatch]] = {}
+        for (topic, partition), batch in part.items():
+            shown = self._topics[topic].leaders.get(partition)
+            if shown is None or shown.node < 0:
+                raise UnreachableError(
+                    f"cluster {self._cluster.alias}: no leader for {topic}-{partition}"
+                )
+            leader = shown.node
+            if room.get(leader, 0) < batch.size:
+                newest[leader] = {}
+                requests.append((leader, newest[leader]))
+                room[leader] = _REQUEST_BYTES
+            newest[leader][topic, partition] = batch
+            room[leader] -= batch.size
+            if stamp:
+                self._producer.stamp((topic, partition), batch)
+        self._number += stamp
+        for node, batches in requests:
+            pending = produce.send(
+                self._connection(node),
+                batches,
+                transactional_id=self._producer.transactional_id,
+                version=produce.VERSION_TRANSACTIONS_V2
+                if self._producer.v2
+                else produce.VERSION_PLAIN,
+                timeout_ms=_TIMEOUT_MS,
+            )
+            self._sent.append((self._number - 1, pending))
+
+    def _connection(self, node: int) -> Connection:
+        return self._cluster.connection(node, PURPOSE)
+
+
+def _too_late() -> ClusterError:
+    return codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")

@@ -1,0 +1,153 @@
+"""Transactions of one slot that are under way at the same time.
+
+Slow commits make sure that there always are several; then one of them meets what
+could put its records behind the next one's, or commit the next one without it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+import contextlib
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+import uuid
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+import pytest
+
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness import create_topic, producer
+from tests.proxy import BrokerProxy, Mishap, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 2
+_EACH = 600
+_SLOW_COMMIT_SECONDS = 0.15
+COPY, PROGRESS = "its copy", "the progress"
+_POSITION = struct.Struct(">hq")
+
+
+def _refused(*, code: int, topic: str) -> Rule:
+    """The answer comes late, so that the next transaction would have its chance."""
+    return Rule(
+        api="Produce",
+        mishap=Mishap.REFUSED,
+        code=code,
+        topic=topic,
+        partition=0,
+        seconds=0.6,
+        times=1,
+    )
+
+
+@contextlib.contextmanager
+def trickling(bootstrap: str, topic: str) -> Iterator[None]:
+    """Records come one after another, so that every Fetch brings a few."""
+
+    def trickle() -> None:
+        client = producer(bootstrap)
+        for number in range(_EACH):
+            send(client, topic, keys(_PARTITIONS, 1, first=number), b"v" * 50)
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def committed_positions(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
+    """What the progress topic said of each partition, in the order of its log."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "overlapping",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: dict[bytes, list[int]] = defaultdict(list)
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    while True:
+        for message in consumer.consume(5000, 1.0):
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF
+                consumer.close()
+                return found
+            key, value = message.key(), message.value()
+            assert key is not None
+            assert value is not None
+            if not key.startswith(b"\0\0"):
+                found[key].append(_POSITION.unpack_from(value)[1])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        _refused(code=51, topic=PROGRESS),
+        _refused(code=51, topic=COPY),
+        _refused(code=7, topic=COPY),
+        Rule(api="Produce", code=7, topic=PROGRESS, partition=0),
+        Rule(api="Produce", mishap=Mishap.LATE_ANSWER, seconds=0.5, topic=COPY),
+        Rule(api="EndTxn", mishap=Mishap.REFUSED, code=51, times=3),
+        Rule(api="EndTxn", mishap=Mishap.REFUSED, code=48),
+        Rule(api="EndTxn", mishap=Mishap.LOST),
+        Rule(api="EndTxn", mishap=Mishap.ANSWER_LOST),
+    ],
+    ids=lambda rule: f"{rule.api}-{rule.mishap.name}-{rule.code}-{rule.topic}",
+)
+def test_one_of_several_transactions_fails(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, rule: Rule
+) -> None:
+    """Whatever one of them meets, all is copied exactly once and in order, and what
+    the progress topic says only ever grows.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    with BrokerProxy(target) as proxy, Witness(target) as witness:
+        copying = Copying(
+            source=source,
+            target=proxy.bootstrap,
+            topic=topic_name,
+            alias=f"O{uuid.uuid4().hex[:6]}",
+            timeout=2.0,
+        ).own()
+        names = {COPY: copying.copy, PROGRESS: copying.progress}
+        rule.topic = names.get(rule.topic or "", rule.topic)
+        rule.skip = 12
+        slow = Rule(
+            api="EndTxn",
+            mishap=Mishap.LATE_ANSWER,
+            seconds=_SLOW_COMMIT_SECONDS,
+            times=None,
+        )
+        with (
+            copying.slot() as slot,
+            proxy.rules(rule, slow),
+            trickling(source, topic_name),
+        ):
+            witness.begin(copying.copy)
+            lease = RunningLease(slot, copying.lease(60))
+            try:
+                witness.wait(_PARTITIONS * _EACH, 45, lease)
+            finally:
+                lease.ring()
+        assert rule.hits, "the rule never struck"
+        assert slow.hits > rule.skip // 2
+        witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH))
+        positions = committed_positions(target, copying.progress)
+    assert len(positions) == _PARTITIONS
+    for seen in positions.values():
+        assert seen == sorted(set(seen))
+        assert seen[-1] == _EACH

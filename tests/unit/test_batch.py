@@ -1,0 +1,64 @@
+"""Checksums of batches: the compiled sum for small ones, the library's for others."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.errors import CorruptBatchError
+from mirror.relay import batch, kernels, records
+
+values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
+
+
+def stored(value: bytes, offset: int) -> bytearray:
+    """One batch of one record, as a broker stores it."""
+    encoded = records.encode([(b"key", value)])
+    whole = encoded.header + bytes(encoded.body)
+    whole[:8] = offset.to_bytes(8, "big")
+    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
+    return whole
+
+
+def read(log: bytes | bytearray) -> batch.Batches:
+    buffer = np.frombuffer(bytearray(log), np.uint8)
+    return batch.read(
+        buffer, 0, len(log), position=0, aborted=(), scratch=batch.scratch()
+    )
+
+
+@given(st.binary(max_size=2000))
+def test_the_compiled_sum_is_the_library_s(data: bytes) -> None:
+    """Any bytes behind a header have the CRC-32C that crc32c computes."""
+    log = bytearray(bytes(17) + crc32c(data).to_bytes(4, "big") + data)
+    rows = np.zeros((1, kernels.COLUMNS), np.int64)
+    rows[0, kernels.SIZE] = len(log)
+    buffer = np.frombuffer(log, np.uint8)
+    tables = kernels.crc_tables()
+    assert kernels.first_damaged(buffer, rows, tables, len(log)) == 1
+    if data:
+        buffer[-1] ^= 1
+        assert kernels.first_damaged(buffer, rows, tables, len(log)) == 0
+
+
+@given(values, st.data())
+def test_batches_before_a_damaged_one_are_read(
+    contents: list[bytes], data: st.DataObject
+) -> None:
+    """One flipped bit anywhere in a batch ends the reading right before it, whether
+    the batch is small or large; in the first batch it is an error.
+    """
+    batches = [stored(value, offset) for offset, value in enumerate(contents)]
+    assert read(b"".join(batches)).next_offset == len(contents)
+    hit = data.draw(st.integers(0, len(batches) - 1))
+    # Behind the length, which says where the next batch begins, and the magic byte.
+    at = data.draw(st.integers(17, len(batches[hit]) - 1))
+    batches[hit][at] ^= 1 << data.draw(st.integers(0, 7))
+    if hit:
+        assert read(b"".join(batches)).next_offset == hit
+        return
+    with pytest.raises(CorruptBatchError, match="checksum"):
+        read(b"".join(batches))
