@@ -42,10 +42,10 @@ _BETWEEN_MOVES_SECONDS = 60.0
 _SMOOTHED_SECONDS = 30.0
 
 _UNMEASURED_SECONDS = 10.0
-_SHORTEST_SECONDS = 5.0
+_SHORTEST_SECONDS = 10.0
 _LONGEST_SECONDS = 30.0
-_LENGTH_OF_GAPS = 100.0
-"""A gap costs at most a hundredth of the time."""
+_LENGTH_OF_GAPS = 200.0
+"""Few enough records meet a gap not to be seen in the 99th percentile."""
 _ENOUGH_GAPS = 3
 
 

@@ -153,7 +153,7 @@ class FlowConfig(_Section):
         ge=0.5,
         le=300,
         description="How long tasks copy before assignments may change. Null: chosen "
-        "automatically, from 5 to 30.",
+        "automatically, from 10 to 30.",
     )
     replication_factor: Whole = Field(
         default=-1,
