@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 import tempfile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 import typer
 
 from tests.benchmarks import report, runner
-from tests.benchmarks.peers.known import DEFAULT_PEERS, PEERS
+from tests.benchmarks.peers.known import PEERS
 from tests.benchmarks.quiet import LOUD_CORES
-from tests.benchmarks.scenarios import SCENARIOS, Scenario, Throughput
+from tests.benchmarks.scenarios import SCENARIOS, adjusted
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Scenario
 
 _RESULTS = Path("artifacts/bench")
 _TABLE_WIDTH = 120
 
 
 def main(
+    *,
     scenario: Annotated[
         str, typer.Option(help=f"Of {', '.join(SCENARIOS)}; several with commas.")
     ] = ",".join(SCENARIOS),
     peers: Annotated[
-        str, typer.Option(help=f"Of {', '.join(PEERS)}; several with commas.")
-    ] = ",".join(DEFAULT_PEERS),
+        str,
+        typer.Option(
+            help=f"Of {', '.join(PEERS)}; several with commas. Not given: each"
+            " scenario's own."
+        ),
+    ] = "",
     repeats: Annotated[
         int, typer.Option(min=1, help="How often the peers take turns.")
     ] = 2,
     records: Annotated[
         int, typer.Option(min=0, help="Records to copy. 0: the scenario's own number.")
     ] = 0,
+    complete: Annotated[
+        bool,
+        typer.Option(
+            "--complete", help="Let slow peers copy all as well, and count it."
+        ),
+    ] = False,
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -44,11 +57,13 @@ def main(
     console = Console()
     # A table that is cut off or wrapped is worse than one that needs scrolling.
     console.width = max(console.width, _TABLE_WIDTH)
+    changes = {"records": records} if records else {}
     chosen = [
-        _resized(SCENARIOS[name], records)
+        adjusted(SCENARIOS[name], complete=complete, **changes)
         for name in _choose(scenario, list(SCENARIOS), option="--scenario")
     ]
-    names = _present(_choose(peers, list(PEERS), option="--peers"), console)
+    named = _choose(peers, list(PEERS), option="--peers") if peers else None
+    names = _present(chosen, named, console)
     runs: list[runner.Run] = []
     with tempfile.TemporaryDirectory(prefix="mirror-bench-") as temporary:
         folder = keep or Path(temporary)
@@ -66,8 +81,8 @@ def main(
     )
     for table in report.tables(summary, chosen):
         console.print(table)
-    console.print(f"median, min - max, ratio to the first; all runs: {path}")
-    complete = len(runs) == len(chosen) * len(names) * repeats
+    console.print(f"median, min - max, ratio to the yardstick; all runs: {path}")
+    complete = len(runs) == sum(map(len, names.values())) * repeats
     if not complete or any(run.error for run in runs):
         raise typer.Exit(1)
 
@@ -91,21 +106,25 @@ def _choose(text: str, known: list[str], *, option: str) -> list[str]:
     return names
 
 
-def _present(names: list[str], console: Console) -> list[str]:
-    reasons = {name: PEERS[name].missing() for name in names}
+def _present(
+    scenarios: list[Scenario], named: list[str] | None, console: Console
+) -> dict[str, list[str]]:
+    """Who takes part in each scenario, and can run here."""
+    wanted = {each.name: named or list(each.peers) for each in scenarios}
+    reasons = {
+        name: PEERS[name].missing()
+        for name in dict.fromkeys(name for names in wanted.values() for name in names)
+    }
     for name, reason in reasons.items():
         if reason:
             console.print(f"without {name}: {reason}", markup=False, highlight=False)
-    present = [name for name in names if not reasons[name]]
-    if not present:
+    present = {
+        scenario: [name for name in names if not reasons[name]]
+        for scenario, names in wanted.items()
+    }
+    if not all(present.values()):
         raise typer.Exit(1)
     return present
-
-
-def _resized(scenario: Scenario, records: int) -> Scenario:
-    if records and isinstance(scenario, Throughput):
-        return replace(scenario, records=records)
-    return scenario
 
 
 if __name__ == "__main__":

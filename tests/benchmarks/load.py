@@ -1,14 +1,17 @@
 """Records on the source: as many as asked for, or so many a second.
 
-`fill` writes a topic as fast as librdkafka can. `Pacer` is a process that writes at
-a steady rate, each value beginning with the time at which it was handed over.
+`fill` writes a topic as fast as librdkafka can (`tiny` does it for tiny batches).
+`Pacer` is a process that writes at a steady rate, each value beginning with the time
+at which it was handed over.
 """
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -16,9 +19,11 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from multiprocessing.synchronize import Event
 
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
 QUIET = {"log_level": 2}
 """Coordinators that still load and brokers that leave are no news here."""
 TIMESTAMP = struct.Struct(">d")
@@ -30,16 +35,34 @@ _CHUNK = 4096
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    for future in admin.create_topics([new]).values():
+    create_topics(bootstrap, [topic], partitions=partitions)
+
+
+def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int) -> None:
+    """All with the same number of partitions."""
+    new = [
+        NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        for topic in topics
+    ]
+    admin = _admin(bootstrap)  # has to live until it has answered
+    for future in admin.create_topics(new).values():
         future.result()
 
 
-def delete_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for future in admin.delete_topics([topic]).values():
+def delete_topics(bootstrap: str, topics: Collection[str]) -> None:
+    if not topics:
+        return
+    admin = _admin(bootstrap)
+    for future in admin.delete_topics(list(topics)).values():
         future.result()
+
+
+def topic_names(bootstrap: str) -> set[str]:
+    return set(_admin(bootstrap).list_topics(timeout=30).topics)
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
 
 def fill(
@@ -67,16 +90,15 @@ def fill(
         }
     )
     values = itertools.cycle(pool)
+    numbers = itertools.cycle(range(partitions))
     payload_bytes = 0
-    partition = 0
     left = records
     while left:
         chunk = list(itertools.islice(values, min(_CHUNK, left)))
         messages = [{"value": value} for value in chunk]
-        _queue(producer, topic, messages, partition % partitions)
+        _queue(producer, topic, messages, next(numbers))
         payload_bytes += sum(map(len, chunk))
         left -= len(chunk)
-        partition += 1
     if waiting := producer.flush(120):
         raise RuntimeError(f"{waiting} records of {topic} were not acknowledged")
     return payload_bytes
@@ -102,12 +124,14 @@ def _require_delivery(error: KafkaError | None, _message: Message) -> None:
 class Pacer:
     """A process of its own: the measuring one must not hold it up."""
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int):
-        self._stop = multiprocessing.get_context("spawn").Event()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_pace,
-            args=(bootstrap, topic, partitions, per_second, self._stop),
-            daemon=True,
+    def __init__(
+        self, bootstrap: str, places: Sequence[Place], *, per_second: int
+    ) -> None:
+        """Each place gets a record in turn."""
+        context = multiprocessing.get_context("spawn")
+        self._stop = context.Event()
+        self._process = context.Process(
+            target=_pace, args=(bootstrap, places, per_second, self._stop), daemon=True
         )
 
     def __enter__(self) -> Self:
@@ -119,18 +143,20 @@ class Pacer:
         self._process.join(30)
         if self._process.is_alive():
             self._process.kill()
+            self._process.join()
 
 
 def _pace(
-    bootstrap: str, topic: str, partitions: int, per_second: int, stop: Event
+    bootstrap: str, places: Sequence[Place], per_second: int, stop: Event
 ) -> None:
+    end_with_parent()
     producer = Producer(
         # No waiting for company: the load's own delay would count as the peer's.
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **QUIET}
     )
     padding = bytes(_PACED_BYTES - TIMESTAMP.size)
     started = time.monotonic()
-    for number in itertools.count():
+    for number, (topic, partition) in enumerate(itertools.cycle(places)):
         due = started + number / per_second
         while (early := due - time.monotonic()) > 0:
             producer.poll(0)
@@ -138,5 +164,17 @@ def _pace(
         if stop.is_set():
             break
         value = TIMESTAMP.pack(time.time()) + padding
-        producer.produce(topic, value, partition=number % partitions)
+        producer.produce(topic, value, partition=partition)
     producer.flush(10)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that made it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

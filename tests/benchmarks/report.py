@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.benchmarks.bench import Scenario
     from tests.benchmarks.runner import Run
-    from tests.benchmarks.scenarios import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

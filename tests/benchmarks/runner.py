@@ -2,35 +2,28 @@
 
 Main function: `run`, which yields each `Run` as it ends. The peers take turns
 (A B A B), so that a machine that grows slower or faster does so for all of them.
-Brokers get ordinary heaps and the full compiler: what is measured is the peer.
+Scenarios that fit into memory share their clusters, and so do those that do not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import itertools
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-from mirror.playground.brokers import playground
-from tests.benchmarks import latency, load, payloads, throughput
+from tests.benchmarks import clusters, load, payloads
+from tests.benchmarks.bench import Bench, Measure, Scenario, bench_of
 from tests.benchmarks.peers.known import PEERS
-from tests.benchmarks.peers.peer import Task
 from tests.benchmarks.processes import PeerError
 from tests.benchmarks.quiet import Neighbours
-from tests.benchmarks.scenarios import PARTITIONS, Latency, Scenario, Throughput
+from tests.benchmarks.storage import Storage, folder_in, storage_for
 from tests.benchmarks.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tests.benchmarks.latency import LatencyResult
-    from tests.benchmarks.throughput import ThroughputResult
-
-_BROKER_JVM = (
-    *("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4"),
-    *("-XX:-UseSerialGC", "-XX:+UseG1GC"),
-)
 _WARM_UP_RECORDS = 500_000
 
 
@@ -41,60 +34,49 @@ class Run:
     scenario: str
     peer: str
     repeat: int
-    result: ThroughputResult | LatencyResult | None = None
+    storage: Storage
+    """Where the brokers had their data."""
+    result: Any = None
+    """See `bench.Result`; None when there is none."""
     other_cores: float = 0.0
     """CPU that strangers used meanwhile; see `quiet`."""
     error: str | None = None
     """Why there is no result, or why it does not count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bench:
-    source: str
-    target: str
-    folder: Path
-    broker_pids: tuple[int, ...]
-    numbers: Iterator[int]
-
-    def task(self, topic: str, compression: str) -> Task:
-        # A new alias makes new names of topics, groups and transactions.
-        alias = f"A{next(self.numbers)}"
-        folder = self.folder / alias
-        folder.mkdir()
-        return Task(
-            source=self.source,
-            target=self.target,
-            alias=alias,
-            topic=topic,
-            compression=compression,
-            folder=folder,
-        )
-
-
 def run(
-    scenarios: Sequence[Scenario], peers: Sequence[str], *, repeats: int, folder: Path
+    scenarios: Sequence[Scenario],
+    peers: Mapping[str, Sequence[str]],
+    *,
+    repeats: int,
+    folder: Path,
 ) -> Generator[Run, None, None]:
-    for peer in peers:
+    """`peers` by the scenario's name."""
+    for peer in {name for names in peers.values() for name in names}:
         PEERS[peer].prepare()
-    with playground(
-        ("a", "b"), root=folder / "clusters", given=False, jvm=_BROKER_JVM
-    ) as clusters:
-        bench = _Bench(
-            source=clusters["a"].bootstrap,
-            target=clusters["b"].bootstrap,
-            folder=folder,
-            broker_pids=tuple(
-                pid for each in clusters.values() for pid in each.pids().values()
-            ),
-            numbers=itertools.count(1),
-        )
-        for bootstrap in (bench.source, bench.target):
-            _warm_up(bootstrap)
-        for scenario in scenarios:
-            if isinstance(scenario, Throughput):
-                yield from _throughput(bench, scenario, peers, repeats)
-            else:
-                yield from _latency(bench, scenario, peers, repeats)
+    pairs = itertools.count(1)
+    for storage, group in _by_storage(scenarios):
+        logs = folder / f"clusters-{next(pairs)}"
+        logs.mkdir()
+        with (
+            folder_in(storage, folder) as data,
+            clusters.running(data, logs) as (source, target),
+        ):
+            for each in (source, target):
+                _warm_up(each.near)
+            bench = bench_of(source, target, logs)
+            for scenario in group:
+                names = peers[scenario.name]
+                yield from _take_turns(bench, scenario, names, repeats, storage)
+
+
+def _by_storage(
+    scenarios: Iterable[Scenario],
+) -> Iterator[tuple[Storage, list[Scenario]]]:
+    """Neighbours that have room in the same place, judged before any of them runs."""
+    placed = [(storage_for(each.source_bytes), each) for each in scenarios]
+    for storage, group in itertools.groupby(placed, key=itemgetter(0)):
+        yield storage, [scenario for _, scenario in group]
 
 
 def _warm_up(bootstrap: str) -> None:
@@ -103,89 +85,32 @@ def _warm_up(bootstrap: str) -> None:
     load.create_topic(bootstrap, topic, partitions=1)
     load.fill(bootstrap, topic, partitions=1, pool=pool, records=_WARM_UP_RECORDS)
     Target(bootstrap, topic, partitions=1).count_records()
-    load.delete_topic(bootstrap, topic)
+    load.delete_topics(bootstrap, [topic])
 
 
-def _turns(peers: Sequence[str], repeats: int) -> Iterator[tuple[int, str]]:
-    return itertools.product(range(1, repeats + 1), peers)
-
-
-def _throughput(
-    bench: _Bench, scenario: Throughput, peers: Sequence[str], repeats: int
+def _take_turns(
+    bench: Bench,
+    scenario: Scenario,
+    peers: Sequence[str],
+    repeats: int,
+    storage: Storage,
 ) -> Iterator[Run]:
-    topic = f"bench-{scenario.name}"
-    load.create_topic(bench.source, topic, partitions=PARTITIONS)
-    payload_bytes = load.fill(
-        bench.source,
-        topic,
-        partitions=PARTITIONS,
-        pool=scenario.payloads(),
-        records=scenario.records,
-        compression=scenario.compression,
-        batch_bytes=scenario.batch_bytes,
+    with scenario.ready(bench) as measure:
+        for repeat, peer in itertools.product(range(1, repeats + 1), peers):
+            turn = Run(
+                scenario=scenario.name, peer=peer, repeat=repeat, storage=storage
+            )
+            yield _measured(bench, turn, measure)
+
+
+def _measured(bench: Bench, turn: Run, measure: Measure) -> Run:
+    neighbours = Neighbours(
+        pid for each in (bench.source, bench.target) if (pid := each.node.pid)
     )
-    for repeat, peer in _turns(peers, repeats):
-        task = bench.task(topic, scenario.compression)
-        target = Target(bench.target, task.target_topic, partitions=PARTITIONS)
-        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat)
-        neighbours = Neighbours(bench.broker_pids)
-        try:
-            result = throughput.measure(
-                PEERS[peer].start(task),
-                target,
-                records=scenario.records,
-                payload_bytes=payload_bytes,
-            )
-        except PeerError as error:
-            yield replace(turn, error=str(error))
-            continue
-        load.delete_topic(bench.target, task.target_topic)
-        yield replace(
-            turn,
-            result=result,
-            error=_miscount(result),
-            other_cores=neighbours.cores(),
-        )
-    load.delete_topic(bench.source, topic)
-
-
-def _latency(
-    bench: _Bench, scenario: Latency, peers: Sequence[str], repeats: int
-) -> Iterator[Run]:
-    for repeat, peer in _turns(peers, repeats):
-        topic = f"bench-{scenario.name}-{peer}-{repeat}"
-        load.create_topic(bench.source, topic, partitions=PARTITIONS)
-        load.fill(
-            bench.source,
-            topic,
-            partitions=PARTITIONS,
-            pool=[load.PRIMER],
-            records=10_000,
-        )
-        task = bench.task(topic, "none")
-        turn = Run(scenario=scenario.name, peer=peer, repeat=repeat)
-        neighbours = Neighbours(bench.broker_pids)
-        try:
-            result = latency.measure(
-                PEERS[peer].start(task),
-                Target(bench.target, task.target_topic, partitions=PARTITIONS),
-                load.Pacer(
-                    bench.source,
-                    topic,
-                    partitions=PARTITIONS,
-                    per_second=scenario.per_second,
-                ),
-                per_second=scenario.per_second,
-                warm_up_seconds=scenario.warm_up_seconds,
-                seconds=scenario.seconds,
-            )
-        except PeerError as error:
-            yield replace(turn, error=str(error))
-            continue
-        yield replace(turn, result=result, other_cores=neighbours.cores())
-
-
-def _miscount(result: ThroughputResult) -> str | None:
-    if result.records == result.expected:
-        return None
-    return f"{result.records} records on the target instead of {result.expected}"
+    try:
+        result = measure(PEERS[turn.peer].start)
+    except PeerError as error:
+        return replace(turn, error=str(error))
+    return replace(
+        turn, result=result, error=result.flaw(), other_cores=neighbours.cores()
+    )

@@ -7,6 +7,7 @@ and is asked afterwards, as transaction markers take offsets too.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Self
 import uuid
 
 from confluent_kafka import (
@@ -18,7 +19,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.benchmarks.load import QUIET
+from tests.benchmarks.load import QUIET, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _STALLED_SECONDS = 10
 
@@ -28,16 +32,22 @@ class Target:
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
         self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+    @classmethod
+    def of(cls, bootstrap: str, places: Iterable[Place]) -> Self:
+        """Some partitions of some topics."""
+        made = cls(bootstrap, "", partitions=0)
+        made._partitions = [TopicPartition(*place) for place in places]
+        return made
 
     @property
     def partitions(self) -> int:
         return len(self._partitions)
 
     def committed_offsets(self) -> int:
-        """The sum of the last stable offsets; zero while there is no topic."""
+        """The sum of the last stable offsets; zero while any of them is missing."""
         answers = self._admin.list_offsets(
             dict.fromkeys(self._partitions, OffsetSpec.latest()),
             isolation_level=IsolationLevel.READ_COMMITTED,
@@ -63,10 +73,7 @@ class Target:
             }
         )
         consumer.assign(
-            [
-                TopicPartition(self._topic, each.partition, 0)
-                for each in self._partitions
-            ]
+            [TopicPartition(each.topic, each.partition, 0) for each in self._partitions]
         )
         return consumer
 

@@ -1,29 +1,35 @@
-"""The benchmark itself works: a tiny run from end to end, not a measurement."""
+"""The benchmark itself works: tiny runs from end to end, not a measurement."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from tests.benchmarks import report, runner
 from tests.benchmarks.peers.known import YARDSTICK
-from tests.benchmarks.scenarios import SCENARIOS
+from tests.benchmarks.scenarios import SCENARIOS, adjusted
 
 pytestmark = pytest.mark.bench
 
+_SMALL = {
+    "records": 300_000,
+    "settle_seconds": 0.0,
+    "seconds": 3.0,
+    "warm_up_seconds": 1.0,
+    "idle_seconds": 1.0,
+    "complete": True,
+}
+_OURS = {
+    "bytes": "mirror-bytes",
+    "latency-alo": "mirror-alo",
+}
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        replace(SCENARIOS["100b"], records=300_000),
-        replace(SCENARIOS["latency"], seconds=3.0, warm_up_seconds=1.0),
-    ],
-    ids=lambda scenario: scenario.name,
-)
-def test_yardstick_is_measured(scenario, tmp_path):
+
+@pytest.mark.parametrize("name", ["100b", "latency"])
+def test_yardstick_is_measured(name, tmp_path):
     """MirrorMaker 2 copies every record, and figures come out."""
-    runs = list(runner.run([scenario], [YARDSTICK], repeats=1, folder=tmp_path))
+    scenario = adjusted(SCENARIOS[name], **_SMALL)
+
+    runs = list(runner.run([scenario], {name: [YARDSTICK]}, repeats=1, folder=tmp_path))
 
     assert [run.error for run in runs] == [None]
     result = runs[0].result
@@ -31,8 +37,33 @@ def test_yardstick_is_measured(scenario, tmp_path):
 
     summary = report.summarise(runs)
 
-    assert summary[scenario.name][YARDSTICK]["records"].ratio == 1.0
+    assert summary[name][YARDSTICK]["records"].ratio == 1.0
     assert len(report.tables(summary, [scenario])) == 1
     assert report.save(
         tmp_path / "bench", runs=runs, summary=summary, scenarios=[scenario]
     ).exists()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_is_measured(name, tmp_path):
+    """Every scenario brings figures of ours about, in all the columns it declares."""
+    changes = {**_SMALL, **_MORE.get(name, {})}
+    scenario = adjusted(SCENARIOS[name], **changes)
+    peer = _OURS.get(name, "mirror")
+
+    runs = list(runner.run([scenario], {name: [peer]}, repeats=1, folder=tmp_path))
+
+    assert [run.error for run in runs] == [None]
+    shown = report.summarise(runs)[name][peer]
+    assert {column.field for column in runs[0].result.COLUMNS} <= shown.keys()
+
+
+_MORE: dict[str, dict[str, float]] = {
+    # Leases of half a second: enough of them in so short a time.
+    "gap": {"seconds": 8.0, "lease_seconds": 0.5},
+    # A round trip in which the very first transactions fit.
+    "backlog": {"window_seconds": 0.2, "records": 1_000_000},
+    "hot": {"records": 5_000_000},
+    "wan-source": {"records": 1_000_000},
+    "wan-target": {"records": 1_000_000},
+}

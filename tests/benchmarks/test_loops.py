@@ -10,9 +10,9 @@ import pytest
 
 from mirror.playground.brokers import playground
 from tests.benchmarks import load, payloads
+from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.peers.known import PEERS
 from tests.benchmarks.peers.peer import Task
-from tests.benchmarks.scenarios import PARTITIONS
 from tests.benchmarks.target import Target
 
 pytestmark = pytest.mark.bench

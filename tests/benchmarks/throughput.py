@@ -1,13 +1,15 @@
 """How fast a full topic is copied, and what CPU that takes.
 
-Main function: `measure`. The clock runs from the first committed record on the target
-to the last, and what was copied before the first look is left out: so neither
-start-up nor the first transaction count. Afterwards all records are counted.
+Main function: `measure`. The clock starts some seconds after the first committed
+record is on the target, so that neither start-up nor warming up counts, and stops with
+the last record; or earlier, if the caller has no time to wait for a slow peer.
+Afterwards all records on the target are counted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,10 +19,12 @@ from tests.benchmarks.processes import PeerError, Service
 if TYPE_CHECKING:
     from tests.benchmarks.target import Target
 
+SETTLE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _START_SECONDS = 120.0
 _STALLED_SECONDS = 60.0
 _QUIET_SECONDS = 2.0
+_SHORTEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +41,22 @@ class ThroughputResult:
     records: int
     """As counted on the target; more or fewer than loaded is the peer's fault."""
     expected: int
+    complete: bool
+    """Whether the peer was given the time to copy all, so that the count is a test."""
     start_seconds: float
     """From the start of the process to the first record on the target."""
     copy_seconds: float
+    """Of which the rates are taken."""
     records_per_second: float
     mb_per_second: float
     cpu_seconds_per_million: float
     cpu_seconds_per_gb: float
     resident_mb: float
+
+    def flaw(self) -> str | None:
+        if not self.complete or self.records == self.expected:
+            return None
+        return f"{self.records} records on the target instead of {self.expected}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,42 +67,69 @@ class _Look:
 
 
 def measure(
-    service: Service, target: Target, *, records: int, payload_bytes: int
+    service: Service,
+    target: Target,
+    *,
+    records: int,
+    payload_bytes: int,
+    settle_seconds: float = SETTLE_SECONDS,
+    measure_seconds: float = math.inf,
 ) -> ThroughputResult:
     """Watch a peer that was just started until all is copied; stops it.
 
+    Args:
+        service: the peer.
+        target: where its copy grows.
+        records: how many there are on the source.
+        payload_bytes: what they hold together.
+        settle_seconds: not counted after the first record.
+        measure_seconds: no longer than that, even if not all is copied then.
+
     Raises:
-        PeerError: it ended, or went on no longer.
+        PeerError: it ended, went on no longer, or was done before it was measured.
     """
     started = time.monotonic()
     try:
-        first = _first_look(service, target, started)
-        last = _last_look(service, target, first, records)
+        start_seconds = first_look(service, target).at - started
+        time.sleep(settle_seconds)
+        first = _look(service, target)
+        last, complete = _last_look(service, target, first, records, measure_seconds)
         resident = service.resident_bytes()
     finally:
         service.stop()
-    copied = last.offsets - first.offsets
-    if copied <= 0:
-        raise PeerError("all was copied at the first look: take more --records")
-    # Markers are offsets as well; they are spread as evenly as the records.
-    share = copied / last.offsets
     seconds = last.at - first.at
+    if complete and seconds <= min(_SHORTEST_SECONDS, settle_seconds):
+        raise PeerError(
+            f"all was copied within {settle_seconds:g} s of settling and {seconds:.1f}"
+            " s more: take more --records"
+        )
+    counted = target.count_records()
+    # Markers are offsets as well; they are spread as evenly as the records.
+    copied = counted * (last.offsets - first.offsets) / target.committed_offsets()
+    copied_bytes = payload_bytes * copied / records
     cpu = last.cpu_seconds - first.cpu_seconds
     return ThroughputResult(
-        records=target.count_records(),
+        records=counted,
         expected=records,
-        start_seconds=first.at - started,
+        complete=complete,
+        start_seconds=start_seconds,
         copy_seconds=seconds,
-        records_per_second=records * share / seconds,
-        mb_per_second=payload_bytes * share / seconds / 1e6,
-        cpu_seconds_per_million=cpu / (records * share / 1e6),
-        cpu_seconds_per_gb=cpu / (payload_bytes * share / 1e9),
+        records_per_second=copied / seconds,
+        mb_per_second=copied_bytes / seconds / 1e6,
+        cpu_seconds_per_million=cpu / (copied / 1e6),
+        cpu_seconds_per_gb=cpu / (copied_bytes / 1e9),
         resident_mb=resident / 1e6,
     )
 
 
-def _first_look(service: Service, target: Target, started: float) -> _Look:
-    while time.monotonic() - started < _START_SECONDS:
+def first_look(service: Service, target: Target) -> _Look:
+    """The look at which there is something on the target.
+
+    Raises:
+        PeerError: it ended, or copied nothing for long.
+    """
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until:
         service.require_running()
         look = _look(service, target)
         if look.offsets:
@@ -99,8 +138,14 @@ def _first_look(service: Service, target: Target, started: float) -> _Look:
     raise PeerError(f"nothing copied in {_START_SECONDS:g} s:\n{service.log_tail()}")
 
 
-def _last_look(service: Service, target: Target, first: _Look, records: int) -> _Look:
-    """The look at which the target grew for the last time."""
+def _last_look(
+    service: Service,
+    target: Target,
+    first: _Look,
+    records: int,
+    measure_seconds: float,
+) -> tuple[_Look, bool]:
+    """The look at which the target grew for the last time, and whether all is there."""
     last = first
     while True:
         service.require_running()
@@ -109,12 +154,14 @@ def _last_look(service: Service, target: Target, first: _Look, records: int) -> 
             last = look
         quiet = look.at - last.at
         if last.offsets >= records and quiet > _QUIET_SECONDS:
-            return last
+            return last, True
         if quiet > _STALLED_SECONDS:
             raise PeerError(
                 f"only {last.offsets} of {records} records are copied, and nothing"
                 f" for {_STALLED_SECONDS:g} s:\n{service.log_tail()}"
             )
+        if last.offsets < records and last.at - first.at >= measure_seconds:
+            return last, False
         time.sleep(_LOOK_SECONDS)
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from mirror.playground.ports import LOOPBACK, free_ports
+from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.processes import Service
-from tests.benchmarks.scenarios import PARTITIONS
 
 if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Task

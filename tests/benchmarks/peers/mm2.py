@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from mirror.java import require_java
 from mirror.playground.jars import kafka_jars
 from mirror.playground.ports import free_ports
+from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.processes import Service
-from tests.benchmarks.scenarios import PARTITIONS
 
 if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Task

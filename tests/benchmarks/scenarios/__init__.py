@@ -1,0 +1,41 @@
+"""The cases that are measured; each module declares one or two of a kind.
+
+`SCENARIOS` has them by the names that `--scenario` takes, in the order in which they
+run. What a scenario is, the protocol in `bench` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.scenarios.backlog import BACKLOG
+from tests.benchmarks.scenarios.encrypted import TLS
+from tests.benchmarks.scenarios.faraway import FAR_SOURCE, FAR_TARGET
+from tests.benchmarks.scenarios.full_topics import BYTES, JSON, KILOBYTE, SMALL
+from tests.benchmarks.scenarios.gap import GAP
+from tests.benchmarks.scenarios.hot_partition import HOT
+from tests.benchmarks.scenarios.many_partitions import MANY
+from tests.benchmarks.scenarios.paced import AT_LEAST_ONCE, PACED
+from tests.benchmarks.scenarios.tiny_batches import TINY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.benchmarks.bench import Scenario
+
+_ALL: Iterable[Scenario] = (
+    *(SMALL, KILOBYTE, JSON, BYTES, TINY),
+    *(PACED, AT_LEAST_ONCE, GAP),
+    *(MANY, HOT, BACKLOG),
+    *(FAR_SOURCE, FAR_TARGET, TLS),
+)
+SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+
+
+def adjusted(scenario: Scenario, **changes: Any) -> Scenario:
+    """With other values in those of the fields that it has."""
+    known = {field.name for field in fields(scenario)}  # type: ignore[arg-type]
+    return replace(  # type: ignore[type-var]
+        scenario, **{name: value for name, value in changes.items() if name in known}
+    )

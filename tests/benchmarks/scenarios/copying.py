@@ -1,0 +1,129 @@
+"""The kind of scenario in which a full topic is copied as fast as possible.
+
+Main type: `Copying`. How that is measured is `throughput`'s duty; the modules beside
+this one say of what records the topic is made, and from where it is copied.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from tests.benchmarks import load, throughput
+from tests.benchmarks.bench import PARTITIONS
+from tests.benchmarks.logs import batch_shape
+from tests.benchmarks.target import Target
+from tests.benchmarks.tiny import MOST_RECORDS, fill_tiny
+from tests.benchmarks.wan import Wan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.benchmarks.bench import Bench, Measure, Start
+    from tests.benchmarks.throughput import ThroughputResult
+
+_OVERHEAD_BYTES = 10
+"""What Kafka adds to a record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    name: str
+    title: str
+    payloads: Callable[[], list[bytes]]
+    records: int
+    """So many that a peer twice as fast as ours still has something to do when it
+    is measured."""
+    peers: tuple[str, ...] = ("mm2", "mirror")
+    compression: str = "none"
+    batch_bytes: int = 64 << 10
+    """Most that the load puts into one batch, before compression."""
+    least_batch_bytes: int = 0
+    """As found on the source's disk."""
+    tiny: bool = False
+    """One to three records per batch."""
+    far: Literal["source", "target"] | None = None
+    """Which side is a long way off."""
+    one_way_seconds: float = 0.04
+    settle_seconds: float = throughput.SETTLE_SECONDS
+    measure_seconds: float = 20.0
+    complete: bool = False
+    """Wait for slow peers as well until all is copied, and check the count."""
+
+    @property
+    def source_bytes(self) -> int:
+        pool = self.payloads()
+        record_bytes = sum(map(len, pool)) / len(pool) + _OVERHEAD_BYTES
+        return round(self.records * record_bytes)
+
+    @contextmanager
+    def ready(self, bench: Bench) -> Iterator[Measure]:
+        with bench.topic(f"bench-{self.name}") as topic:
+            records, payload_bytes = self.fill(bench, topic)
+
+            def measure(start: Start) -> ThroughputResult:
+                return self.measure(bench, start, topic, records, payload_bytes)
+
+            yield measure
+
+    def measure(
+        self,
+        bench: Bench,
+        start: Start,
+        topic: str,
+        records: int,
+        payload_bytes: int,
+        **settings: Any,
+    ) -> ThroughputResult:
+        """One run on a topic that is filled; `settings` are the task's."""
+        with ExitStack() as stack:
+            if self.far:
+                far = bench.source if self.far == "source" else bench.target
+                settings[self.far] = far.far
+                stack.enter_context(
+                    Wan(far.far, far.behind, one_way_seconds=self.one_way_seconds)
+                )
+            task = stack.enter_context(
+                bench.task(topic, compression=self.compression, **settings)
+            )
+            return throughput.measure(
+                start(task),
+                Target(bench.target.near, task.target_topic, partitions=PARTITIONS),
+                records=records,
+                payload_bytes=payload_bytes,
+                settle_seconds=self.settle_seconds,
+                measure_seconds=math.inf if self.complete else self.measure_seconds,
+            )
+
+    def fill(self, bench: Bench, topic: str) -> tuple[int, int]:
+        """Gives the number of records and their payload's bytes."""
+        if self.tiny:
+            filled = fill_tiny(
+                bench.source.near,
+                topic,
+                partitions=PARTITIONS,
+                pool=self.payloads(),
+                records=self.records,
+            )
+        else:
+            payload_bytes = load.fill(
+                bench.source.near,
+                topic,
+                partitions=PARTITIONS,
+                pool=self.payloads(),
+                records=self.records,
+                compression=self.compression,
+                batch_bytes=self.batch_bytes,
+            )
+            filled = self.records, payload_bytes
+        self._check_batches(bench, topic)
+        return filled
+
+    def _check_batches(self, bench: Bench, topic: str) -> None:
+        shape = batch_shape(bench.source.data, topic)
+        if shape.bytes < self.least_batch_bytes:
+            raise RuntimeError(f"{self.name}: batches of only {shape.bytes:.0f} B")
+        if self.tiny and shape.records > MOST_RECORDS:
+            raise RuntimeError(f"{self.name}: {shape.records:.1f} records per batch")

@@ -1,0 +1,147 @@
+"""The gap between two leases, as the service tells it and as a reader feels it.
+
+A steady load runs over many short leases. `lease_gap_ms` is read from `/status` once
+per lease. From outside, a gap is the longest pause between two arrivals at an ordinary
+consumer, from the middle of one lease to the middle of the next.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tests.benchmarks.bench import PARTITIONS
+from tests.benchmarks.columns import Column
+from tests.benchmarks.latency import discard
+from tests.benchmarks.processes import PeerError
+from tests.benchmarks.scenarios.paced import paced, primed
+from tests.benchmarks.target import Target
+from tests.benchmarks.throughput import first_look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from confluent_kafka import Consumer
+
+    from tests.benchmarks.bench import Bench, Measure, Start
+    from tests.benchmarks.processes import Service
+
+_ASK_SECONDS = 0.1
+_FEWEST_LEASES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapResult:
+    COLUMNS: ClassVar = (
+        Column("gap_p50_ms", "gap p50 ms", ",.0f", "less"),
+        Column("gap_p99_ms", "gap p99 ms", ",.0f", "less"),
+        Column("pause_p50_ms", "pause seen p50 ms", ",.0f", "less"),
+        Column("pause_p99_ms", "pause seen p99 ms", ",.0f", "less"),
+        Column("leases", "leases", ",.0f"),
+    )
+
+    leases: int
+    gap_p50_ms: float
+    """As the service tells it: in which no slot worked."""
+    gap_p99_ms: float
+    pause_p50_ms: float
+    """As the reader sees it: commit and fetch are in it."""
+    pause_p99_ms: float
+
+    def flaw(self) -> str | None:
+        if self.leases >= _FEWEST_LEASES:
+            return None
+        return f"only {self.leases} leases were seen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    name: str
+    title: str
+    peers: tuple[str, ...] = ("mirror",)
+    lease_seconds: float = 1.0
+    """Short ones, so that there are many gaps."""
+    per_second: int = 1000
+    seconds: float = 90.0
+    warm_up_seconds: float = 20.0
+
+    @property
+    def source_bytes(self) -> int:
+        return 0
+
+    @contextmanager
+    def ready(self, bench: Bench) -> Iterator[Measure]:
+        def measure(start: Start) -> GapResult:
+            with (
+                primed(bench, self.name) as topic,
+                bench.task(topic, lease_seconds=self.lease_seconds) as task,
+                paced(bench, topic, per_second=self.per_second),
+            ):
+                copy = Target(
+                    bench.target.near, task.target_topic, partitions=PARTITIONS
+                )
+                return self._watch(start(task), copy)
+
+        yield measure
+
+    def _watch(self, service: Service, copy: Target) -> GapResult:
+        try:
+            first_look(service, copy)
+            with closing(copy.consumer()) as consumer:
+                discard(consumer, until=time.time() + self.warm_up_seconds)
+                arrivals, leases = self._collect(service, consumer)
+        finally:
+            service.stop()
+        pauses = _pauses(arrivals, [at for at, _ in leases])
+        if not pauses:
+            raise PeerError(f"too few leases to see a gap:\n{service.log_tail()}")
+        gaps = [gap for _, gap in leases if gap >= 0]
+        return GapResult(
+            leases=len(pauses),
+            gap_p50_ms=float(np.percentile(gaps, 50)),
+            gap_p99_ms=float(np.percentile(gaps, 99)),
+            pause_p50_ms=float(np.percentile(pauses, 50)) * 1000,
+            pause_p99_ms=float(np.percentile(pauses, 99)) * 1000,
+        )
+
+    def _collect(
+        self, service: Service, consumer: Consumer
+    ) -> tuple[list[float], list[tuple[float, float]]]:
+        """When records came; and for each lease when it was told, and its gap."""
+        arrivals: list[float] = []
+        leases: list[tuple[float, float]] = []
+        known = service.status()["leases"]
+        began = ask = time.monotonic()
+        while (now := time.monotonic()) - began < self.seconds:
+            if now >= ask:
+                ask = now + _ASK_SECONDS
+                told = service.status()
+                if told["leases"] != known:
+                    known = told["leases"]
+                    leases.append((now, told["lease_gap_ms"]))
+            message = consumer.poll(_ASK_SECONDS / 2)
+            if message is not None:
+                if message.error():
+                    raise PeerError(f"the target's reader failed: {message.error()}")
+                arrivals.append(time.monotonic())
+        return arrivals, leases
+
+
+def _pauses(arrivals: Sequence[float], ends: Sequence[float]) -> list[float]:
+    """The longest pause around each lease's end that has another on both sides."""
+    middles = [(one + other) / 2 for one, other in pairwise(ends)]
+    pauses = [
+        (begin, end - begin) for begin, end in pairwise(arrivals)
+    ]  # a pause belongs to where it begins
+    return [
+        max((pause for begin, pause in pauses if since <= begin < until), default=0.0)
+        for since, until in pairwise(middles)
+    ]
+
+
+GAP = Gap(name="gap", title="between two leases, at 1000 records/s")

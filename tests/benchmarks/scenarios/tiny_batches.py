@@ -1,0 +1,16 @@
+"""Batches of one to three records, as producers without linger leave them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.benchmarks import payloads
+from tests.benchmarks.scenarios.copying import Copying
+
+TINY = Copying(
+    name="tiny",
+    title="100 B, random, 1-3 records per batch",
+    payloads=partial(payloads.incompressible, 100),
+    records=6_000_000,
+    tiny=True,
+)

@@ -1,0 +1,137 @@
+"""A topic of tiny batches: what producers without linger leave behind.
+
+Main function: `fill_tiny`. A client library can hardly write single records fast
+enough for a benchmark, so whole Produce requests are made beforehand, each with a
+batch of one to three records for every partition, and sent again and again.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+import itertools
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.clusters import produce
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
+from mirror.relay import records as batches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.clusters.connection import Connection, Pending
+
+MOST_RECORDS = 3
+_REQUESTS = 60
+_IN_FLIGHT = 16
+_CONNECTIONS = 3
+_TIMEOUT_MS = 30_000
+# Of a Produce answer: what is before its partitions, and each partition without
+# error. With an error it would be longer.
+_PARTITION = np.dtype(
+    [("index", ">i4"), ("error", ">i2"), ("offset", ">i8"), ("times", ">i8", 2),
+     ("errors", ">i4"), ("message", ">i2")]
+)  # fmt: skip
+
+
+class _Request:
+    """A Produce request with one batch per partition, ready to be sent."""
+
+    def __init__(self, topic: str, parts: Sequence[Sequence[bytes]]) -> None:
+        name = topic.encode()
+        self.records = sum(map(len, parts))
+        self.payload_bytes = sum(len(value) for part in parts for value in part)
+        self.body = b"".join(
+            (
+                struct.pack(">hhii", -1, -1, _TIMEOUT_MS, 1),
+                struct.pack(">h", len(name)) + name,
+                struct.pack(">i", len(parts)),
+                *(
+                    partition_entry(number, values)
+                    for number, values in enumerate(parts)
+                ),
+            )
+        )
+
+
+def partition_entry(number: int, values: Sequence[bytes]) -> bytes:
+    """Of a Produce request: number, size, and the batch."""
+    batch = batches.encode([(b"", value) for value in values])
+    batch.stamp(-1, -1, -1, transactional=False)
+    return struct.pack(">ii", number, batch.size) + batch.header + bytes(batch.body)
+
+
+def fill_tiny(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    pool: Sequence[bytes],
+    records: int,
+) -> tuple[int, int]:
+    """Write at least so many records; gives how many, and their payload's bytes."""
+    requests = _requests(topic, partitions, pool)
+    config = ClusterConfig(alias="load", bootstrap_servers=(bootstrap,))
+    with closing(Cluster(config).connect()) as cluster:
+        leaders = cluster.wait_for_topic(topic).leaders
+        lines = [
+            _Line(cluster.connection(leaders[0].node, f"load {number}"), partitions)
+            for number in range(_CONNECTIONS)
+        ]
+        written = payload_bytes = 0
+        for request, line in zip(
+            itertools.cycle(requests), itertools.cycle(lines), strict=False
+        ):
+            if written >= records:
+                break
+            line.send(request)
+            written += request.records
+            payload_bytes += request.payload_bytes
+        for line in lines:
+            line.drain(0)
+    return written, payload_bytes
+
+
+def _requests(topic: str, partitions: int, pool: Sequence[bytes]) -> list[_Request]:
+    values = itertools.cycle(pool)
+    sizes = itertools.cycle(range(1, MOST_RECORDS + 1))
+    return [
+        _Request(
+            topic,
+            [list(itertools.islice(values, next(sizes))) for _ in range(partitions)],
+        )
+        for _ in range(_REQUESTS)
+    ]
+
+
+class _Line:
+    """One connection, several requests in flight."""
+
+    def __init__(self, connection: Connection, partitions: int) -> None:
+        self._connection = connection
+        self._answer_bytes = partitions * _PARTITION.itemsize
+        self._pending: list[Pending] = []
+
+    def send(self, request: _Request) -> None:
+        # Half of them at once: an answer more or less does not wake us each time.
+        if len(self._pending) >= _IN_FLIGHT:
+            self.drain(_IN_FLIGHT // 2)
+        self._pending.append(
+            self._connection.send_buffers(
+                produce.API_KEY, produce.VERSION_PLAIN, [request.body], flexible=False
+            )
+        )
+
+    def drain(self, left: int) -> None:
+        """Wait until no more than so many answers are owed."""
+        ended = self._pending[: len(self._pending) - left]
+        self._pending = self._pending[len(ended) :]
+        for pending in ended:
+            answer = bytes(pending.result())
+            # Topics, one name, partitions; at the end the throttle time.
+            parts = answer[-4 - self._answer_bytes : -4]
+            if np.frombuffer(parts, _PARTITION)["error"].any():
+                raise RuntimeError(f"a tiny batch was refused: {answer!r}")
