@@ -123,6 +123,9 @@ func copyLoop(
 			}
 		}
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if count := len(p.Records); count > 0 { // producing overwrites their offsets
+				next[p.Partition] = p.Records[count-1].Offset + 1
+			}
 			for _, record := range p.Records {
 				record.Topic = remote
 				if record.Headers == nil {
@@ -130,7 +133,6 @@ func copyLoop(
 				} else {
 					record.Headers = append(record.Headers, via[0])
 				}
-				next[p.Partition] = record.Offset + 1
 				producer.Produce(ctx, record, promise)
 			}
 		})
