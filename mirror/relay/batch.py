@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mirror.clusters.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
-from mirror.relay import kernels
+from mirror.relay import kernels, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ CONTROL = 0x20
 _MOST_BATCHES = 1 << 16
 _SMALL_BATCH = 1 << 10
 """Up to here a compiled sum is quicker than calling the library's."""
-_CRC_TABLES = kernels.crc_tables()
+_CRC_TABLES = scan.crc_tables()
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -45,7 +45,7 @@ class Batches:
     """What one Fetch answer brought for a partition."""
 
     rows: Rows
-    """The batches to copy, one row each (columns: `kernels.AT` and so on)."""
+    """The batches to copy, one row each (columns: `scan.AT` and so on)."""
     next_offset: int
     """Where to read on: behind the last batch seen, copied or not."""
     skipped: int
@@ -56,7 +56,7 @@ class Batches:
 
 def scratch() -> Rows:
     """Room for the rows of one answer, to be used again and again."""
-    return np.empty((_MOST_BATCHES, kernels.COLUMNS), np.int64)
+    return np.empty((_MOST_BATCHES, scan.COLUMNS), np.int64)
 
 
 def read(
@@ -75,7 +75,7 @@ def read(
     Raises:
         CorruptBatchError: a checksum is wrong or the message format is not v2.
     """
-    count, at = kernels.index(buffer, start, end, scratch)
+    count, at = scan.index(buffer, start, end, scratch)
     if count < 0:
         raise CorruptBatchError(
             f"message format v{buffer[at + 16]} at offset {position}: mirror copies "
@@ -83,20 +83,20 @@ def read(
         )
     # First of all: nothing in a damaged header can be believed, offsets included.
     rows = _undamaged(buffer, scratch[:count])
-    rows = rows[rows[:, kernels.LAST] >= position]
+    rows = rows[rows[:, scan.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
-    next_offset = int(rows[-1, kernels.LAST]) + 1
+    next_offset = int(rows[-1, scan.LAST]) + 1
     kept = rows
-    if (rows[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
+    if (rows[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
         kept = rows[_visible(buffer, rows, aborted)]
-    kept = kept[kept[:, kernels.COUNT] > 0]
-    skipped = int(rows[:, kernels.COUNT].sum() - kept[:, kernels.COUNT].sum())
+    kept = kept[kept[:, scan.COUNT] > 0]
+    skipped = int(rows[:, scan.COUNT].sum() - kept[:, scan.COUNT].sum())
     return Batches(
         rows=kept.copy(),
         next_offset=next_offset,
         skipped=skipped,
-        leader_epoch=_EPOCH.unpack_from(buffer.data, rows[-1, kernels.AT] + 12)[0],
+        leader_epoch=_EPOCH.unpack_from(buffer.data, rows[-1, scan.AT] + 12)[0],
     )
 
 
@@ -105,17 +105,17 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
     first of all.
     """
     view = buffer.data
-    damaged = kernels.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
-    large = np.flatnonzero(rows[:damaged, kernels.SIZE] > _SMALL_BATCH)
+    damaged = scan.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
+    large = np.flatnonzero(rows[:damaged, scan.SIZE] > _SMALL_BATCH)
     for row, (at, size) in zip(
-        large.tolist(), rows[large, : kernels.SIZE + 1].tolist(), strict=True
+        large.tolist(), rows[large, : scan.SIZE + 1].tolist(), strict=True
     ):
         if crc32c(view[at + 21 : at + size]) != _CRC.unpack_from(view, at + 17)[0]:
             damaged = row
             break
     if damaged == 0 and len(rows):
         raise CorruptBatchError(
-            f"the batch at offset {rows[0, kernels.BASE]} is damaged: its checksum is "
+            f"the batch at offset {rows[0, scan.BASE]} is damaged: its checksum is "
             "wrong"
         )
     return rows[:damaged]
@@ -132,7 +132,7 @@ def _visible(
     waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
     hidden: set[int] = set()
     visible = np.ones(len(rows), np.bool_)
-    columns = [kernels.AT, kernels.LAST, kernels.ATTRIBUTES, kernels.PRODUCER]
+    columns = [scan.AT, scan.LAST, scan.ATTRIBUTES, scan.PRODUCER]
     for row, (at, last, attributes, producer) in enumerate(rows[:, columns].tolist()):
         while waiting and waiting[-1][0] <= last:
             hidden.add(waiting.pop()[1])

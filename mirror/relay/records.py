@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
-from mirror.relay import codecs, kernels
+from mirror.relay import codecs, kernels, scan
 from mirror.relay.batch import CODEC_MASK
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def encode(records: Sequence[tuple[bytes, bytes]]) -> EncodedBatch:
 def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
     """Key and value of each record in the listed batches; nulls are left out."""
     for row in rows:
-        at, size = int(row[kernels.AT]), int(row[kernels.SIZE])
+        at, size = int(row[scan.AT]), int(row[scan.SIZE])
         source, start = buffer, at + HEADER_SIZE
-        codec = int(row[kernels.ATTRIBUTES]) & CODEC_MASK
+        codec = int(row[scan.ATTRIBUTES]) & CODEC_MASK
         if codec != codecs.NONE:  # a topic's own compression.type may say so
             section = buffer.data[start : at + size]
             unpacked = bytearray(codecs.decompress(codec, section))
             source, start = np.frombuffer(unpacked, np.uint8), 0
-        places = np.empty((int(row[kernels.COUNT]), 4), np.int64)
+        places = np.empty((int(row[scan.COUNT]), 4), np.int64)
         kernels.fields(source, start, len(places), places)
         data = source.data
         for key_at, key_size, value_at, value_size in places.tolist():

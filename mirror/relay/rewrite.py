@@ -15,7 +15,7 @@ import numpy as np
 
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
-from mirror.relay import codecs, kernels, records
+from mirror.relay import codecs, kernels, records, scan
 from mirror.relay.batch import CODEC_MASK, LOG_APPEND_TIME
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class Rewriter:
         neighbours of one codec to merge.
         """
         relayable = self._relayable(rows, position, max_bytes)
-        packing = rows[:, kernels.ATTRIBUTES] & CODEC_MASK
+        packing = rows[:, scan.ATTRIBUTES] & CODEC_MASK
         if not (any(relayable) or packing.any()):
             if len(rows):
                 yield 0, len(rows), False
             return
         codecs_of = packing.tolist()
-        sizes = rows[:, kernels.SIZE].tolist()
+        sizes = rows[:, scan.SIZE].tolist()
         first, size = 0, 0
         for row in range(len(rows)):
             if relayable[row]:
@@ -111,32 +111,29 @@ class Rewriter:
     def _relayable(self, rows: Rows, position: int, max_bytes: int) -> list[bool]:
         if self._provenance.changes_records:
             return [False] * len(rows)
-        attributes = rows[:, kernels.ATTRIBUTES]
+        attributes = rows[:, scan.ATTRIBUTES]
         ok = (
-            (rows[:, kernels.SIZE] >= _RELAY_AT_LEAST)
-            & (rows[:, kernels.SIZE] <= max_bytes)
-            & (rows[:, kernels.BASE] >= position)
+            (rows[:, scan.SIZE] >= _RELAY_AT_LEAST)
+            & (rows[:, scan.SIZE] <= max_bytes)
+            & (rows[:, scan.BASE] >= position)
             & ((attributes & LOG_APPEND_TIME) == 0)
             # Compaction leaves holes, which a producer must not have.
-            & (
-                rows[:, kernels.COUNT]
-                == rows[:, kernels.LAST] - rows[:, kernels.BASE] + 1
-            )
+            & (rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1)
         )
         if self._codec is not None:
             ok &= (attributes & CODEC_MASK) == self._codec
         return [bool(value) for value in ok]
 
     def _relay(self, buffer: Buffer, row: Rows, done: Rewritten) -> None:
-        at, size = int(row[kernels.AT]), int(row[kernels.SIZE])
-        count, newest = int(row[kernels.COUNT]), int(row[kernels.MAX_TIME])
+        at, size = int(row[scan.AT]), int(row[scan.SIZE])
+        count, newest = int(row[scan.COUNT]), int(row[scan.MAX_TIME])
         done.batches.append(
             EncodedBatch(
                 header=records.header(
                     size=size,
-                    attributes=int(row[kernels.ATTRIBUTES]) & CODEC_MASK,
+                    attributes=int(row[scan.ATTRIBUTES]) & CODEC_MASK,
                     count=count,
-                    base_time=int(row[kernels.BASE_TIME]),
+                    base_time=int(row[scan.BASE_TIME]),
                     newest=newest,
                 ),
                 body=buffer.data[at + HEADER_SIZE : at + size],
@@ -149,7 +146,7 @@ class Rewriter:
     def _merge(
         self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
     ) -> None:
-        source_codec = int(rows[0, kernels.ATTRIBUTES]) & CODEC_MASK
+        source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
         source, end, sections = self._sections(buffer, rows, source_codec)
         limit = min(max_bytes, _MERGE_BYTES)
@@ -175,7 +172,7 @@ class Rewriter:
             if result[kernels.BROKEN]:
                 raise CorruptBatchError(
                     "the batch at offset "
-                    f"{rows[before[0], kernels.BASE]} is damaged: a record does not fit"
+                    f"{rows[before[0], scan.BASE]} is damaged: a record does not fit"
                 )
             if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
                 self._used -= 1
@@ -203,21 +200,19 @@ class Rewriter:
     ) -> tuple[Buffer, int, Rows]:
         """Where the uncompressed records lie: in place, or unpacked one by one."""
         sections = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
-        sections[:, kernels.RECORDS] = rows[:, kernels.COUNT]
-        sections[:, kernels.FIRST_TIME] = rows[:, kernels.BASE_TIME]
-        sections[:, kernels.FIRST_OFFSET] = rows[:, kernels.BASE]
-        appended = (rows[:, kernels.ATTRIBUTES] & LOG_APPEND_TIME) != 0
-        sections[:, kernels.FIXED_TIME] = np.where(
-            appended, rows[:, kernels.MAX_TIME], -1
-        )
+        sections[:, kernels.RECORDS] = rows[:, scan.COUNT]
+        sections[:, kernels.FIRST_TIME] = rows[:, scan.BASE_TIME]
+        sections[:, kernels.FIRST_OFFSET] = rows[:, scan.BASE]
+        appended = (rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME) != 0
+        sections[:, kernels.FIXED_TIME] = np.where(appended, rows[:, scan.MAX_TIME], -1)
         if codec == codecs.NONE:
-            sections[:, kernels.SOURCE_AT] = rows[:, kernels.AT] + HEADER_SIZE
-            return buffer, int(rows[-1, kernels.AT] + rows[-1, kernels.SIZE]), sections
+            sections[:, kernels.SOURCE_AT] = rows[:, scan.AT] + HEADER_SIZE
+            return buffer, int(rows[-1, scan.AT] + rows[-1, scan.SIZE]), sections
 
         view = buffer.data
         unpacked = [
             codecs.decompress(codec, view[at + HEADER_SIZE : at + size])
-            for at, size in rows[:, [kernels.AT, kernels.SIZE]].tolist()
+            for at, size in rows[:, [scan.AT, scan.SIZE]].tolist()
         ]
         total = sum(map(len, unpacked))
         if total > self._unpacked.size:

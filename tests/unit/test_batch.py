@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mirror.errors import CorruptBatchError
-from mirror.relay import batch, kernels, records
+from mirror.relay import batch, records, scan
 
 values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
 
@@ -34,14 +34,14 @@ def read(log: bytes | bytearray) -> batch.Batches:
 def test_the_compiled_sum_is_the_library_s(data: bytes) -> None:
     """Any bytes behind a header have the CRC-32C that crc32c computes."""
     log = bytearray(bytes(17) + crc32c(data).to_bytes(4, "big") + data)
-    rows = np.zeros((1, kernels.COLUMNS), np.int64)
-    rows[0, kernels.SIZE] = len(log)
+    rows = np.zeros((1, scan.COLUMNS), np.int64)
+    rows[0, scan.SIZE] = len(log)
     buffer = np.frombuffer(log, np.uint8)
-    tables = kernels.crc_tables()
-    assert kernels.first_damaged(buffer, rows, tables, len(log)) == 1
+    tables = scan.crc_tables()
+    assert scan.first_damaged(buffer, rows, tables, len(log)) == 1
     if data:
         buffer[-1] ^= 1
-        assert kernels.first_damaged(buffer, rows, tables, len(log)) == 0
+        assert scan.first_damaged(buffer, rows, tables, len(log)) == 0
 
 
 @given(values, st.data())
