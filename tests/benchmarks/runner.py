@@ -34,7 +34,7 @@ class Run:
     scenario: str
     peer: str
     repeat: int
-    storage: Storage
+    storage: Storage = "disk"
     """Where the brokers had their data."""
     result: Any = None
     """See `bench.Result`; None when there is none."""

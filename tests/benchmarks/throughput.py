@@ -41,7 +41,7 @@ class ThroughputResult:
     records: int
     """As counted on the target; more or fewer than loaded is the peer's fault."""
     expected: int
-    complete: bool
+    complete: bool = True
     """Whether the peer was given the time to copy all, so that the count is a test."""
     start_seconds: float
     """From the start of the process to the first record on the target."""
