@@ -80,6 +80,8 @@ def test_at_least_once_and_without_provenance(
     raw = f"{topic_name}-raw"
     create_topic(source, topic_name, 3)
     create_topic(source, raw)
+    # Long ago, but not so long that retention would delete them meanwhile.
+    begun = int(time.time() * 1000) - 3_600_000
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         client = producer(source, compression_type=codec, linger_ms=50)
         for number in range(200):
@@ -88,7 +90,7 @@ def test_at_least_once_and_without_provenance(
                 key=f"{codec}-{number}".encode(),
                 value=bytes(range(256)) * 4 + struct.pack(">q", number * 7919) * 20,
                 headers=[("h", b"1"), ("h", None)],
-                timestamp=1_700_000_000_000 + number,
+                timestamp=begun + number,
             )
         assert client.flush(30) == 0
     config = {
