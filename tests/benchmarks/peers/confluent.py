@@ -10,7 +10,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.processes import Service
+from tests.benchmarks.processes import PeerError, Service
 
 if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Task
@@ -31,6 +31,8 @@ class Confluent:
         """Nothing: it is a script."""
 
     def start(self, task: Task) -> Service:
+        if task.security:
+            raise PeerError("this loop speaks plaintext only")
         return Service(
             [
                 *(sys.executable, _SCRIPT),

@@ -43,6 +43,8 @@ class FranzGo:
                 _build(_program())
 
     def start(self, task: Task) -> Service:
+        if task.security:
+            raise PeerError("this loop speaks plaintext only")
         return Service(
             [
                 _program(),
