@@ -61,8 +61,16 @@ class BenchCluster:
         wanted = set(names)
         load.delete_topics(self.near, wanted & load.topic_names(self.near))
         until = time.monotonic() + _DELETE_SECONDS
-        while any(self.data.glob("*-delete")) and time.monotonic() < until:
-            time.sleep(0.05)
+        while self._left_of(wanted) and time.monotonic() < until:
+            time.sleep(0.1)
+
+    def _left_of(self, topics: set[str]) -> bool:
+        # <topic>-<partition>, and then <topic>-<partition>.<id>-delete
+        names = (each.name for each in self.data.iterdir())
+        return any(
+            name.endswith("-delete") or name.rpartition("-")[0] in topics
+            for name in names
+        )
 
 
 @contextmanager

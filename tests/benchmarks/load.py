@@ -15,8 +15,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -27,6 +33,7 @@ Place = tuple[str, int]
 QUIET = {"log_level": 2}
 """Coordinators that still load and brokers that leave are no news here."""
 TIMESTAMP = struct.Struct(">d")
+_LEADERS_SECONDS = 30.0
 _PACED_BYTES = 100
 PRIMER = bytes(_PACED_BYTES)
 """A paced value from long ago, which nobody takes for one to be measured."""
@@ -39,7 +46,7 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
 
 
 def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int) -> None:
-    """All with the same number of partitions."""
+    """All with the same number of partitions; returns when they can be written to."""
     new = [
         NewTopic(topic, num_partitions=partitions, replication_factor=1)
         for topic in topics
@@ -47,6 +54,26 @@ def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int) -> 
     admin = _admin(bootstrap)  # has to live until it has answered
     for future in admin.create_topics(new).values():
         future.result()
+    until = time.monotonic() + _LEADERS_SECONDS
+    while not _led(admin, [(each.topic, partitions) for each in new]):
+        if time.monotonic() > until:
+            raise RuntimeError(f"no leaders for {new[0].topic} and the like")
+        time.sleep(0.1)
+
+
+def _led(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> bool:
+    """Whether each leader knows that it is one: metadata tells it a bit earlier."""
+    asked = {
+        TopicPartition(topic, number): OffsetSpec.earliest()
+        for topic, partitions in topics
+        for number in range(partitions)
+    }
+    for future in admin.list_offsets(asked, request_timeout=10).values():
+        try:
+            future.result()
+        except KafkaException:
+            return False
+    return True
 
 
 def delete_topics(bootstrap: str, topics: Collection[str]) -> None:

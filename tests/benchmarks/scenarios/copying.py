@@ -37,6 +37,7 @@ class Copying:
     """So many that a peer twice as fast as ours still has something to do when it
     is measured."""
     peers: tuple[str, ...] = ("mm2", "mirror")
+    partitions: int = PARTITIONS
     compression: str = "none"
     batch_bytes: int = 64 << 10
     """Most that the load puts into one batch, before compression."""
@@ -60,7 +61,7 @@ class Copying:
 
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
-        with bench.topic(f"bench-{self.name}") as topic:
+        with bench.topic(f"bench-{self.name}", partitions=self.partitions) as topic:
             records, payload_bytes = self.fill(bench, topic)
 
             def measure(start: Start) -> ThroughputResult:
@@ -90,7 +91,9 @@ class Copying:
             )
             return throughput.measure(
                 start(task),
-                Target(bench.target.near, task.target_topic, partitions=PARTITIONS),
+                Target(
+                    bench.target.near, task.target_topic, partitions=self.partitions
+                ),
                 records=records,
                 payload_bytes=payload_bytes,
                 settle_seconds=self.settle_seconds,
@@ -103,7 +106,7 @@ class Copying:
             filled = fill_tiny(
                 bench.source.near,
                 topic,
-                partitions=PARTITIONS,
+                partitions=self.partitions,
                 pool=self.payloads(),
                 records=self.records,
             )
@@ -111,7 +114,7 @@ class Copying:
             payload_bytes = load.fill(
                 bench.source.near,
                 topic,
-                partitions=PARTITIONS,
+                partitions=self.partitions,
                 pool=self.payloads(),
                 records=self.records,
                 compression=self.compression,

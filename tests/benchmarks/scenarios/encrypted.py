@@ -51,7 +51,7 @@ class Encrypted(Copying):
             "target": bench.target.tls,
             "security": bench.source.security,
         }
-        with bench.topic(f"bench-{self.name}") as topic:
+        with bench.topic(f"bench-{self.name}", partitions=self.partitions) as topic:
             loaded = self.fill(bench, topic)
 
             def measure(start: Start) -> TlsResult:
