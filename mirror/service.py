@@ -21,7 +21,7 @@ from mirror.flow import Flow
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.sizing import share
-from mirror.spark import cores, is_alive, session
+from mirror.spark import cores, is_alive, session, stop_on_signals, wait_for_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,8 +82,9 @@ class Service:
             slots = max(self._least_slots(), _cores_here())
             spark = session(self._config.service, slots=slots)
             self._listen_to_signals()  # again: Spark has put a handler of its own
+            stop_on_signals(spark, self.stop)
             try:
-                self._warn_of_few(cores(spark))
+                self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
                 threads = [
                     threading.Thread(
                         target=self._supervise,

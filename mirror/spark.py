@@ -1,7 +1,9 @@
 """The Spark session that carries the flows: its settings, and why each is there.
 
 Main function: `session`. It works in-process and under `spark-submit` alike: what
-was submitted with (master, extra settings) wins over what stands here.
+was submitted with (master, settings) wins over what stands here and in the
+configuration. `cores` and `wait_for_cores` ask how many tasks run at once, and
+`stop_on_signals` hears the signals that only Spark's JVM gets.
 """
 
 from __future__ import annotations
@@ -9,16 +11,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from mirror.java import require_java
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    import threading
+
     from mirror.config.schema import ServiceConfig
+
+_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+# A JVM only places or starts tasks: compiling it well costs more CPU in the first
+# minute than it saves, and the gap between leases is no shorter.
+_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 _SETTINGS = {
     # A lease that fails goes through fencing in the driver, never a silent retry.
@@ -46,18 +59,20 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
     # Spark matches error texts with a regular expression that recurses per character,
-    # hence the stack. The JVM only places tasks: compiling it well costs more CPU in
-    # the first minute than it saves, and the gap between leases is no shorter.
-    "spark.driver.extraJavaOptions": (
-        "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
-        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
-    ),
+    # hence the stack.
+    "spark.driver.extraJavaOptions": f"-Xss4m {_LEAN} {_LOG}",
+    "spark.executor.extraJavaOptions": f"{_LEAN} {_LOG}",
 }
+_SETTLED_SECONDS = 3.0
+"""No executor came for so long: the others are not on their way."""
+_COMING_SECONDS = 30.0
+"""Executors that are not there by then may still come, but nobody waits."""
 
 
 def session(config: ServiceConfig, *, slots: int) -> SparkSession:
-    """Start Spark with room for `slots` tasks at once.
+    """Start Spark; in this process, unless told otherwise, with room for `slots` tasks.
 
     Raises:
         JavaMissingError: there is no Java that Spark can run on.
@@ -67,17 +82,20 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     # Workers must be this very Python, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("mirror")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
-    if config.spark_master is not None:
+    settings = {**_SETTINGS, **config.spark}
+    if _submitted():
+        SparkContext._ensure_initialized()  # noqa: SLF001  to read what was submitted
+        given = SparkConf()
+        # The submitted JVM has its own log settings, which know no "quiet".
+        settings.setdefault("spark.log.level", "ERROR")
+        settings = {k: v for k, v in settings.items() if not given.contains(k)}
+    elif config.spark_master is not None:
         builder = builder.master(config.spark_master)
-    elif not submitted:
+    else:
         builder = builder.master(f"local[{slots + 1}]")
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    else:
-        # The submitted JVM has its own log settings, which know no "quiet".
-        builder = builder.config("spark.log.level", "ERROR")
-    for key, value in {**_SETTINGS, **config.spark}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -89,9 +107,57 @@ def cores(spark: SparkSession) -> int:
     return int(context.maxNumConcurrentTasks(profile))
 
 
+def wait_for_cores(spark: SparkSession, wanted: int, stopping: threading.Event) -> int:
+    """Let the executors of a cluster arrive; how many tasks then run at once.
+
+    It ends when `wanted` do, when no further executor comes, or with `stopping`.
+    """
+    began = grown = time.monotonic()
+    most = cores(spark)
+    while most < wanted and not stopping.wait(0.1):
+        now = time.monotonic()
+        if (available := cores(spark)) > most:
+            most, grown = available, now
+        settled = most > 0 and now - grown > _SETTLED_SECONDS
+        if settled or now - began > _COMING_SECONDS:
+            break
+    return most
+
+
+def stop_on_signals(spark: SparkSession, stop: Callable[[], None]) -> None:
+    """Under `spark-submit` signals reach the JVM, which would end Python unasked.
+
+    With this, they call `stop`; the JVM ends when Python does, with its exit code.
+    """
+    if not _submitted():
+        return
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    signals = gateway.jvm.sun.misc.Signal
+    for name in ("TERM", "INT"):
+        signals.handle(signals(name), _StopOnSignal(stop))
+
+
 def is_alive(spark: SparkSession) -> bool:
     """Whether the session's JVM still answers; no flow can run without it."""
     try:
         return bool(spark.conf.get("spark.app.id"))
     except (PySparkException, Py4JError, OSError):
         return False
+
+
+class _StopOnSignal:
+    """Called by the JVM when it gets a signal."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def handle(self, _signal: Any) -> None:
+        self._stop()
+
+    class Java:
+        implements = ("sun.misc.SignalHandler",)
+
+
+def _submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit
