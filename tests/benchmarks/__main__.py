@@ -69,22 +69,30 @@ def main(
         folder = keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         going = runner.run(chosen, names, repeats=repeats, folder=folder)
-        # What was measured until Ctrl-C is not thrown away.
-        with suppress(KeyboardInterrupt), closing(going):
-            for run in going:
-                runs.append(run)
-                line = f"{run.scenario} {run.peer} {run.repeat}/{repeats}"
-                console.print(line, _outcome(run), markup=False, highlight=False)
+        # What was measured until Ctrl-C, or an error of our own, is not thrown away.
+        try:
+            with suppress(KeyboardInterrupt), closing(going):
+                for run in going:
+                    runs.append(run)
+                    line = f"{run.scenario} {run.peer} {run.repeat}/{repeats}"
+                    console.print(line, _outcome(run), markup=False, highlight=False)
+        finally:
+            _show(runs, chosen, data=folder, console=console)
+    all_ran = len(runs) == sum(map(len, names.values())) * repeats
+    if not all_ran or any(run.error for run in runs):
+        raise typer.Exit(1)
+
+
+def _show(
+    runs: list[runner.Run], scenarios: list[Scenario], *, data: Path, console: Console
+) -> None:
     summary = report.summarise(runs)
     path = report.save(
-        _RESULTS, runs=runs, summary=summary, scenarios=chosen, data=folder
+        _RESULTS, runs=runs, summary=summary, scenarios=scenarios, data=data
     )
-    for table in report.tables(summary, chosen):
+    for table in report.tables(summary, scenarios):
         console.print(table)
     console.print(f"median, min - max, ratio to the yardstick; all runs: {path}")
-    complete = len(runs) == sum(map(len, names.values())) * repeats
-    if not complete or any(run.error for run in runs):
-        raise typer.Exit(1)
 
 
 def _outcome(run: runner.Run) -> str:

@@ -61,9 +61,9 @@ def test_scenario_is_measured(name, tmp_path):
 _MORE: dict[str, dict[str, float]] = {
     # Leases of half a second: enough of them in so short a time.
     "gap": {"seconds": 8.0, "lease_seconds": 0.5},
-    # A round trip in which the very first transactions fit.
     "backlog": {"window_seconds": 0.2, "records": 1_000_000},
     "hot": {"records": 5_000_000},
+    "partitions-1000": {"topics": 5},
     "wan-source": {"records": 1_000_000},
     "wan-target": {"records": 1_000_000},
 }

@@ -17,6 +17,8 @@ from tests.benchmarks.columns import Column
 from tests.benchmarks.processes import PeerError, Service
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.benchmarks.target import Target
 
 SETTLE_SECONDS = 5.0
@@ -74,6 +76,7 @@ def measure(
     payload_bytes: int,
     settle_seconds: float = SETTLE_SECONDS,
     measure_seconds: float = math.inf,
+    count: Callable[[], int] | None = None,
 ) -> ThroughputResult:
     """Watch a peer that was just started until all is copied; stops it.
 
@@ -84,6 +87,7 @@ def measure(
         payload_bytes: what they hold together.
         settle_seconds: not counted after the first record.
         measure_seconds: no longer than that, even if not all is copied then.
+        count: counts the records on the target. None: an ordinary reader does.
 
     Raises:
         PeerError: it ended, went on no longer, or was done before it was measured.
@@ -103,7 +107,7 @@ def measure(
             f"all was copied within {settle_seconds:g} s of settling and {seconds:.1f}"
             " s more: take more --records"
         )
-    counted = target.count_records()
+    counted = (count or target.count_records)()
     # Markers are offsets as well; they are spread as evenly as the records.
     copied = counted * (last.offsets - first.offsets) / target.committed_offsets()
     copied_bytes = payload_bytes * copied / records

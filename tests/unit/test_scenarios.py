@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
 
-from tests.benchmarks import logs, tiny
+from mirror.relay import records
+from tests.benchmarks import logs, ready_made
 from tests.benchmarks.peers.known import PEERS
 from tests.benchmarks.scenarios import SCENARIOS, adjusted
 from tests.benchmarks.scenarios.copying import Copying
@@ -37,7 +39,11 @@ def test_adjusting_changes_only_what_a_scenario_has():
 
 def test_tiny_requests_hold_one_to_three_records_per_partition(tmp_path):
     """What is sent for a partition is one batch, as small as the scenario says."""
-    batches = [tiny.partition_entry(0, [b"x" * 100] * size)[8:] for size in (1, 2, 3)]
+    assert isinstance(SCENARIOS["tiny"], Copying)
+    batches = [
+        ready_made.partition_entry(0, [b"x" * 100] * size, compression="none")[8:]
+        for size in SCENARIOS["tiny"].batch_records
+    ]
     folder = tmp_path / "topic-0"
     folder.mkdir()
     # The last one counts as cut short.
@@ -47,6 +53,36 @@ def test_tiny_requests_hold_one_to_three_records_per_partition(tmp_path):
 
     assert shape.records == 2
     assert shape.bytes == sum(map(len, batches)) / 3
+
+
+def test_only_committed_records_count(tmp_path):
+    """As for a reader of committed data: nothing of transactions that were aborted or
+    are still open, and no markers; several segments are one log.
+    """
+    folder = tmp_path / "topic-0"
+    folder.mkdir()
+    segments = [
+        [_data(1, 5), _data(2, 7), _marker(1, commit=True), _data(-1, 11)],
+        [_marker(2, commit=False), _data(2, 13), _marker(2, commit=True), _data(1, 17)],
+    ]
+    for number, batches in enumerate(segments):
+        (folder / f"{number:020}.log").write_bytes(b"".join(batches))
+
+    assert logs.committed_records(tmp_path, "topic", partitions=1) == 5 + 11 + 13
+
+
+def _data(producer, count):
+    batch = records.encode([(b"", b"value")] * count)
+    batch.stamp(producer, 0, 0, transactional=producer >= 0)
+    return bytes(batch.header) + batch.body
+
+
+def _marker(producer, *, commit):
+    key = struct.pack(">hh", 0, int(commit))
+    batch = records.encode([(key, b"\0\0\0\0\0\0")])
+    batch.header[22] |= 0x20
+    batch.stamp(producer, 0, -1, transactional=True)
+    return bytes(batch.header) + batch.body
 
 
 def test_pause_belongs_to_the_lease_around_which_it_lies():

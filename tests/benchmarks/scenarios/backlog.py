@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 import time
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, ClassVar
 from tests.benchmarks import load, payloads
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
+from tests.benchmarks.logs import committed_records
 from tests.benchmarks.processes import PeerError
 from tests.benchmarks.target import Target
 from tests.benchmarks.throughput import first_look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.benchmarks.bench import Bench, Measure, Start
     from tests.benchmarks.processes import Service
@@ -103,16 +105,23 @@ class Backlog:
 
             def measure(start: Start) -> BacklogResult:
                 with bench.task(topic) as task:
+                    name = task.target_topic
                     return self._watch(
                         start(task),
-                        Target(
-                            bench.target.near, task.target_topic, partitions=PARTITIONS
+                        Target(bench.target.near, name, partitions=PARTITIONS),
+                        count=partial(
+                            committed_records,
+                            bench.target.data,
+                            name,
+                            partitions=PARTITIONS,
                         ),
                     )
 
             yield measure
 
-    def _watch(self, service: Service, target: Target) -> BacklogResult:
+    def _watch(
+        self, service: Service, target: Target, *, count: Callable[[], int]
+    ) -> BacklogResult:
         try:
             first_look(service, target)
             seen = self._collect(service, target)
@@ -127,7 +136,7 @@ class Backlog:
         common = seen.early.keys() & seen.late.keys()
         growth = [seen.late[pid] - seen.early[pid] for pid in common]
         return BacklogResult(
-            records=target.count_records(),
+            records=count(),
             expected=self.records,
             seconds=seen.looks[-1][0] - seen.looks[0][0],
             slowest_mb_per_second=min(rates),

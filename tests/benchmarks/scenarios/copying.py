@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from tests.benchmarks import load, throughput
 from tests.benchmarks.bench import PARTITIONS
-from tests.benchmarks.logs import batch_shape
+from tests.benchmarks.logs import batch_shape, committed_records
+from tests.benchmarks.ready_made import fill_ready_made
 from tests.benchmarks.target import Target
-from tests.benchmarks.tiny import MOST_RECORDS, fill_tiny
 from tests.benchmarks.wan import Wan
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class Copying:
     """Most that the load puts into one batch, before compression."""
     least_batch_bytes: int = 0
     """As found on the source's disk."""
-    tiny: bool = False
-    """One to three records per batch."""
+    batch_records: tuple[int, ...] = ()
+    """In ready-made batches, in turn. Empty: batches as an ordinary producer's."""
+    stored_share: float = 1.0
+    """What compression leaves."""
     far: Literal["source", "target"] | None = None
     """Which side is a long way off."""
     one_way_seconds: float = 0.04
@@ -57,7 +60,7 @@ class Copying:
     def source_bytes(self) -> int:
         pool = self.payloads()
         record_bytes = sum(map(len, pool)) / len(pool) + _OVERHEAD_BYTES
-        return round(self.records * record_bytes)
+        return round(self.records * record_bytes * self.stored_share)
 
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
@@ -98,17 +101,25 @@ class Copying:
                 payload_bytes=payload_bytes,
                 settle_seconds=self.settle_seconds,
                 measure_seconds=math.inf if self.complete else self.measure_seconds,
+                count=partial(
+                    committed_records,
+                    bench.target.data,
+                    task.target_topic,
+                    partitions=self.partitions,
+                ),
             )
 
     def fill(self, bench: Bench, topic: str) -> tuple[int, int]:
         """Gives the number of records and their payload's bytes."""
-        if self.tiny:
-            filled = fill_tiny(
+        if self.batch_records:
+            filled = fill_ready_made(
                 bench.source.near,
                 topic,
                 partitions=self.partitions,
                 pool=self.payloads(),
                 records=self.records,
+                batch_records=self.batch_records,
+                compression=self.compression,
             )
         else:
             payload_bytes = load.fill(
@@ -128,5 +139,5 @@ class Copying:
         shape = batch_shape(bench.source.data, topic)
         if shape.bytes < self.least_batch_bytes:
             raise RuntimeError(f"{self.name}: batches of only {shape.bytes:.0f} B")
-        if self.tiny and shape.records > MOST_RECORDS:
+        if self.batch_records and shape.records > max(self.batch_records):
             raise RuntimeError(f"{self.name}: {shape.records:.1f} records per batch")

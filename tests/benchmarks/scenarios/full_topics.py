@@ -27,14 +27,16 @@ JSON = Copying(
     payloads=payloads.json_events,
     records=15_000_000,
     compression="zstd",
+    stored_share=0.3,
 )
 BYTES = Copying(
     name="bytes",
     title="130 B JSON, zstd batches of 64 KB and more, byte for byte",
     payloads=payloads.json_events,
-    records=30_000_000,
+    records=100_000_000,
     compression="zstd",
-    batch_bytes=512 << 10,
+    stored_share=0.3,
+    batch_records=(4096,),
     least_batch_bytes=64 << 10,
     peers=("mm2", "mirror-bytes"),
 )

@@ -67,7 +67,7 @@ class Gap:
     lease_seconds: float = 1.0
     """Short ones, so that there are many gaps."""
     per_second: int = 1000
-    seconds: float = 90.0
+    seconds: float = 60.0
     warm_up_seconds: float = 20.0
 
     @property

@@ -118,12 +118,12 @@ class ManyPartitions:
                         seconds=self.seconds,
                     )
                     cores = (service.cpu_seconds() - cpu) / (time.time() - began)
-            largest = max(largest, *service.worker_bytes().values())
+            largest = max([largest, *service.worker_bytes().values()])
             time.sleep(_QUIET_SECONDS)
             cpu, began = service.cpu_seconds(), time.time()
             time.sleep(self.idle_seconds)
             idle = (service.cpu_seconds() - cpu) / (time.time() - began)
-            largest = max(largest, *service.worker_bytes().values())
+            largest = max([largest, *service.worker_bytes().values()])
             resident = service.resident_bytes()
             service.require_running()
         finally:

@@ -14,5 +14,5 @@ TINY = Copying(
     records=6_000_000,
     # More per request: four take three times as long to load.
     partitions=16,
-    tiny=True,
+    batch_records=(1, 2, 3),
 )

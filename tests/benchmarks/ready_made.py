@@ -1,8 +1,8 @@
-"""A topic of tiny batches: what producers without linger leave behind.
+"""A topic of ready-made batches: smaller or larger ones than a client makes quickly.
 
-Main function: `fill_tiny`. A client library can hardly write single records fast
-enough for a benchmark, so whole Produce requests are made beforehand, each with a
-batch of one to three records for every partition, and sent again and again.
+Main function: `fill_ready_made`. A client library can hardly write single records, nor
+a hundred million compressed ones, in the time that a benchmark has. So whole Produce
+requests are made beforehand, with a batch for each partition, and sent again and again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 from contextlib import closing
 import itertools
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.clusters import produce
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.config.schema import ClusterConfig
+from mirror.relay import codecs
 from mirror.relay import records as batches
 
 if TYPE_CHECKING:
@@ -24,8 +27,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.connection import Connection, Pending
 
-MOST_RECORDS = 3
-_REQUESTS = 60
+_MOST_REQUESTS = 60
+_ENOUGH_RECORDS = 200_000
+"""So many different ones are as good as all of them."""
 _IN_FLIGHT = 16
 _CONNECTIONS = 3
 _TIMEOUT_MS = 30_000
@@ -40,7 +44,9 @@ _PARTITION = np.dtype(
 class _Request:
     """A Produce request with one batch per partition, ready to be sent."""
 
-    def __init__(self, topic: str, parts: Sequence[Sequence[bytes]]) -> None:
+    def __init__(
+        self, topic: str, parts: Sequence[Sequence[bytes]], *, compression: str
+    ) -> None:
         name = topic.encode()
         self.records = sum(map(len, parts))
         self.payload_bytes = sum(len(value) for part in parts for value in part)
@@ -50,30 +56,56 @@ class _Request:
                 struct.pack(">h", len(name)) + name,
                 struct.pack(">i", len(parts)),
                 *(
-                    partition_entry(number, values)
+                    partition_entry(number, values, compression=compression)
                     for number, values in enumerate(parts)
                 ),
             )
         )
 
 
-def partition_entry(number: int, values: Sequence[bytes]) -> bytes:
+def partition_entry(number: int, values: Sequence[bytes], *, compression: str) -> bytes:
     """Of a Produce request: number, size, and the batch."""
-    batch = batches.encode([(b"", value) for value in values])
+    batch = _compressed(batches.encode([(b"", value) for value in values]), compression)
     batch.stamp(-1, -1, -1, transactional=False)
     return struct.pack(">ii", number, batch.size) + batch.header + bytes(batch.body)
 
 
-def fill_tiny(
+def _compressed(batch: EncodedBatch, compression: str) -> EncodedBatch:
+    codec = codecs.BY_NAME[compression]
+    if codec == codecs.NONE:
+        return batch
+    body = codecs.compress(codec, memoryview(batch.body))
+    now = round(time.time() * 1000)
+    return EncodedBatch(
+        header=batches.header(
+            size=HEADER_SIZE + len(body),
+            attributes=codec,
+            count=batch.count,
+            base_time=now,
+            newest=now,
+        ),
+        body=body,
+        count=batch.count,
+    )
+
+
+def fill_ready_made(
     bootstrap: str,
     topic: str,
     *,
     partitions: int,
     pool: Sequence[bytes],
     records: int,
+    batch_records: Sequence[int],
+    compression: str = "none",
 ) -> tuple[int, int]:
-    """Write at least so many records; gives how many, and their payload's bytes."""
-    requests = _requests(topic, partitions, pool)
+    """Write at least so many records; gives how many, and their payload's bytes.
+
+    `batch_records` is how many there are in a batch, and the next one, and so on.
+    """
+    requests = _requests(
+        topic, partitions, pool=pool, sizes=batch_records, compression=compression
+    )
     config = ClusterConfig(alias="load", bootstrap_servers=(bootstrap,))
     with closing(Cluster(config).connect()) as cluster:
         leaders = cluster.wait_for_topic(topic).leaders
@@ -95,16 +127,24 @@ def fill_tiny(
     return written, payload_bytes
 
 
-def _requests(topic: str, partitions: int, pool: Sequence[bytes]) -> list[_Request]:
-    values = itertools.cycle(pool)
-    sizes = itertools.cycle(range(1, MOST_RECORDS + 1))
-    return [
-        _Request(
-            topic,
-            [list(itertools.islice(values, next(sizes))) for _ in range(partitions)],
-        )
-        for _ in range(_REQUESTS)
-    ]
+def _requests(
+    topic: str,
+    partitions: int,
+    *,
+    pool: Sequence[bytes],
+    sizes: Sequence[int],
+    compression: str,
+) -> list[_Request]:
+    values, counts = itertools.cycle(pool), itertools.cycle(sizes)
+    requests: list[_Request] = []
+    made = 0
+    while len(requests) < _MOST_REQUESTS and made < _ENOUGH_RECORDS:
+        parts = [
+            list(itertools.islice(values, next(counts))) for _ in range(partitions)
+        ]
+        requests.append(_Request(topic, parts, compression=compression))
+        made += requests[-1].records
+    return requests
 
 
 class _Line:
@@ -134,4 +174,4 @@ class _Line:
             # Topics, one name, partitions; at the end the throttle time.
             parts = answer[-4 - self._answer_bytes : -4]
             if np.frombuffer(parts, _PARTITION)["error"].any():
-                raise RuntimeError(f"a tiny batch was refused: {answer!r}")
+                raise RuntimeError(f"a batch was refused: {answer!r}")
