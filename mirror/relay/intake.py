@@ -50,16 +50,13 @@ class Intake:
         *,
         tally: Tally,
         faults: Faults,
-        behind_bytes: int,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """A partition that answers with more than `behind_bytes` is catching up."""
         self._flow = flow
         self._source = source
         self._reader = reader
         self._tally = tally
         self._faults = faults
-        self._behind_bytes = behind_bytes
         self._log = log
         self._scratch = batch.scratch()
         self._wanted: Mapping[TopicPartition, Assignment] = {}
@@ -103,7 +100,9 @@ class Intake:
             end_offset = fetched.high_watermark
         size = fetched.end - fetched.start
         self._tally.fetched(
-            key, end_offset=end_offset, behind=size > self._behind_bytes
+            key,
+            end_offset=end_offset,
+            behind=size > self._reader.partition_max_bytes // 2,
         )
         if position == end_offset:
             self._faults.clear(key)  # it can be read, and nothing waits to be written
@@ -131,6 +130,7 @@ class Intake:
         if found.next_offset == position:
             return
         work.fetched_bytes += size
+        work.worked_bytes += max(size, done.unpacked)
         if done.batches:
             work.batches[assignment.target_topic, key[1]] = done.batches
         self._move(key, found.next_offset, found.leader_epoch, work)

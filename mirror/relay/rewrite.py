@@ -37,6 +37,8 @@ class Rewritten:
     records: int = 0
     filtered: int = 0
     newest: int = -1
+    unpacked: int = 0
+    """Bytes of records that were compressed, and had to be unpacked."""
 
 
 class Rewriter:
@@ -149,6 +151,7 @@ class Rewriter:
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
         source, end, sections = self._sections(buffer, rows, source_codec)
+        done.unpacked += end if source_codec != codecs.NONE else 0
         limit = min(max_bytes, _MERGE_BYTES)
         state = np.zeros(3, np.int64)
         provenance, result = self._provenance, self._result

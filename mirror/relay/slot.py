@@ -51,6 +51,9 @@ TopicPartition = tuple[str, int]
 
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
+_LEAST_BYTES = 1 << 20
+_TELLING_BYTES = 64 << 10
+_GROWTH_WEIGHT = 0.3
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 
@@ -92,13 +95,13 @@ class Slot:
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
+        self._growth = 1.0
         self._intake = Intake(
             flow,
             self._source,
             self._reader,
             tally=self._tally,
             faults=self._faults,
-            behind_bytes=PARTITION_BYTES // 2,
             log=self._log,
         )
 
@@ -183,11 +186,12 @@ class Slot:
         work.rewriter.begin()
         for answer in self._reader.read(ready):
             self._intake.take(answer, work)
-            if work.fetched_bytes >= FETCH_BYTES:
+            if work.worked_bytes >= FETCH_BYTES:
                 break
         if not work.moved:
             self._release(work)
             return
+        self._measure(work)
         # Before the write: it may have to wait for the network.
         self._reader.ask()
         self._settled(
@@ -196,6 +200,20 @@ class Slot:
                 self._target_topics,
             )
         )  # fmt: skip
+
+    def _measure(self, work: Work) -> None:
+        """Ask for less where it grows when unpacked: a transaction shall not take long,
+        nor a busy partition hold up its neighbours.
+        """
+        if work.fetched_bytes < _TELLING_BYTES:
+            return
+        growth = work.worked_bytes / work.fetched_bytes
+        self._growth += _GROWTH_WEIGHT * (growth - self._growth)
+        share = int(PARTITION_BYTES / self._growth)
+        self._reader.ask_for(
+            max(int(FETCH_BYTES / self._growth), _LEAST_BYTES),
+            max(share, _LEAST_BYTES // 4),
+        )
 
     def _finish(self) -> None:
         try:

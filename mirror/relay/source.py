@@ -71,7 +71,7 @@ class SourceReader:
         self._cluster = cluster
         self._isolation = isolation
         self._max_bytes = max_bytes
-        self._partition_max_bytes = partition_max_bytes
+        self.partition_max_bytes = partition_max_bytes
         self._offsets: dict[TopicPartition, int] = {}
         self._leader_of: dict[TopicPartition, _Leader] = {}
         self._leaders: dict[int, _Leader] = {}
@@ -95,6 +95,11 @@ class SourceReader:
                 known = self._leaders.setdefault(leader.node, _Leader())
                 known.moved[topic, partition] = None
                 self._leader_of[topic, partition] = known
+
+    def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
+        """How much a leader shall answer from now on, and of one partition."""
+        self._max_bytes = max_bytes
+        self.partition_max_bytes = partition_max_bytes
 
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
@@ -140,7 +145,7 @@ class SourceReader:
             isolation=self._isolation,
             max_wait_ms=_MAX_WAIT_MS,
             max_bytes=self._max_bytes,
-            partition_max_bytes=self._partition_max_bytes,
+            partition_max_bytes=self.partition_max_bytes,
             session=fetch.Session(leader.session, leader.epoch),
             forgotten=forgotten if goes_on else (),
         )

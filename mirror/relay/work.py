@@ -30,3 +30,5 @@ class Work:
     buffers: list[bytearray] = field(default_factory=list)
     """Fetched bytes, in which relayed batches still lie."""
     fetched_bytes: int = 0
+    worked_bytes: int = 0
+    """The same with what was compressed counted as unpacked."""
