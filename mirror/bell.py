@@ -15,9 +15,12 @@ import threading
 class Bell:
     """Ends running leases when rung."""
 
-    def __init__(self, host: str) -> None:
-        """Listen on a free port of `host`, an address that executors can reach."""
-        self._listener = socket.create_server((host, 0), backlog=128)
+    def __init__(self, host: str, *, bind: str | None = None) -> None:
+        """Listen on a free port of `host`, an address that executors can reach.
+
+        `bind`: this machine's own address, where executors know it by another.
+        """
+        self._listener = socket.create_server((bind or host, 0), backlog=1024)
         self.address: tuple[str, int] = (host, self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._listening: list[socket.socket] = []

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+    from mirror.executors import Homes
     from mirror.metadata.topics import TopicsResult
     from mirror.observe.status import Board
     from mirror.pace import Pace, Sample
@@ -91,10 +92,13 @@ class Flow:
         if self._run is not None:
             self._run.end()
 
-    def run(self, spark: SparkSession, *, most_slots: Callable[[], int]) -> bool:
+    def run(
+        self, spark: SparkSession, *, homes: Homes, most_slots: Callable[[], int]
+    ) -> bool:
         """Mirror until stopped, or with `once` until caught up.
 
-        `most_slots` says how many are chosen at most where the user sets no `tasks`.
+        `homes` are shared with other flows. `most_slots` says how many are chosen at
+        most where the user sets no `tasks`.
         Returns whether to run again at once: another slot count is wanted.
 
         Raises:
@@ -144,6 +148,7 @@ class Flow:
                 plan,
                 Terms(generation=generation, slots=slots, ends=ends),
                 placement=self._placement,
+                homes=homes,
                 log_settings=self._log_settings,
                 took=self._show,
             )

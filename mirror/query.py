@@ -17,11 +17,12 @@ import time
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame
 import structlog
 
 from mirror.bell import Bell
 from mirror.errors import FlowError
+from mirror.executors import one_row
 from mirror.leases import lease_length
 from mirror.relay.lease import Assignment, Lease
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from mirror.executors import Homes
     from mirror.leases import Placement
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
@@ -89,12 +91,14 @@ class LeaseQuery:
         terms: Terms,
         *,
         placement: Placement,
+        homes: Homes,
         log_settings: Settings,
         took: Callable[[LeaseResult], None],
     ) -> None:
         """Nothing runs before `start`.
 
-        `placement` outlives this run; `took` is told of every lease that ended.
+        `placement` and `homes` outlive this run; `took` is told of every lease that
+        ended.
         """
         self.ended = threading.Event()
         """Set once it shall end."""
@@ -102,7 +106,10 @@ class LeaseQuery:
         """Set once it shall end or has failed."""
         self.failure = ""
         self.again = False
-        self.bell = Bell(spark.conf.get("spark.driver.host") or "127.0.0.1")
+        self.bell = Bell(
+            spark.conf.get("spark.driver.host") or "127.0.0.1",
+            bind=spark.conf.get("spark.driver.bindAddress", None),
+        )
         self._spark = spark
         self._flow = plan.flow
         self._took = took
@@ -113,6 +120,7 @@ class LeaseQuery:
         self._slots = terms.slots
         self._ends = terms.ends
         self._placement = placement
+        self._homes = homes
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._number = 0
@@ -243,6 +251,7 @@ class LeaseQuery:
     def _frame(self, seconds: float) -> DataFrame:
         """One single-partition frame per slot, each with a worker of its own."""
         spread = self._placement.spread(self._assignments, self._slots)
+        homes = self._homes.of(self._flow.name, self._slots)
         context = self._spark.sparkContext
         frames = []
         with _wrapping:
@@ -257,11 +266,8 @@ class LeaseQuery:
                 # Part of the key of Spark's worker pools: the slot stays warm in one
                 # process.
                 context.environment["MIRROR_SLOT"] = f"{self._flow.name}/{slot}"
-                frames.append(
-                    self._spark.range(0, 1, 1, 1)
-                    .select(functions.lit(lease_to_row(lease)).alias("lease"))
-                    .mapInArrow(self._task, SQL_SCHEMA)
-                )
+                row = one_row(self._spark, lease_to_row(lease), homes[slot])
+                frames.append(row.mapInArrow(self._task, SQL_SCHEMA))
             context.environment.pop("MIRROR_SLOT", None)
         return reduce(DataFrame.union, frames)
 

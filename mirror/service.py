@@ -7,6 +7,7 @@ other. SIGTERM and SIGINT let running transactions finish, then end all.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -17,6 +18,7 @@ import structlog
 
 from mirror.complaint import Complaint
 from mirror.errors import MirrorError
+from mirror.executors import Homes
 from mirror.flow import Flow
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
@@ -85,10 +87,11 @@ class Service:
             stop_on_signals(spark, self.stop)
             try:
                 self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
+                homes = Homes(spark)
                 threads = [
                     threading.Thread(
                         target=self._supervise,
-                        args=(flow, spark),
+                        args=(flow, spark, homes),
                         name=f"mirror-{flow.name}",
                     )
                     for flow in self._flows
@@ -134,13 +137,14 @@ class Service:
                 cores=available, slots=slots,
             )  # fmt: skip
 
-    def _supervise(self, flow: Flow, spark: SparkSession) -> None:
+    def _supervise(self, flow: Flow, spark: SparkSession, homes: Homes) -> None:
         pause = _FIRST_PAUSE_SECONDS
         complaint = Complaint()
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
-                if flow.run(spark, most_slots=lambda: self._most_slots(spark)):
+                most = functools.partial(self._most_slots, spark)
+                if flow.run(spark, homes=homes, most_slots=most):
                     continue
                 break
             except MirrorError as error:
