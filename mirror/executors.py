@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, functions
 
+from mirror.spark import cores
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -57,21 +59,29 @@ class Homes:
         self._alone = str(spark.sparkContext.master).startswith("local")
         self._lock = threading.Lock()
         self._homes: dict[Slot, str] = {}
+        self._slots: dict[str, int] = {}
         self._known = ""
-        self._tasks: dict[str, int] = {}
+        self._tasks = {"driver": cores(spark)} if self._alone else {}
         self._places: dict[str, str] = {}
 
     def of(self, flow: str, slots: int) -> list[str | None]:
         """The place of each of so many slots of a flow; None: anywhere."""
-        if self._alone:
-            return [None] * slots
         wanted = [(flow, number) for number in range(slots)]
         with self._lock:
+            self._slots[flow] = slots
+            if self._alone:
+                return [None] * slots
             self._look()
             gone = {s for s in self._homes if s[0] == flow and s[1] >= slots}
             homes = {s: home for s, home in self._homes.items() if s not in gone}
             self._homes = settle(homes, wanted, self._tasks)
             return [self._places.get(self._homes.get(slot, "")) for slot in wanted]
+
+    def turns(self) -> int:
+        """How many leases pass until each slot had one; 1: there is room for all."""
+        with self._lock:
+            room = max(1, sum(self._tasks.values()))
+            return -(-sum(self._slots.values()) // room)
 
     def _look(self) -> None:
         """See which executors there are; two questions, unless they have changed."""

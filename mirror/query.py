@@ -29,7 +29,7 @@ from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import RelayTask, lease_to_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -49,6 +49,8 @@ _COLD_SECONDS = 60.0
 """The same for the first lease, which waits for workers to start."""
 _STOP_SECONDS = 4.0
 """How long running transactions get to finish when a flow must stop."""
+_TURN_SECONDS = 1.0
+"""The longest lease while there are fewer cores than slots: they take turns."""
 _GAPS = 20
 """So many of the last gaps tell how long a lease shall be."""
 _WARM_UP_LEASES = 5
@@ -201,10 +203,12 @@ class LeaseQuery:
     def _carry_out(self) -> None:
         before = self._finished_at or time.monotonic()
         self._number += 1
-        seconds = self._seconds()
-        frame = self._frame(seconds)
+        places = self._homes.of(self._flow.name, self._slots)
+        turns = self._homes.turns()
+        seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
+        frame = self._frame(seconds, places)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
-        overdue = threading.Timer(seconds + grace, self._give_up)
+        overdue = threading.Timer(seconds * turns + grace, self._give_up)
         overdue.start()
         try:
             reports = [from_row(row) for row in frame.collect()]
@@ -219,7 +223,7 @@ class LeaseQuery:
             overdue.cancel()
             self._finished_at = time.monotonic()
         took = self._finished_at - before
-        gap = self._gap(took, reports)
+        gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
         self._took(
             LeaseResult(
@@ -248,10 +252,9 @@ class LeaseQuery:
             return min(longest, _WARM_UP_SECONDS)
         return longest
 
-    def _frame(self, seconds: float) -> DataFrame:
+    def _frame(self, seconds: float, places: Sequence[str | None]) -> DataFrame:
         """One single-partition frame per slot, each with a worker of its own."""
         spread = self._placement.spread(self._assignments, self._slots)
-        homes = self._homes.of(self._flow.name, self._slots)
         context = self._spark.sparkContext
         frames = []
         with _wrapping:
@@ -266,7 +269,7 @@ class LeaseQuery:
                 # Part of the key of Spark's worker pools: the slot stays warm in one
                 # process.
                 context.environment["MIRROR_SLOT"] = f"{self._flow.name}/{slot}"
-                row = one_row(self._spark, lease_to_row(lease), homes[slot])
+                row = one_row(self._spark, lease_to_row(lease), places[slot])
                 frames.append(row.mapInArrow(self._task, SQL_SCHEMA))
             context.environment.pop("MIRROR_SLOT", None)
         return reduce(DataFrame.union, frames)

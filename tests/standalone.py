@@ -181,6 +181,11 @@ class SubmittedMirror(RunningMirror):
         self._command = [*submit, str(_PROGRAM), *arguments]
         self._cluster = cluster
 
+    def pids(self) -> list[int]:
+        """Of `spark-submit`, which is the driver's JVM, and what it started."""
+        assert self._process is not None
+        return [self._process.pid, *(p.pid for p in self._tree())]
+
     def worker_pids(self) -> list[int]:
         return [p for pids in self._cluster.relay_workers().values() for p in pids]
 

@@ -1,0 +1,145 @@
+"""On a Spark cluster of two executors, submitted as users submit it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.harness import (
+    NumberedLoad,
+    assert_exactly_once,
+    config_for,
+    create_topic,
+    order_of,
+    wait_for,
+)
+from tests.standalone import Standalone, SubmittedMirror
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 4
+_RECOVERY_SECONDS = 40.0
+"""Some 10 s on a machine with nothing else to do."""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with Standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+def test_slots_run_on_both_executors(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """A flow of two slots works on both executors, lease after lease in the same two
+    processes; SIGTERM to spark-submit ends it within its transactions and with 0.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=0.5)
+    with SubmittedMirror(config, tmp_path, spark) as mirror:
+        mirror.wait_running(timeout=120)
+        with load.streaming():
+            first = mirror.flow()["leases"]
+            workers = spark.relay_workers()
+            mirror.wait_until(lambda d: d["flows"][0]["leases"] > first + 12)
+            status = mirror.flow()
+            assert mirror.terminate() == 0
+        assert "fewer cores than slots" not in mirror.log.read_text()
+        assert sorted(len(pids) for pids in workers.values()) == [1, 1]
+        assert all(slot["records_per_second"] > 0 for slot in status["slot_loads"])
+        assert status["restarts"] == 0
+        found = order_of(target, f"A.{topic_name}")
+        assert found == {p: load.order[p][: len(keys)] for p, keys in found.items()}
+        # It goes on where it was stopped, and catches up.
+        mirror.start()
+        mirror.wait_copied(source, topic_name, timeout=120)
+        assert mirror.terminate() == 0
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+
+
+def test_executor_and_worker_are_killed(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """SIGKILL to an executor in the middle of a lease under load, and later to the
+    Python worker of the one in its place: nothing is lost, repeated or out of order,
+    and soon both executors work again.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    copy = f"A.{topic_name}"
+    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=5)
+    with SubmittedMirror(config, tmp_path, spark) as mirror:
+        mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6, timeout=120)
+
+        def kill(pid: int) -> float:
+            """Returns the seconds until a lease in which both executors copied."""
+            before = mirror.flow()["restarts"]
+            psutil.Process(pid).kill()
+            began = time.monotonic()
+
+            def recovered() -> bool:
+                flow, workers = mirror.flow(), spark.relay_workers()
+                return (
+                    flow["restarts"] > before
+                    and [slot["records_per_second"] > 0 for slot in flow["slot_loads"]]
+                    == [True, True]
+                    and len(workers) == 2
+                    and all(workers.values())
+                )
+
+            wait_for(recovered, _RECOVERY_SECONDS)
+            return time.monotonic() - began
+
+        with load.streaming():
+            time.sleep(2)  # somewhere in a lease
+            seconds = [kill(spark.executors()["worker-0"])]
+            time.sleep(2)
+            seconds.append(kill(spark.relay_workers()["worker-0"][0]))
+        print("both copy again after", seconds)
+        mirror.wait_copied(source, topic_name, timeout=120)
+        assert mirror.terminate() == 0
+    assert_exactly_once(order_of(target, copy), load.order)
+
+
+def test_fewer_cores_than_slots(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """Three slots on one core take turns, which is told: all is copied, no lease is
+    overdue.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    load.send(10_000)
+    config = config_for(source, target, topics=[topic_name], tasks=3, lease_seconds=30)
+    with SubmittedMirror(config, tmp_path, spark, executors=1) as mirror:
+        mirror.wait_copied(source, topic_name, timeout=120)
+        first = mirror.flow()["leases"]
+        load.send(10_000)
+        mirror.wait_copied(source, topic_name)
+        mirror.wait_until(lambda d: d["flows"][0]["leases"] > max(first, 7) + 1)
+        assert mirror.flow()["restarts"] == 0
+        assert mirror.terminate() == 0
+        assert "fewer cores than slots" in mirror.log.read_text()
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
