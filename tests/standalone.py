@@ -181,6 +181,13 @@ class SubmittedMirror(RunningMirror):
         self._command = [*submit, str(_PROGRAM), *arguments]
         self._cluster = cluster
 
+    def __enter__(self) -> Self:
+        try:
+            return super().__enter__()
+        except BaseException:
+            self.close()
+            raise
+
     def pids(self) -> list[int]:
         """Of `spark-submit`, which is the driver's JVM, and what it started."""
         assert self._process is not None
