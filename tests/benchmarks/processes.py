@@ -33,6 +33,10 @@ class PeerError(RuntimeError):
 class Service:
     """One command and whatever it starts."""
 
+    orphaned_seconds = 0.0
+    """CPU of all services so far that the system does not count as our children's:
+    of descendants whose parents ended first, such as Spark's workers."""
+
     def __init__(
         self,
         command: Sequence[str | Path],
@@ -127,16 +131,23 @@ class Service:
     def stop(self) -> None:
         """Ask the command to end; end by force all that is left."""
         pids = self.pids()
+        used, inherited = self.cpu_seconds(), _of_children()
         self._process.terminate()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        Service.orphaned_seconds += max(0.0, used - (_of_children() - inherited))
         self._leash.release()
         for pid, stat in _all_stats().items():
             if pid in pids and stat.session == self._process.pid:
                 _kill(pid)
+
+
+def _of_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _kill(pid: int) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tests.benchmarks.processes import Service
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -37,4 +39,4 @@ class Neighbours:
         machine = psutil.cpu_times()
         busy = machine.user + machine.nice + machine.system
         brokers = sum(sum(each.cpu_times()[:2]) for each in self._brokers)
-        return busy - brokers - sum(os.times()[:4])
+        return busy - brokers - sum(os.times()[:4]) - Service.orphaned_seconds
