@@ -24,9 +24,9 @@ from mirror.bell import Bell
 from mirror.errors import FlowError
 from mirror.executors import one_row
 from mirror.leases import lease_length
-from mirror.relay.lease import Assignment, Lease
+from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
-from mirror.relay.task import RelayTask, lease_to_row
+from mirror.relay.task import TERM, RelayTask, to_row, to_term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from mirror.executors import Homes
-    from mirror.leases import Placement
+    from mirror.leases import Placement, Spread
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.relay.lease import Plan
@@ -126,6 +126,7 @@ class LeaseQuery:
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._number = 0
+        self._planned: tuple[Spread, Sequence[str | None], DataFrame] | None = None
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
         self._idle = threading.Event()
@@ -206,7 +207,9 @@ class LeaseQuery:
         places = self._homes.of(self._flow.name, self._slots)
         turns = self._homes.turns()
         seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
-        frame = self._frame(seconds, places)
+        frame = self._frame(places)
+        term = to_term(self._number, seconds)
+        self._spark.sparkContext.setLocalProperty(TERM, term)
         grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
         overdue = threading.Timer(seconds * turns + grace, self._give_up)
         overdue.start()
@@ -252,27 +255,29 @@ class LeaseQuery:
             return min(longest, _WARM_UP_SECONDS)
         return longest
 
-    def _frame(self, seconds: float, places: Sequence[str | None]) -> DataFrame:
-        """One single-partition frame per slot, each with a worker of its own."""
+    def _frame(self, places: Sequence[str | None]) -> DataFrame:
+        """One single-partition frame per slot, each with a worker of its own.
+
+        Making and planning it takes 10 ms and more for each slot, while none works:
+        it is used again as long as nothing in it changes.
+        """
         spread = self._placement.spread(self._assignments, self._slots)
+        if self._planned is not None and self._planned[:2] == (spread, places):
+            return self._planned[2]
         context = self._spark.sparkContext
         frames = []
         with _wrapping:
             for slot, part in spread.items():
-                lease = Lease(
-                    slot=slot,
-                    number=self._number,
-                    generation=self._generation,
-                    seconds=seconds,
-                    assignments=part,
-                )
+                row = to_row(slot, self._generation, part)
                 # Part of the key of Spark's worker pools: the slot stays warm in one
                 # process.
                 context.environment["MIRROR_SLOT"] = f"{self._flow.name}/{slot}"
-                row = one_row(self._spark, lease_to_row(lease), places[slot])
-                frames.append(row.mapInArrow(self._task, SQL_SCHEMA))
+                frame = one_row(self._spark, row, places[slot])
+                frames.append(frame.mapInArrow(self._task, SQL_SCHEMA))
             context.environment.pop("MIRROR_SLOT", None)
-        return reduce(DataFrame.union, frames)
+        union = reduce(DataFrame.union, frames)
+        self._planned = (spread, places, union)
+        return union
 
     def _give_up(self) -> None:
         """A task hangs: end the query, so that the next run of the flow fences it."""

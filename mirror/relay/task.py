@@ -15,18 +15,24 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
+
 from mirror import log
 from mirror.relay import report
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.slot import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
 _slots: dict[tuple[str, int], tuple[Plan, Slot]] = {}
 _BELL_TIMEOUT_SECONDS = 2.0
+
+TERM = "mirror.term"
+"""The job's property with what changes from lease to lease. Rows do not, as long as
+partitions stay where they are, so Spark need not plan them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,7 @@ class RelayTask:
         # To the end of the input first: Spark throws a worker away that leaves some.
         rows = [row for batch in batches for row in batch.column(0).to_pylist()]
         for row in rows:
-            yield report.to_arrow(self._run(_lease_from(row)))
+            yield report.to_arrow(self._run(_lease_from(row, _term())))
 
     def _run(self, lease: Lease) -> list[report.PartitionReport]:
         slot = _slot(self.plan, lease.slot, self.log_settings)
@@ -60,24 +66,33 @@ class RelayTask:
         return [replace(r, slot_seconds=seconds, slot_busy=busy) for r in reports]
 
 
-def lease_to_row(lease: Lease) -> str:
-    """A lease as one JSON text; credentials are not part of it."""
+def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str:
+    """What a slot copies as one JSON text; credentials are not part of it."""
     return json.dumps(
         {
-            "slot": lease.slot,
-            "number": lease.number,
-            "generation": lease.generation,
-            "seconds": lease.seconds,
+            "slot": slot,
+            "generation": generation,
             "assignments": [
-                [a.topic, a.partition, a.target_topic, a.topic_id]
-                for a in lease.assignments
+                [a.topic, a.partition, a.target_topic, a.topic_id] for a in assignments
             ],
         }
     )
 
 
-def _lease_from(row: str) -> Lease:
-    fields = json.loads(row)
+def to_term(number: int, seconds: float) -> str:
+    """The number and the length of a lease, for the property `TERM`."""
+    return json.dumps({"number": number, "seconds": seconds})
+
+
+def _term() -> str:
+    context = TaskContext.get()
+    term = context.getLocalProperty(TERM) if context is not None else None
+    assert term is not None, "this is no lease's job"
+    return term
+
+
+def _lease_from(row: str, term: str) -> Lease:
+    fields = json.loads(row) | json.loads(term)
     assignments = tuple(
         Assignment(
             topic=topic, partition=partition, target_topic=target, topic_id=topic_id
