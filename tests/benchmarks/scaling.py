@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.clusters import BenchCluster
 
 _RESULTS = Path("artifacts/bench/scaling")
+_TABLE_WIDTH = 120
 _TOPIC = "scaling"
 _PARTITIONS = 8
 _OVERHEAD_BYTES = 10
@@ -92,6 +93,7 @@ def main(
 ) -> None:
     """Measure; artifacts/bench/scaling gets the figures."""
     console = Console()
+    console.width = max(console.width, _TABLE_WIDTH)
     results: list[Result] = []
     with (
         tempfile.TemporaryDirectory(prefix="mirror-scaling-") as scratch,
