@@ -21,6 +21,7 @@ from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
 from mirror.errors import ClusterError, FlowError
+from mirror.jobs import Job, Jobs
 from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.observe.status import FlowState
@@ -159,13 +160,22 @@ class Flow:
                 return False
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             query = run.start(self._checkpoint)
+            jobs = Jobs(self.name, self._clusters, self._jobs(), board=self._board)
+            jobs.start()
             try:
                 self._watch(query, run, (source, target), most_slots)
             finally:
                 self._run = None
                 run.stop(query)
+                jobs.close()
                 self._board.update(self.name, **_AT_REST)
+            if self._once:
+                jobs.turn()
         return run.again
+
+    def _jobs(self) -> list[Job]:
+        """What runs beside the data."""
+        return []
 
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""

@@ -23,9 +23,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
+from mirror.offsets.progress import topic_name
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
-from mirror.relay.progress import topic_name
 from mirror.relay.slot import Slot
 from tests.harness import Order, assert_exactly_once
 

@@ -22,7 +22,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.transactions import Producer
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, SupersededError
-from mirror.relay import progress
+from mirror.offsets import progress
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.slot import Slot

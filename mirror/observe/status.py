@@ -1,8 +1,8 @@
 """What a running service knows of itself, as values: the answer of `/status`.
 
-Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `PartitionStatus`, and `Board`,
-where flows pin their newest state and everybody else reads. The JSON form is versioned;
-fields may be added, never renamed, within a version.
+Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `JobStatus`,
+`PartitionStatus`, and `Board`, where flows pin their newest state and everybody else
+reads. The JSON form is versioned; fields may be added, never renamed, within a version.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ class SlotStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One job that runs beside a flow's data, as of its last turn."""
+
+    name: str
+    succeeded_at: float = 0.0
+    """When a turn last went well, epoch seconds; 0 for never."""
+    seconds: float = 0.0
+    """How long the last turn took."""
+    failures: int = 0
+    """Turns that failed since the flow was last started."""
+    error: str = ""
+    """Why the last turn failed; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -96,6 +111,7 @@ class FlowStatus:
     lag does not shrink."""
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
+    jobs: tuple[JobStatus, ...] = ()
     partitions: tuple[PartitionStatus, ...] = ()
 
     @property

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.batches import batch
 from mirror.clusters import admin, codes
 from mirror.errors import CorruptBatchError, UnreachableError
-from mirror.relay import batch
-from mirror.relay.progress import Position
+from mirror.offsets.progress import Position
 from mirror.relay.tally import Counts
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     import structlog
 
+    from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.fetch import Fetched
     from mirror.config.schema import FlowConfig
-    from mirror.relay.batch import Buffer
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
     from mirror.relay.source import Answer, SourceReader

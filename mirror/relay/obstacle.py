@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.relay.progress import NO_ID
+from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Topic
+    from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment
-    from mirror.relay.progress import Position
 
 
 def obstacle(

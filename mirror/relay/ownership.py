@@ -17,7 +17,7 @@ from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import SupersededError
-from mirror.relay import progress
+from mirror.offsets import progress
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
-    from mirror.relay.progress import Position
+    from mirror.offsets.progress import Position
 
 TopicPartition = tuple[str, int]
 

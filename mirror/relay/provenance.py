@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mirror.relay.records import varint
+from mirror.batches.records import varint
 
 HEADER = "mirror.via"
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirror.batches import codecs, kernels, records, scan
+from mirror.batches.batch import CODEC_MASK, LOG_APPEND_TIME
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
-from mirror.relay import codecs, kernels, records, scan
-from mirror.relay.batch import CODEC_MASK, LOG_APPEND_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.relay.batch import Buffer, Rows
+    from mirror.batches.batch import Buffer, Rows
     from mirror.relay.provenance import Provenance
 
 _RELAY_AT_LEAST = 16 << 10

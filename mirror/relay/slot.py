@@ -16,6 +16,7 @@ import uuid
 
 import structlog
 
+from mirror.batches import codecs
 from mirror.clusters import admin, fetch
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
@@ -26,11 +27,12 @@ from mirror.errors import (
     PartitionError,
     SupersededError,
 )
-from mirror.relay import codecs, progress, provenance
+from mirror.offsets import progress
+from mirror.offsets.progress import Position
+from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.obstacle import obstacle
-from mirror.relay.progress import Position
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import SourceReader
 from mirror.relay.tally import Tally

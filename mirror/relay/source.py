@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
     from mirror.clusters.fetch import Fetched
-    from mirror.relay.batch import Buffer
 
 TopicPartition = tuple[str, int]
 

@@ -16,9 +16,9 @@ from mirror.relay.report import PartitionReport, PartitionState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mirror.offsets.progress import Position
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
-    from mirror.relay.progress import Position
 
 TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000

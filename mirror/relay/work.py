@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mirror.clusters.produce import EncodedBatch
-    from mirror.relay.progress import Position
+    from mirror.offsets.progress import Position
     from mirror.relay.rewrite import Rewriter
     from mirror.relay.tally import Counts
 

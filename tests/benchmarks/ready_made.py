@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirror.batches import codecs
+from mirror.batches import records as batches
 from mirror.clusters import produce
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.config.schema import ClusterConfig
-from mirror.relay import codecs
-from mirror.relay import records as batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

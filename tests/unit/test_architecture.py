@@ -28,11 +28,12 @@ ROWS: tuple[set[str], ...] = (
     {"flow"},
     {"query"},
     {"executors"},
-    {"leases", "bell", "sizing", "scoreboard", "spark"},
+    {"leases", "bell", "sizing", "scoreboard", "spark", "jobs"},
     {"pace"},
     {"relay"},
     {"recovery"},
     {"offsets", "metadata"},
+    {"batches"},
     {"observe"},
     {"clusters"},
     {"config"},
@@ -49,7 +50,7 @@ LIBRARY_USERS = {
     "kafka": {
         "clusters",
         "playground",
-        "relay.codecs",  # kafka.codec knows the frame that Java puts around snappy
+        "batches.codecs",  # kafka.codec knows the frame that Java puts around snappy
     },
     "pyspark": {
         "service",

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from mirror.batches import batch, records, scan
 from mirror.errors import CorruptBatchError
-from mirror.relay import batch, records, scan
 
 values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
 

@@ -20,8 +20,9 @@ from kafka.record.memory_records import MemoryRecords
 import numpy as np
 import pytest
 
+from mirror.batches import batch, codecs
 from mirror.errors import CorruptBatchError
-from mirror.relay import batch, codecs, provenance
+from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 
 pytestmark = pytest.mark.unit

@@ -22,9 +22,9 @@ import uuid
 
 import numpy as np
 
+from mirror.batches import batch, records
 from mirror.clusters import admin, codes, fetch
 from mirror.errors import BrokerError, UnreachableError
-from mirror.relay import batch, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

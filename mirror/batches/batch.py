@@ -15,9 +15,9 @@ from crc32c import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from mirror.batches import kernels, scan
 from mirror.clusters.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
-from mirror.relay import kernels, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

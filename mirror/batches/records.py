@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirror.batches import codecs, kernels, scan
+from mirror.batches.batch import CODEC_MASK
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
-from mirror.relay import codecs, kernels, scan
-from mirror.relay.batch import CODEC_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirror.relay.batch import Buffer, Rows
+    from mirror.batches.batch import Buffer, Rows
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FORMAT = 2

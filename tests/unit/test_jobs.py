@@ -1,0 +1,81 @@
+"""Jobs beside the data: their turns, failures, and end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
+from mirror.errors import FlowError
+from mirror.jobs import Job, Jobs
+from mirror.observe.status import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.unit
+
+FLOW = "a->b"
+SOON = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about turns: no broker is needed to take one."""
+    monkeypatch.setattr(Cluster, "connect", lambda self: self)
+
+
+def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, Board]:
+    board = Board((FLOW,))
+    clusters = tuple(
+        ClusterConfig(alias=alias, bootstrap_servers=("localhost:1",)) for alias in "ab"
+    )
+    job = Job(name="work", seconds=seconds, work=lambda _source, _target: work())
+    return Jobs(FLOW, (clusters[0], clusters[1]), [job], board=board), board
+
+
+def test_a_job_is_repeated() -> None:
+    """A job has its next turn after its interval, without anyone asking."""
+    turns = threading.Semaphore(0)
+    jobs, board = _jobs(turns.release, seconds=0.01)
+    jobs.start()
+    assert all(turns.acquire(timeout=SOON) for _ in range(3))
+    jobs.close()
+    assert board.flow(FLOW).jobs[0].succeeded_at > 0
+
+
+def test_a_kick_does_not_wait_for_the_interval() -> None:
+    """A job that is kicked has its turn now, and one that is closed has no other."""
+    turns = threading.Semaphore(0)
+    jobs, _ = _jobs(turns.release, seconds=3600)
+    jobs.start()
+    assert turns.acquire(timeout=SOON)
+    jobs.kick("work")
+    assert turns.acquire(timeout=SOON)
+    jobs.close()
+    assert not turns.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("error", [FlowError("no"), ValueError("never thought of")])
+def test_a_failure_is_shown_and_tried_again(error: Exception) -> None:
+    """A turn that fails, foreseen or not, stands in the status until one goes well."""
+    failed, may_work = threading.Event(), threading.Event()
+    worked = threading.Event()
+
+    def work() -> None:
+        if not may_work.is_set():
+            failed.set()
+            raise error
+        worked.set()
+
+    jobs, board = _jobs(work, seconds=3600)
+    jobs.start()
+    assert failed.wait(SOON)
+    may_work.set()
+    assert worked.wait(SOON)
+    jobs.close()
+    (status,) = board.flow(FLOW).jobs
+    assert (status.failures, status.error) == (1, "")
