@@ -74,8 +74,10 @@ def encode(records: Sequence[tuple[bytes, bytes]]) -> EncodedBatch:
     )
 
 
-def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of each record in the listed batches; nulls are left out."""
+def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
+    """Base offset of the batch, key and value of each record in the listed batches;
+    records with a null among them are left out.
+    """
     for row in rows:
         at, size = int(row[scan.AT]), int(row[scan.SIZE])
         source, start = buffer, at + HEADER_SIZE
@@ -90,6 +92,7 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
         for key_at, key_size, value_at, value_size in places.tolist():
             if key_size >= 0 and value_size >= 0:
                 yield (
+                    int(row[scan.BASE]),
                     bytes(data[key_at : key_at + key_size]),
                     bytes(data[value_at : value_at + value_size]),
                 )

@@ -16,18 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import struct
-import time
 from typing import TYPE_CHECKING
 import uuid
 
-import numpy as np
-
-from mirror.batches import batch, records
-from mirror.clusters import admin, codes, fetch
-from mirror.errors import BrokerError, UnreachableError
+from mirror.batches import records
+from mirror.batches.reading import TopicReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
@@ -49,9 +45,6 @@ _VALUE = struct.Struct(">hqi16s")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
-_PURPOSE = "progress"
-_FETCH_BYTES = 8 << 20
-_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +100,7 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
     """
     generation = ""
     positions: dict[TopicPartition, Position] = {}
-    for key, value in _records(cluster, topic, committed=committed):
+    for _, key, value in TopicReader(cluster, topic, committed=committed).read():
         if key == _GENERATION_KEY:
             generation = value[2:].decode()
             continue
@@ -118,65 +111,6 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
             offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
         )
     return Progress(generation=generation, positions=positions)
-
-
-def _records(
-    cluster: Cluster, topic: str, *, committed: bool
-) -> Iterator[tuple[bytes, bytes]]:
-    position, end = (
-        _edge(cluster, topic, timestamp) for timestamp in (admin.EARLIEST, admin.LATEST)
-    )
-    leader = cluster.topics([topic])[topic].leaders.get(0)
-    if leader is None or leader.node < 0:
-        raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
-    connection = cluster.connection(leader.node, _PURPOSE)
-    rows = batch.scratch()
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while position < end:
-        request = fetch.encode(
-            [fetch.Wanted(topic=topic, partition=0, offset=position, leader_epoch=-1)],
-            isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
-            max_wait_ms=10,
-            max_bytes=_FETCH_BYTES,
-            partition_max_bytes=_FETCH_BYTES,
-        )
-        body = connection.send_buffers(
-            fetch.API_KEY, fetch.VERSION, [request], flexible=False
-        ).result()
-        (fetched,) = fetch.decode(body)
-        if fetched.error != codes.NONE:
-            raise codes.error_for(fetched.error, f"reading {topic}")
-        buffer = np.frombuffer(body, np.uint8)
-        found_batches = batch.read(
-            buffer,
-            fetched.start,
-            fetched.end,
-            position=position,
-            aborted=fetched.aborted,
-            scratch=rows,
-        )
-        yield from records.decode(buffer, found_batches.rows)
-        if found_batches.next_offset == position and time.monotonic() > deadline:
-            raise BrokerError(
-                name="a transaction on it stays open",
-                what=f"reading {topic} to its end",
-                retriable=True,
-            )
-        position = found_batches.next_offset
-
-
-def _edge(cluster: Cluster, topic: str, timestamp: int) -> int:
-    """The log's start or end, waiting for a leader that has just been elected."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        found = admin.list_offsets(
-            cluster, [(topic, 0)], timestamp=timestamp, committed=False
-        )
-        if found:
-            return found[topic, 0]
-        if time.monotonic() > deadline:
-            raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
-        time.sleep(0.05)
 
 
 def _key(topic: str, partition: int) -> bytes:

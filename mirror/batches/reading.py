@@ -1,0 +1,133 @@
+"""Reading small topics of our own from a position to their end.
+
+Main type: `TopicReader`, over the one partition of a topic such as progress or the
+offset map. It stands where it stopped, so that calling it again brings what is new.
+Topics of users never come this way (see `relay.source`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import batch, records
+from mirror.clusters import admin, codes, fetch
+from mirror.errors import BrokerError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.clusters.cluster import Cluster
+
+_PURPOSE = "reading"
+_FETCH_BYTES = 8 << 20
+_PATIENCE_SECONDS = 10.0
+
+
+class TopicReader:
+    """One reader of partition 0 of a topic. Not thread-safe, like its cluster."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, *, committed: bool = True, position: int = 0
+    ) -> None:
+        """`committed`: leave records of open and aborted transactions out."""
+        self.position = position
+        """The next offset to read."""
+        self._cluster = cluster
+        self._topic = topic
+        self._committed = committed
+        self._rows = batch.scratch()
+
+    def read(self, *, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
+        """The offset of its batch, the key and the value of every record up to `end`;
+        up to the topic's present end if none is given.
+
+        With `committed` it waits until transactions that are open at the call have
+        ended. Records with a null key or value are left out.
+
+        Raises:
+            ClusterError: the topic cannot be read, or somebody's transaction on it
+                stays open.
+        """
+        start = self._edge(admin.EARLIEST)
+        self.position = max(self.position, start)
+        if end is None:
+            end = self._edge(admin.LATEST)
+        if self.position >= end:
+            return
+        leader = self._leader()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self.position < end:
+            body, fetched = self._fetch(leader)
+            buffer = np.frombuffer(body, np.uint8)
+            found = batch.read(
+                buffer,
+                fetched.start,
+                fetched.end,
+                position=self.position,
+                aborted=fetched.aborted,
+                scratch=self._rows,
+            )
+            yield from records.decode(buffer, found.rows)
+            if found.next_offset > self.position:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+            elif time.monotonic() > deadline:
+                raise BrokerError(
+                    name="a transaction on it stays open",
+                    what=f"reading {self._topic} to its end",
+                    retriable=True,
+                )
+            self.position = found.next_offset
+
+    def _leader(self) -> int:
+        leader = self._cluster.topics([self._topic])[self._topic].leaders.get(0)
+        if leader is None or leader.node < 0:
+            raise self._no_leader()
+        return leader.node
+
+    def _fetch(self, leader: int) -> tuple[bytes, fetch.Fetched]:
+        request = fetch.encode(
+            [
+                fetch.Wanted(
+                    topic=self._topic,
+                    partition=0,
+                    offset=self.position,
+                    leader_epoch=-1,
+                )
+            ],
+            isolation=fetch.READ_COMMITTED
+            if self._committed
+            else fetch.READ_UNCOMMITTED,
+            max_wait_ms=10,
+            max_bytes=_FETCH_BYTES,
+            partition_max_bytes=_FETCH_BYTES,
+        )
+        body = (
+            self._cluster.connection(leader, _PURPOSE)
+            .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
+            .result()
+        )
+        (fetched,) = fetch.decode(body)
+        if fetched.error != codes.NONE:
+            raise codes.error_for(fetched.error, f"reading {self._topic}")
+        return body, fetched
+
+    def _edge(self, timestamp: int) -> int:
+        """The log's start or end, waiting for a leader that has just been elected."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            found = admin.list_offsets(
+                self._cluster, [(self._topic, 0)], timestamp=timestamp, committed=False
+            )
+            if found:
+                return found[self._topic, 0]
+            if time.monotonic() > deadline:
+                raise self._no_leader()
+            time.sleep(0.05)
+
+    def _no_leader(self) -> UnreachableError:
+        return UnreachableError(
+            f"cluster {self._cluster.alias}: {self._topic} has no leader"
+        )
