@@ -35,6 +35,8 @@ class TopicReader:
         """`committed`: leave records of open and aborted transactions out."""
         self.position = position
         """The next offset to read."""
+        self.start = 0
+        """The topic's first offset when it was last read."""
         self._cluster = cluster
         self._topic = topic
         self._committed = committed
@@ -51,8 +53,8 @@ class TopicReader:
             ClusterError: the topic cannot be read, or somebody's transaction on it
                 stays open.
         """
-        start = self._edge(admin.EARLIEST)
-        self.position = max(self.position, start)
+        self.start = self._edge(admin.EARLIEST)
+        self.position = max(self.position, self.start)
         if end is None:
             end = self._edge(admin.LATEST)
         if self.position >= end:

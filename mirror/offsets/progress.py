@@ -2,8 +2,8 @@
 
 A compacted topic of one partition per source cluster. Its records are written
 inside the data transactions, so what they say and what was copied cannot differ.
-Main types: `Position`, and `Progress` as read back. One more record names the
-*generation*: the driver run that may write now. A task that finds another
+Main types: `Position`, and `Progress`, as a `ProgressReader` finds it. One more record
+names the *generation*: the driver run that may write now. A task that finds another
 generation than its own has been replaced, and must stop.
 
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
@@ -98,19 +98,31 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
             stays open.
     """
-    generation = ""
-    positions: dict[TopicPartition, Position] = {}
-    for _, key, value in TopicReader(cluster, topic, committed=committed).read():
-        if key == _GENERATION_KEY:
-            generation = value[2:].decode()
-            continue
-        length = _INT16.unpack_from(key)[0]
-        name = key[2 : 2 + length].decode()
-        _, offset, epoch, topic_id = _VALUE.unpack_from(value)
-        positions[name, _INT32.unpack_from(key, 2 + length)[0]] = Position(
-            offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
-        )
-    return Progress(generation=generation, positions=positions)
+    return ProgressReader(cluster, topic, committed=committed).read()
+
+
+class ProgressReader:
+    """Reads the topic once, and later only what was added."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
+        self._reader = TopicReader(cluster, topic, committed=committed)
+        self._generation = ""
+        self._positions: dict[TopicPartition, Position] = {}
+
+    def read(self) -> Progress:
+        """As the function; what it returns is not changed by later calls."""
+        for _, key, value in self._reader.read():
+            if key == _GENERATION_KEY:
+                self._generation = value[2:].decode()
+                continue
+            length = _INT16.unpack_from(key)[0]
+            name = key[2 : 2 + length].decode()
+            _, offset, epoch, topic_id = _VALUE.unpack_from(value)
+            partition = _INT32.unpack_from(key, 2 + length)[0]
+            self._positions[name, partition] = Position(
+                offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
+            )
+        return Progress(generation=self._generation, positions=dict(self._positions))
 
 
 def _key(topic: str, partition: int) -> bytes:

@@ -1,0 +1,199 @@
+"""Runs: which source offsets stand at which target offsets.
+
+A run says that `count` consecutive source offsets stand at consecutive target offsets.
+Runs of a partition travel as one int64 array with the columns UPSTREAM, DOWNSTREAM and
+COUNT; main type: `Block`, such an array and what it is of. Bytes in and out here, and
+questions to one array; where runs are kept is `offset_map`'s duty.
+
+Layout of a record's value, big-endian: version INT16 = 0, then for each topic: source
+topic STRING, target topic STRING (INT16 length + UTF-8), source topic id 16 bytes,
+number of runs INT32, then per run: partition INT32, count INT32, upstream INT64,
+downstream INT64. Runs of a partition stand together, in the order of the log. The key
+is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import itertools
+import struct
+from typing import TYPE_CHECKING
+import uuid
+
+import numpy as np
+import numpy.typing as npt
+
+from mirror.errors import CorruptBatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+RunArray = npt.NDArray[np.int64]
+
+UPSTREAM, DOWNSTREAM, COUNT = range(3)
+VERSION = 0
+
+TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+"""Kept for as long as the copies are; see `offset_map.retain`."""
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_RUN = np.dtype(
+    [("partition", ">i4"), ("count", ">i4"), ("up", ">i8"), ("down", ">i8")]
+)
+_ID_SIZE = 16
+_MOST_RUNS = 30_000
+"""Of one value: 720 KB, which any topic takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Runs of one partition, as one transaction wrote them."""
+
+    topic: str
+    """On the source."""
+    partition: int
+    target_topic: str
+    topic_id: uuid.UUID
+    """The source topic's: offsets mean another thing once a topic is made anew."""
+    runs: RunArray
+
+
+def topic_name(source_alias: str, separator: str = ".") -> str:
+    """The target topic that holds the map of what comes from a cluster."""
+    return f"{source_alias}{separator}offset-map{separator}internal"
+
+
+def joined(runs: RunArray) -> RunArray:
+    """The same with neighbours made one where both sides go on without a hole."""
+    if len(runs) < 2:
+        return runs
+    ends = runs[:-1, (UPSTREAM, DOWNSTREAM)] + runs[:-1, COUNT, None]
+    begins = np.ones(len(runs), np.bool_)
+    begins[1:] = (ends != runs[1:, (UPSTREAM, DOWNSTREAM)]).any(axis=1)
+    firsts = np.flatnonzero(begins)
+    out = runs[firsts].copy()
+    out[:, COUNT] = np.add.reduceat(runs[:, COUNT], firsts)
+    return out
+
+
+def encode(blocks: Iterable[Block]) -> list[bytes]:
+    """Values that hold all the blocks, each small enough for any topic."""
+    values: list[bytearray] = []
+    room = 0
+    ordered = sorted(blocks, key=lambda block: (block.topic, block.partition))
+    for _, group in itertools.groupby(ordered, key=lambda block: block.topic):
+        for part in _parts(list(group)):
+            count = sum(len(block.runs) for block in part)
+            if count > room:
+                values.append(bytearray(_INT16.pack(VERSION)))
+                room = _MOST_RUNS
+            room -= count
+            values[-1] += _head(part[0], count)
+            for block in part:
+                values[-1] += _rows(block)
+    return [bytes(value) for value in values]
+
+
+def decode(value: bytes) -> Iterator[Block]:
+    """The blocks of one value.
+
+    Raises:
+        CorruptBatchError: it is of an unknown version, or does not end where it should.
+    """
+    version = _INT16.unpack_from(value)[0] if len(value) >= _INT16.size else -1
+    if version != VERSION:
+        raise CorruptBatchError(
+            f"the offset map has a record of version {version}; this mirror reads "
+            f"version {VERSION}: use the newest mirror for this target"
+        )
+    at = _INT16.size
+    try:
+        while at < len(value):
+            topic, at = _string(value, at)
+            target_topic, at = _string(value, at)
+            topic_id = uuid.UUID(bytes=value[at : at + _ID_SIZE])
+            at += _ID_SIZE
+            count = _INT32.unpack_from(value, at)[0]
+            at += _INT32.size
+            rows = np.frombuffer(value, _RUN, count, at)
+            at += rows.nbytes
+            for partition, runs in _by_partition(rows):
+                yield Block(
+                    topic=topic,
+                    partition=partition,
+                    target_topic=target_topic,
+                    topic_id=topic_id,
+                    runs=runs,
+                )
+    except (ValueError, struct.error) as error:
+        raise CorruptBatchError(
+            f"a record of the offset map is damaged: {error}"
+        ) from error
+
+
+def _parts(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Blocks of one topic, cut so that none exceeds what a value holds."""
+    part: list[Block] = []
+    room = _MOST_RUNS
+    for block in blocks:
+        for first in range(0, len(block.runs), _MOST_RUNS):
+            piece = block.runs[first : first + _MOST_RUNS]
+            if len(piece) > room:
+                yield part
+                part, room = [], _MOST_RUNS
+            room -= len(piece)
+            part.append(
+                Block(
+                    topic=block.topic,
+                    partition=block.partition,
+                    target_topic=block.target_topic,
+                    topic_id=block.topic_id,
+                    runs=piece,
+                )
+            )
+    if part:
+        yield part
+
+
+def _head(block: Block, count: int) -> bytes:
+    topic, target = block.topic.encode(), block.target_topic.encode()
+    return b"".join(
+        (
+            _INT16.pack(len(topic)),
+            topic,
+            _INT16.pack(len(target)),
+            target,
+            block.topic_id.bytes,
+            _INT32.pack(count),
+        )
+    )
+
+
+def _rows(block: Block) -> bytes:
+    rows = np.empty(len(block.runs), _RUN)
+    rows["partition"] = block.partition
+    rows["count"] = block.runs[:, COUNT]
+    rows["up"] = block.runs[:, UPSTREAM]
+    rows["down"] = block.runs[:, DOWNSTREAM]
+    return rows.tobytes()
+
+
+def _string(value: bytes, at: int) -> tuple[str, int]:
+    length = _INT16.unpack_from(value, at)[0]
+    at += _INT16.size
+    if length < 0 or at + length > len(value):
+        raise ValueError(f"a text of {length} bytes at {at}")
+    return value[at : at + length].decode(), at + length
+
+
+def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
+    runs = np.empty((len(rows), 3), np.int64)
+    runs[:, UPSTREAM] = rows["up"]
+    runs[:, DOWNSTREAM] = rows["down"]
+    runs[:, COUNT] = rows["count"]
+    partitions = rows["partition"]
+    cuts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
+    for first, last in itertools.pairwise([0, *cuts, len(rows)]):
+        if first < last:
+            yield int(partitions[first]), runs[first:last]

@@ -1,0 +1,308 @@
+"""Exact translation, against simulated logs of which everything is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+import uuid
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.errors import CorruptBatchError
+from mirror.offsets import index, offset_map, runs
+from mirror.offsets.index import Track
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.progress import Position, Progress
+from mirror.offsets.runs import Block
+from mirror.offsets.translation import Exactness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.unit
+
+TOPIC = "orders"
+COPY = "A.orders"
+FIRST_ID, SECOND_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+@dataclass
+class Simulation:
+    """A source partition, its copy, and the map that transactions wrote."""
+
+    topic_id: uuid.UUID = FIRST_ID
+    upstream: int = 0
+    downstream: int = 0
+    at: int = 0
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """Every copied record: its offset on the source and on the target."""
+    values: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def transaction(self, parts: list[tuple[int, int]]) -> None:
+        """Parts are (source offsets without a copy, records copied after them)."""
+        found = []
+        for hole, count in parts:
+            self.upstream += hole
+            if count:
+                found.append((self.upstream, self.downstream, count))
+                self.copies += [
+                    (self.upstream + i, self.downstream + i) for i in range(count)
+                ]
+            self.upstream += count
+            self.downstream += count
+        self.downstream += 1  # the target's commit marker
+        block = Block(
+            topic=TOPIC,
+            partition=0,
+            target_topic=COPY,
+            topic_id=self.topic_id,
+            runs=runs.joined(np.array(found, np.int64).reshape(-1, 3)),
+        )
+        if found:
+            for value in runs.encode([block]):
+                self.values.append((self.at, value))
+                self.at += 1
+        self.at += 1  # a marker on the map as well
+
+    def map(self, monkeypatch: pytest.MonkeyPatch) -> OffsetMap:
+        """What a reader of the target's topics knows."""
+        simulation = self
+
+        class Reader:
+            def __init__(self, *_: Any, position: int = 0) -> None:
+                self.position, self.start = position, 0
+
+            def read(
+                self, *, end: int | None = None
+            ) -> Iterator[tuple[int, bytes, bytes]]:
+                stop = simulation.at if end is None else end
+                for at, value in simulation.values:
+                    if self.position <= at < stop:
+                        yield at, b"", value
+                self.position = stop
+
+        class Positions:
+            def __init__(self, *_: Any) -> None: ...
+
+            def read(self) -> Progress:
+                position = Position(
+                    offset=simulation.upstream, topic_id=simulation.topic_id
+                )
+                return Progress(positions={(TOPIC, 0): position})
+
+        monkeypatch.setattr(offset_map, "TopicReader", Reader)
+        monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
+        return OffsetMap(None, "A")  # type: ignore[arg-type]  readers need no cluster
+
+
+TRANSACTIONS = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=4),
+    min_size=1,
+    max_size=30,
+)
+
+
+def _simulated(transactions: list[list[tuple[int, int]]]) -> Simulation:
+    simulation = Simulation()
+    for parts in transactions:
+        simulation.transaction(parts)
+    return simulation
+
+
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small an index that most answers have to be read from the map."""
+    monkeypatch.setattr(index, "_MOST_STARTS", 4)
+    monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
+    monkeypatch.setattr(offset_map, "_CACHED_RUNS", 3)
+
+
+@given(TRANSACTIONS)
+def test_a_group_reads_on_exactly_where_it_stopped(
+    transactions: list[list[tuple[int, int]]],
+) -> None:
+    """From the answer on the target holds just the copies of what a group had not read:
+    at every offset, in holes, at the tip and beyond; and never less for more."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        simulation = _simulated(transactions)
+        known = simulation.map(monkeypatch)
+        known.refresh()
+        last = -1
+        for offset in range(simulation.upstream + 3):
+            answer = known.translate(TOPIC, 0, offset)
+            unread = [up for up, _ in simulation.copies if up >= offset]
+            to_come = [up for up, down in simulation.copies if down >= answer.offset]
+            assert to_come == unread
+            assert answer.offset >= last
+            assert (answer.exactness is Exactness.BEHIND) == (
+                offset > simulation.upstream
+            )
+            last = answer.offset
+
+
+@given(TRANSACTIONS)
+def test_the_way_back_is_as_exact(
+    transactions: list[list[tuple[int, int]]],
+) -> None:
+    """A group that read on at the target continues at the source with just the records
+    whose copies it had not read, and a copied record's offset comes back as it was."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        simulation = _simulated(transactions)
+        known = simulation.map(monkeypatch)
+        known.refresh()
+        if not simulation.copies:
+            return
+        for offset in range(simulation.downstream + 3):
+            answer = known.reverse(TOPIC, 0, offset)
+            unread = [up for up, down in simulation.copies if down >= offset]
+            to_come = [up for up, _ in simulation.copies if up >= answer.offset]
+            assert to_come == unread
+        for up, down in simulation.copies:
+            assert known.translate(TOPIC, 0, up).offset == down
+            assert known.reverse(TOPIC, 0, down).offset == up
+
+
+@given(TRANSACTIONS, TRANSACTIONS)
+def test_reading_on_equals_reading_anew(
+    earlier: list[list[tuple[int, int]]], later: list[list[tuple[int, int]]]
+) -> None:
+    """A map that was followed answers as one that was read after a restart."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        simulation = _simulated(earlier)
+        followed = simulation.map(monkeypatch)
+        followed.refresh()
+        for parts in later:
+            simulation.transaction(parts)
+        followed.refresh()
+        anew = simulation.map(monkeypatch)
+        anew.refresh()
+        for offset in range(simulation.upstream + 2):
+            assert followed.translate(TOPIC, 0, offset) == anew.translate(
+                TOPIC, 0, offset
+            )
+
+
+def test_a_topic_made_anew_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of a recreated topic are not taken for those of the one before it."""
+    simulation = _simulated([[(0, 10)], [(0, 10)]])
+    simulation.topic_id, simulation.upstream = SECOND_ID, 0
+    known = simulation.map(monkeypatch)
+    known.refresh()
+    assert known.translate(TOPIC, 0, 0).offset == 21  # behind the old copies
+    simulation.transaction([(0, 5)])
+    known.refresh()
+    assert [known.translate(TOPIC, 0, up).offset for up in (0, 4, 5)] == [22, 26, 27]
+    assert known.reverse(TOPIC, 0, 23).offset == 1
+    assert known.reverse(TOPIC, 0, 3).exactness is Exactness.BEFORE
+
+
+@given(TRANSACTIONS, st.integers(1, 12), TRANSACTIONS)
+def test_what_was_copied_twice_is_not_skipped(
+    earlier: list[list[tuple[int, int]]],
+    back: int,
+    later: list[list[tuple[int, int]]],
+) -> None:
+    """After a rewind, as at least once brings it, no unread record is passed over."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        simulation = _simulated(earlier)
+        end = simulation.upstream
+        simulation.upstream = max(0, end - back)
+        simulation.transaction([(0, end - simulation.upstream)])
+        for parts in later:
+            simulation.transaction(parts)
+        known = simulation.map(monkeypatch)
+        known.refresh()
+        for offset in range(simulation.upstream):
+            answer = known.translate(TOPIC, 0, offset)
+            unread = {up for up, _ in simulation.copies if offset <= up}
+            to_come = {up for up, down in simulation.copies if down >= answer.offset}
+            assert unread <= to_come
+
+
+def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group below a flow's first record is sent to that, and told so."""
+    simulation = Simulation(upstream=100)
+    simulation.transaction([(0, 10)])
+    known = simulation.map(monkeypatch)
+    known.refresh()
+    answer = known.translate(TOPIC, 0, 7)
+    assert (answer.offset, answer.exactness) == (0, Exactness.BEFORE)
+    assert known.translate("others", 0, 7).exactness is Exactness.UNKNOWN
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["a", "ä.b"]), st.integers(0, 5)),
+        st.lists(
+            st.tuples(*[st.integers(0, 2**62)] * 2, st.integers(1, 2**31 - 1)),
+            min_size=1,
+            max_size=5,
+        ),
+    )
+)
+def test_runs_are_read_as_written(
+    wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
+) -> None:
+    """Blocks come back from their bytes with every number as it was."""
+    blocks = [
+        Block(
+            topic=topic,
+            partition=partition,
+            target_topic=f"A.{topic}",
+            topic_id=FIRST_ID,
+            runs=np.array(rows, np.int64),
+        )
+        for (topic, partition), rows in wanted.items()
+    ]
+    read = {
+        (block.topic, block.partition): [tuple(row) for row in block.runs.tolist()]
+        for value in runs.encode(blocks)
+        for block in runs.decode(value)
+    }
+    assert read == wanted
+
+
+def test_many_runs_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No value exceeds what a topic takes, and none of the runs is lost on the way."""
+    monkeypatch.setattr(runs, "_MOST_RUNS", 7)
+    rows = np.arange(60, dtype=np.int64).reshape(20, 3)
+    blocks = [
+        Block(topic=TOPIC, partition=p, target_topic=COPY, topic_id=FIRST_ID, runs=rows)
+        for p in range(3)
+    ]
+    values = runs.encode(blocks)
+    read: dict[int, list[list[int]]] = {}
+    for value in values:
+        count = 0
+        for block in runs.decode(value):
+            read.setdefault(block.partition, []).extend(block.runs.tolist())
+            count += len(block.runs)
+        assert count <= 7
+    assert read == dict.fromkeys(range(3), rows.tolist())
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\1", b"\0\0\0\5abc"])
+def test_what_is_no_map_is_refused(value: bytes) -> None:
+    """Bytes of another version or cut short are an error, not an answer."""
+    with pytest.raises(CorruptBatchError):
+        list(runs.decode(value))
+
+
+def test_a_month_of_a_busy_partition_stays_small() -> None:
+    """A thousand partitions as busy for a month would take below 200 MB."""
+    track = Track(COPY, [])
+    keep = max(
+        offset_map._LEAST_TAIL,
+        offset_map._TAIL_RUNS // 1000,
+    )
+    for number in range(300_000):  # the index has been thinned many times by then
+        run = np.array([[number * 5, number * 6, 5]], np.int64)
+        track.add(FIRST_ID, run, number * 2, keep=keep)
+    assert sum(epoch.nbytes for epoch in track.epochs) < 200_000
