@@ -24,7 +24,8 @@ MERGE_COLUMNS = 5
 ROW, POSITION, DONE = range(3)
 
 # Slots of `merge`'s result.
-END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST = range(6)
+END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST, RUNS = range(7)
+RESULTS = 7
 
 _HEADER = 61
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
@@ -111,7 +112,7 @@ def _equals(buffer, start, size, wanted):
 # compiling a second version in the middle of a flow.
 @numba.njit(
     "void(uint8[::1], int64, int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
-    " uint8[::1], uint8[::1], uint8[::1], int64[::1])",
+    " uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])",
     cache=True,
     nogil=True,
 )
@@ -126,6 +127,7 @@ def merge(
     key,
     stamp,
     home,
+    runs,
     result,
 ):
     """Copy records of the listed batches into `out`, from byte 61 on.
@@ -137,9 +139,12 @@ def merge(
     first_offset: records below it are left out (a fetch inside a batch).
     key, stamp: header key to look at and encoded header to append (empty: none).
     home: a record with a header `key` whose value ends so is dropped (empty: none).
-    Stops before an output of limit_out bytes is exceeded, but copies one record.
-    `result` tells the end, records copied, newest time, records dropped, and 1 as
-    BROKEN if a record does not fit its batch.
+    runs: gets a row per run of records with consecutive source offsets: the first
+      one's source offset, its index in `out`, and how many they are.
+    Stops before an output of limit_out bytes is exceeded, but copies one record; and
+    when there is no room for another run.
+    `result` tells the end, records copied, newest time, records dropped, 1 as BROKEN
+    if a record does not fit its batch, and the number of runs.
     """
     at = _HEADER
     copied = 0
@@ -151,6 +156,8 @@ def merge(
     done = state[DONE]
     result[BROKEN] = 0
     full = False
+    run = np.int64(-1)
+    next_offset = np.int64(-1)
     looking = key.size > 0 and (stamp.size > 0 or home.size > 0)
     while row < rows.shape[0]:
         if done == 0:
@@ -169,7 +176,7 @@ def merge(
             if copied > 0 and at + size + stamp.size + _SLACK > limit_out:
                 full = True
                 break
-            if at + size + stamp.size + _SLACK > out.size:
+            if at + size + stamp.size + _SLACK > out.size or run + 1 == runs.shape[0]:
                 full = True
                 break
             attributes = buffer[body]
@@ -178,7 +185,8 @@ def merge(
             start = p
             position = end
             done += 1
-            if rows[row, FIRST_OFFSET] + delta_offset < first_offset:
+            offset = rows[row, FIRST_OFFSET] + delta_offset
+            if offset < first_offset:
                 continue
             time = fixed if fixed >= 0 else batch_time + delta_time
             count_at = p
@@ -218,6 +226,13 @@ def merge(
             if copied == 0:
                 base_time = time
             newest = max(newest, time)
+            if offset != next_offset or run < 0:
+                run += 1
+                runs[run, 0] = offset
+                runs[run, 1] = copied
+                runs[run, 2] = 0
+            runs[run, 2] += 1
+            next_offset = offset + 1
             delta = time - base_time
             if stamp.size > 0:
                 tail = end - headers_at
@@ -259,6 +274,7 @@ def merge(
     result[NEWEST] = newest
     result[DROPPED] = dropped
     result[OLDEST] = base_time
+    result[RUNS] = run + 1
 
 
 @numba.njit("int64(uint8[::1], int64, int64, int64[:, ::1])", cache=True, nogil=True)

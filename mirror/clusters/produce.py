@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 from kafka.protocol.producer import ProduceResponse
+import numpy as np
+import numpy.typing as npt
 
 from mirror.clusters import codes
 from mirror.errors import (
@@ -24,8 +26,11 @@ from mirror.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.connection import Connection, Pending
+
+Runs = npt.NDArray[np.int64]
 
 API_KEY = 0
 VERSION_PLAIN = 8
@@ -49,6 +54,9 @@ class EncodedBatch:
     """61 bytes, base offset 0, partition leader epoch -1."""
     body: memoryview | bytes
     count: int
+    runs: Runs | None = None
+    """Which source offsets its records had: rows of (source offset of a run's first
+    record, its index in the batch, how many), int64; None for records of our own."""
 
     @property
     def size(self) -> int:
@@ -105,17 +113,26 @@ def send(
     )
 
 
-def check(answer: Any) -> set[tuple[str, int]]:
-    """Read every error field of an answer.
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What became of the batches of one request."""
 
-    Returns the partitions whose batches were not written, and will be if they are
-    sent again as they are: the broker still ends the producer's last transaction.
+    offsets: Mapping[tuple[str, int], int]
+    """Where the batches that were written begin on the target."""
+    again: AbstractSet[tuple[str, int]]
+    """Partitions whose batches were not written, and will be if they are sent again
+    as they are: the broker still ends the producer's last transaction."""
+
+
+def check(answer: Any) -> Produced:
+    """Read every error field of an answer.
 
     Raises:
         FencedError: another owner took over.
         PartitionError: one partition refuses what we sent; others may go on.
         ClusterError: anything else, transient or not.
     """
+    offsets: dict[tuple[str, int], int] = {}
     again: set[tuple[str, int]] = set()
     errors = []
     for topic in answer.responses:
@@ -124,9 +141,11 @@ def check(answer: Any) -> set[tuple[str, int]]:
                 again.add((topic.name, result.index))
             elif result.error_code != codes.NONE:
                 errors.append(_error(topic.name, result))
+            else:
+                offsets[topic.name, result.index] = result.base_offset
     if errors:
         raise min(errors, key=_rank)
-    return again
+    return Produced(offsets=offsets, again=again)
 
 
 def _rank(error: Exception) -> int:

@@ -9,6 +9,7 @@ repaired here: any error ends the write, and its producer has to take over.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,24 @@ _PATIENCE_SECONDS = 30.0
 _RESEND_SECONDS = 0.002
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A batch that is written, and the offset of its first record."""
+
+    where: TopicPartition
+    offset: int
+    batch: EncodedBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """A request on its way. Requests of one round differ in their partitions."""
+
+    round: int
+    pending: Pending
+    batches: Mapping[TopicPartition, EncodedBatch]
+
+
 class Write:
     """Batches of one producer, from stamped to acknowledged."""
 
@@ -61,7 +80,9 @@ class Write:
         self._resend_at = 0.0
         self._patience = time.monotonic() + _PATIENCE_SECONDS
         self._number = 0
-        self._sent: deque[tuple[int, Pending]] = deque()
+        self._sent: deque[_Sent] = deque()
+        self.placed: list[Placed] = []
+        """What is written by now; of one partition, in the order of its log."""
 
     @property
     def sent(self) -> bool:
@@ -71,7 +92,7 @@ class Write:
     @property
     def outstanding(self) -> Iterable[Pending]:
         """The answers that are waited for."""
-        return [pending for _, pending in self._sent]
+        return [sent.pending for sent in self._sent]
 
     @property
     def resend_in(self) -> float | None:
@@ -88,19 +109,25 @@ class Write:
             PartitionError: one partition refuses what we sent.
             ClusterError: anything else; take over before writing again.
         """
-        while self._sent and self._sent[0][1].answered:
-            _, pending = self._sent.popleft()
-            again = produce.check(pending.result())
-            if again and not self._opening:
-                raise _too_late()
-            if again:
-                self._put_off |= again
-                self._resend_at = time.monotonic() + _RESEND_SECONDS
+        while self._sent and self._sent[0].pending.answered:
+            self._read(self._sent.popleft())
         if self._opening and self._number and not self._sent:
             self._open()
         while self._rounds and self._free():
             self._send(self._rounds.popleft(), stamp=True)
         return not self._sent and self.sent
+
+    def _read(self, sent: _Sent) -> None:
+        done = produce.check(sent.pending.result())
+        if done.again and not self._opening:
+            raise _too_late()
+        if done.again:
+            self._put_off |= done.again
+            self._resend_at = time.monotonic() + _RESEND_SECONDS
+        self.placed += [
+            Placed(where=key, offset=offset, batch=sent.batches[key])
+            for key, offset in done.offsets.items()
+        ]
 
     def _open(self) -> None:
         """The first round is answered: send what was put off again, or go on."""
@@ -118,7 +145,7 @@ class Write:
         """Whether one more round may be in flight."""
         if self._opening and self._number:
             return False
-        return not self._sent or self._number - self._sent[0][0] < _ROUNDS_IN_FLIGHT
+        return not self._sent or self._number - self._sent[0].round < _ROUNDS_IN_FLIGHT
 
     def finish(self) -> None:
         """Wait until all is written. Raises as `advance` does."""
@@ -160,7 +187,9 @@ class Write:
                 else produce.VERSION_PLAIN,
                 timeout_ms=_TIMEOUT_MS,
             )
-            self._sent.append((self._number - 1, pending))
+            self._sent.append(
+                _Sent(round=self._number - 1, pending=pending, batches=batches)
+            )
 
     def _connection(self, node: int) -> Connection:
         return self._cluster.connection(node, PURPOSE)

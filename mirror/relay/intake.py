@@ -132,7 +132,9 @@ class Intake:
         work.fetched_bytes += size
         work.worked_bytes += max(size, done.unpacked)
         if done.batches:
-            work.batches[assignment.target_topic, key[1]] = done.batches
+            where = (assignment.target_topic, key[1])
+            work.batches[where] = done.batches
+            work.origins[where] = key
         self._move(key, found.next_offset, found.leader_epoch, work)
         work.counts[key] = Counts(
             records=done.records,

@@ -17,7 +17,7 @@ from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import SupersededError
-from mirror.offsets import progress
+from mirror.offsets import progress, runs
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:
@@ -45,14 +45,19 @@ def take_ownership(
         SupersededError: another run began meanwhile.
     """
     topic = progress.topic_name(flow.source)
-    admin.create_topic(
-        target,
-        topic,
-        partitions=1,
-        replication_factor=flow.replication_factor,
-        configs=progress.TOPIC_CONFIGS,
-    )
-    target.wait_for_topic(topic)
+    own = {
+        runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
+        topic: progress.TOPIC_CONFIGS,
+    }
+    for name, configs in own.items():
+        admin.create_topic(
+            target,
+            name,
+            partitions=1,
+            replication_factor=flow.replication_factor,
+            configs=configs,
+        )
+        target.wait_for_topic(name)
     earlier = _Generation.parse(
         progress.read(target, topic, committed=False).generation
     )

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.batches.batch import Buffer, Rows
+    from mirror.clusters.produce import Runs
     from mirror.relay.provenance import Provenance
 
 _RELAY_AT_LEAST = 16 << 10
 """A smaller batch is worth merging with its neighbours."""
 _MERGE_BYTES = 1 << 20
+_MOST_RUNS = 1 << 14
+"""Of a batch; so many holes, and it ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +54,8 @@ class Rewriter:
         self._outputs: list[Buffer] = []
         self._used = 0
         self._unpacked = np.empty(2 << 20, np.uint8)
-        self._result = np.zeros(6, np.int64)
+        self._runs = np.empty((_MOST_RUNS, 3), np.int64)
+        self._result = np.zeros(kernels.RESULTS, np.int64)
 
     def begin(self) -> None:
         """Take all output buffers back: what was returned before is sent by now."""
@@ -140,6 +144,7 @@ class Rewriter:
                 ),
                 body=buffer.data[at + HEADER_SIZE : at + size],
                 count=count,
+                runs=np.array([[int(row[scan.BASE]), 0, count]], np.int64),
             )
         )
         done.records += count
@@ -170,6 +175,7 @@ class Rewriter:
                 provenance.key,
                 provenance.stamp,
                 provenance.home,
+                self._runs,
                 result,
             )
             if result[kernels.BROKEN]:
@@ -184,16 +190,10 @@ class Rewriter:
             done.filtered += int(result[kernels.DROPPED])
             copied = int(result[kernels.COPIED])
             if copied:
-                newest = int(result[kernels.NEWEST])
                 done.records += copied
-                done.newest = max(done.newest, newest)
-                batch = _pack(
-                    out.data[HEADER_SIZE : int(result[kernels.END])],
-                    codec,
-                    copied,
-                    int(result[kernels.OLDEST]),
-                    newest,
-                )
+                done.newest = max(done.newest, int(result[kernels.NEWEST]))
+                section = out.data[HEADER_SIZE : int(result[kernels.END])]
+                batch = _pack(section, codec, result, self._runs)
                 done.batches.append(batch)
             if not copied or isinstance(batch.body, bytes):
                 self._used -= 1  # nothing points into this output
@@ -238,9 +238,8 @@ class Rewriter:
         return self._outputs[self._used - 1]
 
 
-def _pack(
-    section: memoryview, codec: int, count: int, oldest: int, newest: int
-) -> EncodedBatch:
+def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:
+    """A batch of what `kernels.merge` laid out and told of it."""
     body: memoryview | bytes = section
     used = codecs.NONE
     if codec != codecs.NONE:
@@ -249,11 +248,17 @@ def _pack(
         # uncompressed records holds for the batch.
         if len(packed) < len(section):
             body, used = packed, codec
+    count = int(result[kernels.COPIED])
     header = records.header(
         size=HEADER_SIZE + len(body),
         attributes=used,
         count=count,
-        base_time=oldest,
-        newest=newest,
+        base_time=int(result[kernels.OLDEST]),
+        newest=int(result[kernels.NEWEST]),
     )
-    return EncodedBatch(header=header, body=body, count=count)
+    return EncodedBatch(
+        header=header,
+        body=body,
+        count=count,
+        runs=runs[: int(result[kernels.RUNS])].copy(),
+    )

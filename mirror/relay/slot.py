@@ -32,6 +32,7 @@ from mirror.offsets.progress import Position
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
+from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import SourceReader
@@ -77,8 +78,10 @@ class Slot:
             max_bytes=FETCH_BYTES,
             partition_max_bytes=PARTITION_BYTES,
         )
+        self._notes = Notes.of(flow.source, flow.separator)
         self._writer = TargetWriter(
             self._target,
+            self._notes,
             flow=flow.name,
             slot=number,
             exactly_once=flow.exactly_once,
@@ -88,7 +91,6 @@ class Slot:
         self._free = list(self._rewriters)
         self._faults = Faults()
         self._tally = Tally(slot=number)
-        self._progress_at = (progress.topic_name(flow.source), 0)
         self._target_topics: dict[str, Topic] = {}
         self._limits: dict[str, int] = {}
         self._lease: Lease | None = None
@@ -196,12 +198,7 @@ class Slot:
         self._measure(work)
         # Before the write: it may have to wait for the network.
         self._reader.ask()
-        self._settled(
-            self._writer.write(
-                work, (self._progress_at, progress.encode(work.moved)),
-                self._target_topics,
-            )
-        )  # fmt: skip
+        self._settled(self._writer.write(work, self._target_topics))
 
     def _measure(self, work: Work) -> None:
         """Ask for less where it grows when unpacked: a transaction shall not take long,
@@ -250,13 +247,15 @@ class Slot:
             self._source.connect()
         self._writer.take_over()
         self._free = list(self._rewriters)
-        known = progress.read(self._target, self._progress_at[0])
+        known = progress.read(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
             )
         names = {a.target_topic for a in self._wanted.values()}
-        self._target_topics = self._target.topics({*names, self._progress_at[0]})
+        self._target_topics = self._target.topics(
+            {*names, self._notes.progress[0], self._notes.offset_map[0]}
+        )
         self._limits = admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
         aside = self._faults.aside(now)

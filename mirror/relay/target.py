@@ -2,10 +2,10 @@
 
 Main type: `TargetWriter`. Several transactional ids take turns, so that one
 transaction is filled while another is written and a third commits. What the next
-one writes is sent only when all of the last one's is on its way, and its commit is
-asked for only when the last one's is acknowledged. Without exactly-once there is one
-idempotent producer: data first, then the progress that tells of it. Nothing is
-repaired here: after an error the slot takes over anew.
+one writes is sent only when all of the last one's is on its way, first the data, then
+the notes on it, and its commit is asked for only when the last one's is acknowledged.
+Without exactly-once there is one idempotent producer. Nothing is repaired here: after
+an error the slot takes over anew.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.relay.notes import Batches, Notes
     from mirror.relay.work import Work
 
 TopicPartition = tuple[str, int]
@@ -46,6 +46,7 @@ class TargetWriter:
     def __init__(
         self,
         cluster: Cluster,
+        notes: Notes,
         *,
         flow: str,
         slot: int,
@@ -56,7 +57,7 @@ class TargetWriter:
             transactional_ids(flow, slot) if exactly_once else (None,)
         )
         self._cluster = cluster
-        self._exactly_once = exactly_once
+        self._notes = notes
         self._producers = [
             Producer(
                 cluster,
@@ -101,19 +102,14 @@ class TargetWriter:
             )
         )
 
-    def write(
-        self,
-        work: Work,
-        progress: tuple[TopicPartition, EncodedBatch],
-        topics: Mapping[str, Topic],
-    ) -> list[Work]:
+    def write(self, work: Work, topics: Mapping[str, Topic]) -> list[Work]:
         """Begin a transaction; call it when there is `room`. Returns what is
         committed by now, as `advance`, which has to be called until all is.
         """
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
         self._under_way.append(
-            _Transaction(self._cluster, producer, work, progress, topics)
+            _Transaction(self._cluster, producer, work, self._notes, topics)
         )
         return self.advance()
 
@@ -157,7 +153,9 @@ class TargetWriter:
                 # Behind batches that may be sent once more nothing else may go.
                 if before is not None and not before.sent:
                     break
-                transaction.advance(first=before is None)
+                transaction.advance(
+                    first=before is None, may_note=before is None or before.noted
+                )
                 before = transaction
             if not self._under_way or not self._under_way[0].done:
                 for connection in self.connections():
@@ -171,37 +169,45 @@ class TargetWriter:
 
 
 class _Transaction:
-    """One piece of work on its way; without exactly-once, two writes in a row."""
+    """One piece of work on its way: its data, then the notes on it, then the commit.
+
+    Without exactly-once there is no commit, and the notes go one after the other: who
+    dies in between shall copy records again, not lose where they went.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         producer: Producer,
         work: Work,
-        progress: tuple[TopicPartition, EncodedBatch],
+        notes: Notes,
         topics: Mapping[str, Topic],
     ) -> None:
         self.work = work
         self.done = False
         self._cluster = cluster
         self._producer = producer
+        self._notes = notes
         self._topics = topics
-        where, batch = progress
-        batches: dict[TopicPartition, list[EncodedBatch]] = dict(work.batches)
-        self._later: dict[TopicPartition, list[EncodedBatch]] = {}
-        if producer.transactional_id is None:
-            self._later = {where: [batch]}
-        else:
-            batches[where] = [batch]
-        self._adding = None if producer.v2 or self._later else list(batches)
-        self._write = Write(cluster, producer, batches, topics)
+        self._data = self._write = Write(cluster, producer, work.batches, topics)
+        self._later: deque[Batches] | None = None
+        self._adding: list[TopicPartition] | None = None
+        if producer.transactional_id is not None and not producer.v2:
+            self._adding = [*work.batches, notes.progress]
+            self._adding += [notes.offset_map] if work.batches else []
         self._commit: Pending | None = None
         self._commit_at = 0.0
         self._patience = time.monotonic() + _PATIENCE_SECONDS
 
     @property
     def sent(self) -> bool:
-        return self._write.sent
+        """Whether all data is on its way, and none will be sent again."""
+        return self._data.sent
+
+    @property
+    def noted(self) -> bool:
+        """The same for the notes."""
+        return self._later is not None and not self._later and self._write.sent
 
     @property
     def committing(self) -> bool:
@@ -219,27 +225,44 @@ class _Transaction:
             return max(0.0, self._commit_at - time.monotonic())
         return self._write.resend_in
 
-    def advance(self, *, first: bool) -> None:
-        """`first`: all before it is committed, so this may be."""
+    def advance(self, *, first: bool, may_note: bool) -> None:
+        """`first`: all before it is committed, so this may be; `may_note`: what is
+        before it has written its notes.
+        """
         if self._commit is not None:
             self._read_commit(self._commit)
         if self._adding is not None:
             self._producer.add_partitions(self._adding)
             self._adding = None
-        if self.done or self._commit is not None or not self._write.advance():
+        if self.done or self._commit is not None or not self._written(may_note):
             return
         if not first:
             return
-        if self._later:
-            self._write = Write(
-                self._cluster, self._producer, self._later, self._topics
-            )
-            self._later = {}
-            self._write.advance()
-        elif self._producer.transactional_id is None:
+        if self._producer.transactional_id is None:
             self.done = True
         elif time.monotonic() >= self._commit_at:
             self._commit = self._producer.begin_commit()
+
+    def _written(self, may_note: bool) -> bool:
+        """Whether data and notes are written; begins the next part of them."""
+        while self._write.advance():
+            if self._later is None:
+                if not may_note:
+                    return False
+                self._later = self._parts()
+            if not self._later:
+                return True
+            self._write = Write(
+                self._cluster, self._producer, self._later.popleft(), self._topics
+            )
+        return False
+
+    def _parts(self) -> deque[Batches]:
+        where = self._notes.where(self._data.placed, self.work)
+        how_far = self._notes.how_far(self.work)
+        if self._producer.transactional_id is None:
+            return deque((where, how_far))
+        return deque(({**where, **how_far},))
 
     def _read_commit(self, pending: Pending) -> None:
         if not pending.answered:

@@ -25,6 +25,8 @@ class Work:
 
     rewriter: Rewriter
     batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
+    origins: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
+    """Source partition by target partition, for those that have batches."""
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
     counts: dict[TopicPartition, Counts] = field(default_factory=dict)
     buffers: list[bytearray] = field(default_factory=list)

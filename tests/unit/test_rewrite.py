@@ -154,6 +154,30 @@ def decode(encoded) -> list:
 
 def expected_of(placed: list[Placed], position: int, *, stamps: bool = True) -> list:
     """The naive model: every record on its own."""
+    return [record for _, record in _expected(placed, position, stamps=stamps)]
+
+
+def expected_offsets(
+    placed: list[Placed], position: int, *, stamps: bool = True
+) -> list[int]:
+    """The source offsets of the same records."""
+    return [offset for offset, _ in _expected(placed, position, stamps=stamps)]
+
+
+def offsets_told(batches) -> list[int]:
+    """Source offsets, record by record, as the batches' runs have them."""
+    offsets = []
+    for each in batches:
+        assert each.runs[:, 2].sum() == each.count
+        done = len(offsets)
+        for first, index, count in each.runs.tolist():
+            assert count > 0
+            assert index == len(offsets) - done
+            offsets += range(first, first + count)
+    return offsets
+
+
+def _expected(placed: list[Placed], position: int, *, stamps: bool) -> list:
     wanted = []
     for each in placed:
         newest = max((r.timestamp for r in each.batch.records), default=0)
@@ -167,14 +191,13 @@ def expected_of(placed: list[Placed], position: int, *, stamps: bool = True) -> 
             )
             if stamps and looped:
                 continue
-            wanted.append(
-                (
-                    record.key,
-                    record.value,
-                    [*record.headers, *([VIA] if stamps else [])],
-                    newest if appended else record.timestamp,
-                )
+            shown_as = (
+                record.key,
+                record.value,
+                [*record.headers, *([VIA] if stamps else [])],
+                newest if appended else record.timestamp,
             )
+            wanted.append((offset, shown_as))
     return wanted
 
 
@@ -227,7 +250,8 @@ def test_records_survive_any_batching(  # noqa: PLR0917
     batches, base, codec, stamps, max_bytes, data
 ):
     """Whatever the batches, the start position, the codec and the limit: out come the
-    records that a naive model expects, renumbered without gaps, within the limit.
+    records that a naive model expects, renumbered without gaps, within the limit; and
+    the source offset of each is told.
     """
     placed = place(batches, base)
     buffer = buffer_of(placed)
@@ -242,6 +266,8 @@ def test_records_survive_any_batching(  # noqa: PLR0917
     wanted = expected_of(placed, position, stamps=stamps)
     assert shown(decoded) == wanted
     assert done.records == len(wanted)
+    told = offsets_told(done.batches)
+    assert told == expected_offsets(placed, position, stamps=stamps)
     for (one, records), encoded in zip(decoded, done.batches, strict=True):
         offsets = [record.offset for record in records]
         assert offsets == list(range(len(records)))
@@ -252,6 +278,16 @@ def test_records_survive_any_batching(  # noqa: PLR0917
             assert one.compression_type in {codec, NONE}
     if wanted:
         assert done.newest == max(timestamp for *_, timestamp in wanted)
+
+
+def test_a_batch_full_of_holes_is_cut():
+    """However many holes compaction left, all runs are told."""
+    records = tuple(Record(value=b"v", gap=1) for _ in range(40_000))
+    placed = place([Batch(records)])
+    buffer = buffer_of(placed)
+    done = rewriter().rewrite(buffer, read(buffer).rows, position=0, max_bytes=HUGE)
+    assert offsets_told(done.batches) == list(placed[0].offsets)
+    assert len(done.batches) > 1
 
 
 def test_loops_are_dropped_and_counted():

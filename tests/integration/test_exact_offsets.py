@@ -1,0 +1,219 @@
+"""Translated offsets on real logs, held against what ordinary consumers read there.
+
+The witness reads both topics whole, with offsets. An answer is right if what stands on
+the other side from there on is just what a reader had not read yet: at every offset of
+a log, its holes and its end included, and the same on the way back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.translation import Exactness
+from tests.copying import Copying
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    config_for,
+    create_topic,
+    eventually,
+    producer,
+    read_topic,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+Log = dict[int, list[tuple[int, bytes]]]
+"""Offset and key of each visible record, by partition."""
+
+
+@contextlib.contextmanager
+def map_on(target: str, alias: str) -> Iterator[OffsetMap]:
+    """The map as whoever has only the target reads it."""
+    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        known = OffsetMap(cluster, alias)
+        known.refresh()
+        yield known
+
+
+def log_of(bootstrap: str, topic: str) -> Log:
+    return {
+        partition: [(message.offset(), message.key()) for message in messages]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
+def assert_exact(
+    known: OffsetMap, topic: str, source: Log, target: Log, *, left_out: bytes = b"-"
+) -> None:
+    """Both ways at every offset, or at some thousand of a long log."""
+    for partition, records in source.items():
+        copied = [record for record in records if not record[1].startswith(left_out)]
+        copies = target[partition]
+        assert [key for _, key in copied] == [key for _, key in copies]
+        end = known.position(topic, partition)
+        for number, offset in _numbered(copied, end + 1):
+            answer = known.translate(topic, partition, offset)
+            following = _first(copies, answer.offset)
+            assert following == number, (offset, answer)
+            assert (answer.exactness is Exactness.BEHIND) == (offset > end)
+        for number, offset in _numbered(copies, copies[-1][0] + 3):
+            answer = known.reverse(topic, partition, offset)
+            assert _first(copied, answer.offset) == number, (offset, answer)
+
+
+def _numbered(log: Sequence[tuple[int, bytes]], end: int) -> Iterator[tuple[int, int]]:
+    """Offsets of a log, each with the number of the first record that stands there or
+    behind it.
+    """
+    offsets = range(end + 1)
+    chosen = sorted(random.Random(end).sample(offsets, min(2000, len(offsets))))
+    number = 0
+    for offset in [*chosen, *range(max(0, end - 50), end + 1)]:
+        if number and log[number - 1][0] >= offset:
+            number = 0
+        while number < len(log) and log[number][0] < offset:
+            number += 1
+        yield number, offset
+
+
+def _first(log: Sequence[tuple[int, bytes]], offset: int) -> int:
+    """The number of the first record that a reader from an offset on sees."""
+    low, high = 0, len(log)
+    while low < high:
+        middle = (low + high) // 2
+        if log[middle][0] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def test_transactions_and_loops(
+    clusters: dict[str, PlaygroundCluster],
+    shared_mirror: RunningMirror,
+    shared_topic: str,
+) -> None:
+    """Markers, aborted transactions and records that are left out make holes on the
+    source; markers make them on the target: no answer is off by one of them.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, shared_topic, 2)
+    with contextlib.closing(
+        Cluster(ClusterConfig(alias="T", bootstrap_servers=(target,))).connect()
+    ) as cluster:
+        loop = [("mirror.via", f"x/{cluster.cluster_id}".encode())]
+    chance = random.Random(4)
+    one = producer(source, transactional_id=shared_topic)
+    one.init_transactions(30)
+    plain = producer(source)
+    copied = 0
+    for number in range(150):
+        count = chance.randrange(1, 5)
+        one.begin_transaction()
+        for record in range(count):
+            one.produce(shared_topic, key=f"t-{number}-{record}".encode(), partition=0)
+        kind = chance.choice(("plain", "looped"))
+        for client in (plain, one):
+            partition = 1 if client is plain else 0
+            client.produce(
+                shared_topic,
+                key=f"{'-' if kind == 'looped' else 'p'}{number}".encode(),
+                headers=loop if kind == "looped" else None,
+                partition=partition,
+            )
+        if committed := chance.random() < 0.7:
+            one.commit_transaction(30)
+        else:
+            one.abort_transaction(30)
+        copied += count * committed + (kind == "plain") * (1 + committed)
+        if number % 30 == 0:
+            time.sleep(0.3)  # so that the flow has several transactions of its own
+    assert plain.flush(30) == 0
+    eventually(target, f"A.{shared_topic}", copied)
+    shared_mirror.wait_copied(source, shared_topic)
+    with map_on(target, "A") as known:
+        assert_exact(
+            known,
+            shared_topic,
+            log_of(source, shared_topic),
+            log_of(target, f"A.{shared_topic}"),
+        )
+
+
+def test_compacted(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+) -> None:
+    """Where the cleaner has left holes everywhere, every offset is translated right."""
+    clusters = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(
+        source,
+        topic_name,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.01",
+        segment_ms="300",
+    )
+    written = 0
+    client = producer(source, linger_ms=20)
+    for codec in range(4):
+        for number in range(600):
+            key = number % (7 + 50 * codec) if number % 3 else number
+            client.produce(topic_name, key=f"{codec}-{key}".encode(), value=b"v" * 50)
+            written += 1
+        assert client.flush(30) == 0
+        time.sleep(0.4)
+    client.produce(topic_name, key=b"last", value=b"of an active segment")
+    assert client.flush(30) == 0
+    wait_for(lambda: len(log_of(source, topic_name)[0]) < written * 0.7, 30, 0.5)
+    time.sleep(1)
+    wanted = log_of(source, topic_name)
+    copying = Copying(source=source, target=target, topic=topic_name, alias="Z").own()
+    with copying.slot() as slot:
+        slot.run(copying.lease(3))
+    with map_on(target, "Z") as known:
+        assert_exact(known, topic_name, wanted, log_of(target, copying.copy))
+
+
+def test_kills_and_a_restart(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Killed workers and a restarted service leave no gap and no wrong run in the map;
+    reading it from the start equals having followed it, however far a group is behind.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 3)
+    load = NumberedLoad(source, topic_name, 3, seed=21)
+    config = config_for(source, target, flows=("EXACT->B",), topics=[topic_name])
+    config["clusters"]["EXACT"] = config["clusters"].pop("A")
+    copy = f"EXACT.{topic_name}"
+    with RunningMirror(config, tmp_path) as mirror, load.streaming():
+        eventually(target, copy, 1)
+        with map_on(target, "EXACT") as followed:
+            for _ in range(3):
+                time.sleep(2)
+                mirror.kill_workers()
+                followed.refresh()
+    load.send(200_000)
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_copied(source, topic_name, timeout=120)
+    with map_on(target, "EXACT") as known:
+        assert_exact(
+            known, topic_name, log_of(source, topic_name), log_of(target, copy)
+        )
