@@ -2,9 +2,9 @@
 
 Main types: `TopicFilter` (which names a flow wants), `ReplicationPolicy` (the
 name on the target, and back) and `TopicMapping` (one topic and its copy).
-`select_topics` puts them together. The rules are MirrorMaker 2's, name for name.
-Loops of records are stopped by the provenance header; the rule here only looks
-at names. This module asks no cluster what exists.
+`select_topics` puts them together. The rules are MirrorMaker 2's, name for name;
+`RenamePolicy` is ours. Loops of records are stopped by the provenance header; the
+rule here only looks at names. This module asks no cluster what exists.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Protocol
 
+from mirror.renaming import LEGAL_NAME, Rule
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 HEARTBEATS = "heartbeats"
 MAX_NAME_LENGTH = 249
-LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,41 +119,99 @@ class IdentityPolicy:
     separator: str = "."
 
     def target_topic(self, topic: str) -> str:
-        if self._is_heartbeats(topic):
+        if self.is_heartbeats(topic):
             return self._prefixing().target_topic(topic)
         return topic
 
     def topic_source(self, name: str) -> str | None:
-        if self._is_heartbeats(name):
+        if self.is_heartbeats(name):
             return self._prefixing().topic_source(name)
         return self.source_alias
 
     def upstream_topic(self, name: str) -> str | None:
-        if self._is_heartbeats(name):
+        if self.is_heartbeats(name):
             return self._prefixing().upstream_topic(name)
         return name
 
     def original_topic(self, name: str) -> str:
-        return HEARTBEATS if self._is_heartbeats(name) else name
+        return HEARTBEATS if self.is_heartbeats(name) else name
 
     def is_cycle(self, topic: str, target_alias: str) -> bool:
-        if self._is_heartbeats(topic):
+        if self.is_heartbeats(topic):
             return self._prefixing().is_cycle(topic, target_alias)
         return False
 
-    def _is_heartbeats(self, name: str) -> bool:
+    def is_heartbeats(self, name: str) -> bool:
         return self._prefixing().original_topic(name) == HEARTBEATS
 
     def _prefixing(self) -> DefaultPolicy:
         return DefaultPolicy(source_alias=self.source_alias, separator=self.separator)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamePolicy:
+    """The first rule that fits names the copy; a topic that none fits keeps its name.
+
+    Only `heartbeats` keep the prefix. Read backwards, a name is what the first rule
+    that could have made it says, or the topic's own where no rule touches it. Names
+    cannot reveal a loop.
+    """
+
+    source_alias: str
+    rules: tuple[Rule, ...]
+    separator: str = "."
+
+    def target_topic(self, topic: str) -> str:
+        if self._unruled().is_heartbeats(topic):
+            return self._unruled().target_topic(topic)
+        for rule in self.rules:
+            if (name := rule.apply(topic)) is not None:
+                return name
+        return topic
+
+    def topic_source(self, name: str) -> str | None:
+        if self._unruled().is_heartbeats(name):
+            return self._unruled().topic_source(name)
+        return None if self.upstream_topic(name) is None else self.source_alias
+
+    def upstream_topic(self, name: str) -> str | None:
+        if self._unruled().is_heartbeats(name):
+            return self._unruled().upstream_topic(name)
+        for rule in self.rules:
+            topic = rule.undo(name)
+            # An earlier rule may have taken that topic for itself.
+            if topic is not None and self.target_topic(topic) == name:
+                return topic
+        return name if self.target_topic(name) == name else None
+
+    def original_topic(self, name: str) -> str:
+        if self._unruled().is_heartbeats(name):
+            return HEARTBEATS
+        return self.upstream_topic(name) or name
+
+    def is_cycle(self, topic: str, target_alias: str) -> bool:
+        return self._unruled().is_cycle(topic, target_alias)
+
+    def _unruled(self) -> IdentityPolicy:
+        return IdentityPolicy(source_alias=self.source_alias, separator=self.separator)
+
+
 def make_policy(
-    kind: str, *, source_alias: str, separator: str = "."
+    kind: str,
+    *,
+    source_alias: str,
+    separator: str = ".",
+    rules: Sequence[Rule] = (),
 ) -> ReplicationPolicy:
-    """The policy that a flow's settings name: `default` or `identity`."""
+    """The policy that a flow's settings name: `default`, `identity` or `rename`."""
     if kind == "identity":
         return IdentityPolicy(source_alias=source_alias, separator=separator)
+    if kind == "rename":
+        if not rules:
+            raise ValueError("policy rename without rules")
+        return RenamePolicy(
+            source_alias=source_alias, separator=separator, rules=tuple(rules)
+        )
     return DefaultPolicy(source_alias=source_alias, separator=separator)
 
 
@@ -185,8 +244,11 @@ class TopicFilter:
             return False
         if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
             return False
-        include, exclude = self._patterns
-        return _any_matches(include, name) and not _any_matches(exclude, name)
+        return _any_matches(self._patterns[0], name) and not self.excludes(name)
+
+    def excludes(self, name: str) -> bool:
+        """Whether an exclude pattern matches."""
+        return _any_matches(self._patterns[1], name)
 
 
 def is_internal(name: str, separator: str = ".") -> bool:
@@ -210,17 +272,25 @@ def select_topics(
     target_alias: str,
 ) -> Selection:
     """Decide for each topic of the source whether it is copied, and to which name."""
+    wanted = [name for name in sorted(set(names)) if topic_filter.matches(name)]
+    cycles = {topic for topic in wanted if policy.is_cycle(topic, target_alias)}
+    copies = {
+        topic: policy.target_topic(topic) for topic in wanted if topic not in cycles
+    }
+    topics_of: dict[str, list[str]] = {}
+    for topic, target_topic in copies.items():
+        topics_of.setdefault(target_topic, []).append(topic)
     mappings: list[TopicMapping] = []
     rejected: list[Rejection] = []
-    cycles: list[str] = []
-    for topic in sorted(set(names)):
-        if not topic_filter.matches(topic):
-            continue
-        if policy.is_cycle(topic, target_alias):
-            cycles.append(topic)
-            continue
-        target_topic = policy.target_topic(topic)
+    for topic, target_topic in copies.items():
         reason = why_illegal(target_topic)
+        if reason is None and is_internal(target_topic, topic_filter.separator):
+            reason = f'the target name "{target_topic}" is kept for internal topics'
+        if reason is None and len(topics_of[target_topic]) > 1:
+            reason = (
+                f"{' and '.join(topics_of[target_topic])} would both be copied to "
+                f'"{target_topic}"; leave one out, or rename it'
+            )
         if reason is None:
             mappings.append(TopicMapping(topic=topic, target_topic=target_topic))
         else:
@@ -228,7 +298,9 @@ def select_topics(
                 Rejection(topic=topic, target_topic=target_topic, reason=reason)
             )
     return Selection(
-        mappings=tuple(mappings), rejected=tuple(rejected), cycles=tuple(cycles)
+        mappings=tuple(mappings),
+        rejected=tuple(rejected),
+        cycles=tuple(sorted(cycles)),
     )
 
 

@@ -143,7 +143,11 @@ def _flat(name: str) -> str:
 def _parsed(setting: str, value: str) -> Any:
     """JSON where a list or a mapping is meant; everything else stays text."""
     listed = setting in {"topics", "topics_exclude", "bootstrap_servers"}
-    if (listed and value.startswith('["')) or (setting == "spark" and value[0] == "{"):
+    if (
+        (listed and value.startswith('["'))
+        or (setting == "spark" and value[0] == "{")
+        or (setting == "rename" and value[0] == "[")
+    ):
         try:
             return json.loads(value)
         except ValueError:

@@ -18,6 +18,10 @@ _POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "default",
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
+_OLDER_POLICIES = {
+    # From before Kafka 3.0, which had none that keeps names.
+    "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
+}
 
 
 def _servers(value: str) -> list[str]:
@@ -26,12 +30,14 @@ def _servers(value: str) -> list[str]:
 
 
 def _policy(value: str) -> str:
-    if value not in _POLICIES:
+    known = _POLICIES | _OLDER_POLICIES
+    if value not in known:
         raise ValueError(
             f'there is no replication policy "{value}" here; '
-            f"right would be {' or '.join(_POLICIES)}"
+            f"right would be {' or '.join(_POLICIES)}; what another class calls its "
+            "copies can be said by policy rename in a YAML file"
         )
-    return _POLICIES[value]
+    return known[value]
 
 
 def _exactly_once(value: str) -> bool:

@@ -1,93 +1,244 @@
-"""Whether a topic could pass every one of several flows' filters.
+"""Which ways topics take through several flows, found out by trying names.
 
-Main function: `could_pass`, given `Hop`s: a flow, and what earlier flows have put
-before the topic's name. Literal topics are tried out. Patterns can only be told
-apart by how they begin, so the answer errs towards yes.
+Main type: `Ways`, all ways from one cluster to others, each with the names that get
+through and what they are called at its end. The names to try come from the flows'
+own filters: those listed, and those that patterns could mean. A pattern for which no
+such name can be thought of lets through all that begins like it, so that the answer
+errs towards yes. No cluster is asked.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from itertools import combinations
+import functools
+from itertools import islice, product
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy import LEGAL_NAME, TopicFilter, make_policy
+from mirror.policy import is_internal, why_illegal
+from mirror.renaming import LEGAL_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.config.schema import FlowConfig
 
-_LITERAL_START = re.compile(r"((?:[a-zA-Z0-9_-]|\\[.\-])(?![*?{]))*")
+MOST_HOPS = 4
+"""Longer ways are not followed: a mesh of ten clusters has millions of them."""
+_MOST_NAMES = 300
+_FEWEST_NAMES = 8
+_MOST_STEPS = 400_000
+"""So many names are followed over single flows, which takes about a second."""
+_MOST_PER_PATTERN = 40
+_MOST_WORDS = 12
+_ANYTHING = "topic"
+"""Stands for what a pattern leaves open."""
+_TEXT = re.compile(r"(?:(?:(?<!\\)[a-zA-Z0-9_-]|\\[.\-])(?![*?{]))+")
+_COUNT = r"[*+?]|\{\d+(?:,\d*)?\}"
+_GROUP = re.compile(rf"\((?:\?:|\?P<\w+>)?([^()]*)\)({_COUNT})?")
+_OPEN = re.compile(rf"(?:\\[wdWDS]|(?<!\\)\.|\[\^?\]?[^\]]*\])(?:{_COUNT})?\??")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
-    """A flow on a topic's way, and the prefix that the topic has when it gets there."""
+class Way:
+    """Flows that follow one another, and the names that topics have behind them."""
 
-    prefix: str
-    flow: FlowConfig
+    flows: tuple[FlowConfig, ...]
+    names: Mapping[str, str]
+    """What a topic of the first cluster is called at the end; what never gets there
+    is left out."""
 
     @property
-    def prefix_behind(self) -> str:
-        """The prefix with which the topic leaves the flow."""
-        if self.flow.policy == "identity":
-            return self.prefix
-        return f"{self.flow.source}{self.flow.separator}{self.prefix}"
+    def source(self) -> str:
+        return self.flows[0].source
 
-    def passes(self, topic: str) -> bool:
-        """Whether the flow copies a topic that began its way as `topic`."""
-        flow, name = self.flow, self.prefix + topic
-        policy = make_policy(
-            flow.policy, source_alias=flow.source, separator=flow.separator
+    @property
+    def target(self) -> str:
+        return self.flows[-1].target
+
+    @property
+    def between(self) -> set[str]:
+        """The clusters on the way."""
+        return {flow.target for flow in self.flows[:-1]}
+
+    def __str__(self) -> str:
+        return " -> ".join([self.source, *(flow.target for flow in self.flows)])
+
+
+class Ways:
+    """The ways through a set of flows."""
+
+    def __init__(self, flows: Sequence[FlowConfig]) -> None:
+        self._from: dict[str, list[FlowConfig]] = {}
+        for flow in flows:
+            self._from.setdefault(flow.source, []).append(flow)
+        self._steps = {flow.name: _Step(flow) for flow in flows}
+        self._listed = {
+            name for flow in flows for name in literal_topics(flow, partly=True)
+        }
+        most = _MOST_STEPS // max(1, _count_ways(self._from))
+        self._names = tuple(
+            islice(_names_to_try(flows), min(max(most, _FEWEST_NAMES), _MOST_NAMES))
         )
-        wanted = TopicFilter(
-            include=flow.topics, exclude=flow.topics_exclude, separator=flow.separator
+
+    def is_listed(self, topic: str) -> bool:
+        """Whether the user wrote that name, so that a message may speak of it."""
+        return topic in self._listed
+
+    def again(self, circle: Way, name: str) -> str | None:
+        """What `name` is called after one more round; None if it does not get round."""
+        current: str | None = name
+        for flow in circle.flows:
+            if current is not None:
+                current = self._steps[flow.name].copy_of(current)
+        return current
+
+    def starting_at(self, source: str) -> Iterator[Way]:
+        """Ways to clusters not yet visited, or back to `source`; short ones first."""
+        started = deque([Way(flows=(), names={name: name for name in self._names})])
+        while started:
+            way = started.popleft()
+            here = way.target if way.flows else source
+            visited = {source, *(flow.target for flow in way.flows)}
+            for flow in self._from.get(here, ()):
+                if flow.target in visited and flow.target != source:
+                    continue
+                step = self._steps[flow.name]
+                names = {
+                    topic: copy
+                    for topic, name in way.names.items()
+                    if (copy := step.copy_of(name)) is not None
+                }
+                if not names:
+                    continue
+                longer = Way(flows=(*way.flows, flow), names=names)
+                yield longer
+                if flow.target != source and len(longer.flows) < MOST_HOPS:
+                    started.append(longer)
+
+
+class _Step:
+    """One flow, as names see it."""
+
+    def __init__(self, flow: FlowConfig) -> None:
+        self._flow = flow
+        self._filter = flow.topic_filter
+        self._policy = flow.replication_policy
+        self._excluded = flow.topic_filter.excludes
+        self._starts = tuple(
+            _start(pattern) for pattern in flow.topics if not _meant_by(pattern, ())
         )
-        return wanted.matches(name) and not policy.is_cycle(name, flow.target)
+        self.copy_of = functools.lru_cache(maxsize=None)(self._copy_of)
+
+    def _copy_of(self, name: str) -> str | None:
+        if not self._wants(name) or self._policy.is_cycle(name, self._flow.target):
+            return None
+        copy = self._policy.target_topic(name)
+        return None if why_illegal(copy) else copy
+
+    def _wants(self, name: str) -> bool:
+        if self._filter.matches(name):
+            return True
+        return (
+            name.startswith(self._starts)
+            and not is_internal(name, self._flow.separator)
+            and not self._excluded(name)
+        )
 
 
-def could_pass(hops: Sequence[Hop]) -> str | None:
-    """A topic that passes all hops, "" if there may well be one; None if none can."""
-    for hop in hops:
-        names = literal_topics(hop.flow)
-        if names is not None:
-            return next(
-                (
-                    topic
-                    for name in names
-                    if name.startswith(hop.prefix)
-                    and (topic := name.removeprefix(hop.prefix))
-                    and all(each.passes(topic) for each in hops)
-                ),
-                None,
-            )
-    apart = any(
-        not _starts_agree(one, other)
-        for one, other in combinations(hops, 2)
-        if one.prefix == other.prefix
-    )
-    return None if apart or not all(hop.flow.topics for hop in hops) else ""
-
-
-def literal_topics(flow: FlowConfig) -> tuple[str, ...] | None:
-    """The topics' names, if the flow lists names; None if it has a real pattern."""
+def literal_topics(flow: FlowConfig, *, partly: bool = False) -> tuple[str, ...]:
+    """The topics' names, if the flow lists names and nothing else; with `partly`, those
+    that it lists beside patterns.
+    """
     names = tuple(re.sub(r"\\([.\-])", r"\1", pattern) for pattern in flow.topics)
-    return names if all(LEGAL_NAME.fullmatch(name) for name in names) else None
+    listed = tuple(name for name in names if LEGAL_NAME.fullmatch(name))
+    return listed if partly or len(listed) == len(names) else ()
 
 
-def _starts_agree(one: Hop, other: Hop) -> bool:
-    return any(
-        mine.startswith(theirs) or theirs.startswith(mine)
-        for mine in map(_literal_start, one.flow.topics)
-        for theirs in map(_literal_start, other.flow.topics)
+def _count_ways(flows_from: Mapping[str, Sequence[FlowConfig]]) -> int:
+    count = 0
+    started: deque[tuple[str, ...]] = deque((source,) for source in flows_from)
+    while started:
+        way = started.popleft()
+        for flow in flows_from.get(way[-1], ()):
+            count += 1
+            if flow.target not in way and len(way) < MOST_HOPS:
+                started.append((*way, flow.target))
+    return count
+
+
+def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
+    """Names that flows want, and what these were called before other flows."""
+    patterns = list(dict.fromkeys(each for flow in flows for each in flow.topics))
+    words = dict.fromkeys(
+        [
+            _ANYTHING,
+            *(_plain(text) for each in patterns for text in _TEXT.findall(each)),
+        ]
     )
+    few = list(words)[:_MOST_WORDS]
+    # Names that somebody wrote come first: messages speak of them.
+    names = dict.fromkeys(
+        name for flow in flows for name in literal_topics(flow, partly=True)
+    )
+    for pattern in patterns:
+        names |= dict.fromkeys(
+            _meant_by(pattern, tuple(few)) or (_start(pattern) + _ANYTHING,)
+        )
+    policies = [flow.replication_policy for flow in flows]
+    for _ in range(MOST_HOPS):
+        before = {
+            topic: None
+            for policy in policies
+            for name in names
+            if (topic := policy.upstream_topic(name)) and topic not in names
+        }
+        if not before or len(names) > _MOST_NAMES:
+            break
+        names |= before
+    return names
 
 
-def _literal_start(pattern: str) -> str:
+@functools.lru_cache(maxsize=1024)
+def _meant_by(pattern: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Some names that the pattern matches; none if it is beyond us."""
+    for fillings in (words or (_ANYTHING,), ("", ".", "-", "_", "0", "a")):
+        names = dict.fromkeys(
+            name
+            for name in islice(_filled(pattern, fillings), 20 * _MOST_PER_PATTERN)
+            if LEGAL_NAME.fullmatch(name) and re.fullmatch(pattern, name)
+        )
+        if names:
+            return tuple(islice(names, _MOST_PER_PATTERN))
+    return ()
+
+
+def _filled(pattern: str, words: Iterable[str]) -> Iterator[str]:
+    """The pattern with one thing in place of each choice that it leaves."""
+    group = _GROUP.search(pattern)
+    if group is not None:
+        choices = group[1].split("|")
+        if group[2] and group[2][0] in "*?":
+            choices.append("")
+        for choice in choices:
+            rest = pattern[: group.start()] + choice + pattern[group.end() :]
+            yield from _filled(rest, words)
+        return
+    for choice in pattern.split("|"):
+        texts = _OPEN.split(choice)
+        for filling in product(words, repeat=len(texts) - 1):
+            yield "".join(
+                _plain(text) + word
+                for text, word in zip(texts, (*filling, ""), strict=True)
+            )
+
+
+def _start(pattern: str) -> str:
     """How every name that the pattern matches begins."""
-    if "|" in pattern:
-        return ""
-    match = _LITERAL_START.match(pattern)
-    return match.group().replace("\\", "") if match else ""
+    text = None if "|" in pattern else _TEXT.match(pattern)
+    return _plain(text.group()) if text else ""
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\([.\-])|[*+?^$]", r"\1", text)

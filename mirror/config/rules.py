@@ -1,9 +1,9 @@
 """What only the whole configuration can tell: flows that would harm each other.
 
 Main function: `problems`. It finds flows onto themselves, topics that two flows
-would mix up, records that would be doubled and records that would go round for
-ever. Pure: no cluster is asked, so two aliases of one cluster under different host
-names are found only when the service connects.
+would mix up, records that would be doubled and records or names that would go round
+for ever. Pure: no cluster is asked, so two aliases of one cluster under different
+host names are found only when the service connects.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from mirror.config.document import Path, dotted
-from mirror.config.overlap import Hop, could_pass, literal_topics
+from mirror.config.overlap import Way, Ways, literal_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
 
-_MOST_HOPS = 4
-"""Longer ways are not followed: a mesh of ten clusters has millions of them."""
+_ROUNDS = 4
+"""Whoever has not met an old name by then never will."""
 
 
 def problems(
@@ -42,12 +42,30 @@ def problems(
     if complete and not any(flow.enabled for flow in config.flows.values()):
         found.append("flows: none is enabled, so there is nothing to do")
     found += _onto_themselves(config, names)
+    unruled = _rules_and_policies_apart(config, names)
+    if unruled:  # what such flows would call their copies cannot be told
+        return found + unruled
     flows = [
         flow
         for flow in config.flows.values()
         if flow.enabled and flow.source != flow.target
     ]
-    return found + _mixed_up(flows, names) + _doubled(flows) + _endless(flows)
+    found += _joined(flows, names) + _mixed_up(flows, names)
+    ways = Ways(flows)
+    doubled: dict[tuple[str, str], str] = {}
+    circles: dict[frozenset[str], str] = {}
+    for source in dict.fromkeys(flow.source for flow in flows):
+        parallel: dict[tuple[str, str, str], list[Way]] = {}
+        for way in ways.starting_at(source):
+            if way.target == source:
+                members = frozenset(flow.name for flow in way.flows)
+                if members not in circles and (text := _endless(way, ways)):
+                    circles[members] = text
+            elif (source, way.target) not in doubled and (
+                text := _doubled(way, parallel, ways)
+            ):
+                doubled[source, way.target] = text
+    return [*found, *doubled.values(), *circles.values()]
 
 
 def _onto_themselves(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:
@@ -70,112 +88,112 @@ def _onto_themselves(config: MirrorConfig, names: Mapping[str, str]) -> list[str
     return found
 
 
+def _rules_and_policies_apart(
+    config: MirrorConfig, names: Mapping[str, str]
+) -> list[str]:
+    found = []
+    for name, flow in config.flows.items():
+        if flow.policy == "rename" and not flow.rename:
+            found.append(
+                f"{names[name]}: policy rename needs rules; give it rename, such as "
+                "[{match: 'orders\\.(.*)', to: 'eu.\\1'}]"
+            )
+        elif flow.rename and flow.policy != "rename":
+            found.append(
+                f"{names[name]}: policy {flow.policy} would not use rename; set policy "
+                "to rename, or rename to []"
+            )
+    return found
+
+
+def _joined(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
+    """Two topics of one flow, one copy: as far as topics are listed by name."""
+    found = []
+    for flow in flows:
+        topics_of: dict[str, list[str]] = {}
+        for topic, copy in _copies(flow):
+            topics_of.setdefault(copy, []).append(topic)
+        found += [
+            f"{names[flow.name]}: {' and '.join(topics)} of {flow.source} would both "
+            f"be copied to {copy} on {flow.target}; leave one out, or rename it"
+            for copy, topics in topics_of.items()
+            if len(topics) > 1
+        ]
+    return found
+
+
 def _mixed_up(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
     """Different topics, one copy: only flows that list topics by name can tell."""
     found = []
     for one, other in combinations(flows, 2):
-        merge = one.policy == other.policy == "identity"
+        # Whoever chooses the copies' names himself means to merge them.
+        merge = "default" not in {one.policy, other.policy}
         if one.target != other.target or merge:
             continue
-        common = _copies(one).keys() & _copies(other).keys()
-        if common:
+        ours, theirs = ({c: t for t, c in _copies(flow)} for flow in (one, other))
+        if common := ours.keys() & theirs.keys():
             copy = min(common)
             found.append(
-                f"{names[one.name]} and {names[other.name]}: {_copies(one)[copy]} of "
-                f"{one.source} and {_copies(other)[copy]} of {other.source} would both "
+                f"{names[one.name]} and {names[other.name]}: {ours[copy]} of "
+                f"{one.source} and {theirs[copy]} of {other.source} would both "
                 f"be copied to {copy} on {one.target}; give one flow another policy or "
                 "separator"
             )
     return found
 
 
-def _copies(flow: FlowConfig) -> dict[str, str]:
-    hop = Hop(prefix="", flow=flow)
-    return {
-        hop.prefix_behind + topic: topic
-        for topic in literal_topics(flow) or ()
-        if hop.passes(topic)
-    }
+def _copies(flow: FlowConfig) -> Iterator[tuple[str, str]]:
+    """The topics that a flow lists by name, each with its copy's name."""
+    wanted, policy = flow.topic_filter, flow.replication_policy
+    for topic in dict.fromkeys(literal_topics(flow)):
+        if wanted.matches(topic) and not policy.is_cycle(topic, flow.target):
+            yield topic, policy.target_topic(topic)
 
 
-def _doubled(flows: Sequence[FlowConfig]) -> list[str]:
+def _doubled(
+    way: Way, parallel: dict[tuple[str, str, str], list[Way]], ways: Ways
+) -> str | None:
     """Two ways to one cluster that end in the same name: every record twice."""
-    found = {}
-    for source in dict.fromkeys(flow.source for flow in flows):
-        ways: dict[tuple[str, str], list[list[Hop]]] = {}
-        for way in _ways(flows, source):
-            key = (way[-1].flow.target, way[-1].prefix_behind)
-            ways.setdefault(key, []).append(way)
-        for (target, _), parallel in ways.items():
-            for one, other in combinations(parallel, 2):
-                # A shared part would only repeat what its end already says.
-                if (source, target) in found or _share_a_cluster(one, other):
-                    continue
-                witness = could_pass([*one, *other])
-                if witness is not None:
-                    found[source, target] = (
-                        f"flows: {_spelled_out(one)} and {_spelled_out(other)} bring "
-                        f"{witness or 'the same topics'} of {source} to {target} "
-                        "under one name, so every record would be doubled; remove one "
-                        "way, or let them copy different topics"
-                    )
-    return list(found.values())
-
-
-def _endless(flows: Sequence[FlowConfig]) -> list[str]:
-    """Circles in which neither names nor headers stop a record."""
-    found: dict[frozenset[str], str] = {}
-    for source in dict.fromkeys(flow.source for flow in flows):
-        for way in _ways(flows, source, circle=True):
-            members = frozenset(hop.flow.name for hop in way)
-            unstamped = [hop.flow.name for hop in way if not hop.flow.provenance]
-            if members in found or not unstamped or _names_stop(way):
-                continue
-            if could_pass(way) is not None:
-                found[members] = (
-                    f"flows: {_spelled_out(way)} is a circle, and provenance is off "
-                    f"on {' and '.join(unstamped)}: records would go round for ever; "
-                    "turn provenance on"
+    for topic, copy in way.names.items():
+        known = parallel.setdefault((way.target, topic, copy), [])
+        for other in known:
+            # A shared part would only repeat what its end already says.
+            if not way.between & other.between:
+                what = topic if ways.is_listed(topic) else "the same topics"
+                return (
+                    f"flows: {other} and {way} bring {what} of {way.source} to "
+                    f"{way.target} under one name, so every record would be doubled; "
+                    "remove one way, or let them copy different topics"
                 )
-    return list(found.values())
+        known.append(way)
+    return None
 
 
-def _names_stop(way: Sequence[Hop]) -> bool:
-    """MirrorMaker 2's rule works where one prefixed name is prefixed again."""
-    return any(
-        first.flow.policy == second.flow.policy == "default"
-        for first, second in zip(way, [*way[1:], way[0]], strict=True)
-    )
-
-
-def _ways(
-    flows: Sequence[FlowConfig], source: str, *, circle: bool = False
-) -> Iterator[list[Hop]]:
-    """Ways from `source` to clusters not yet visited, or back to it in a circle."""
-    started: list[list[Hop]] = [[]]
-    while started:
-        way = started.pop(0)
-        here = way[-1].flow.target if way else source
-        prefix = way[-1].prefix_behind if way else ""
-        visited = {source, *(hop.flow.target for hop in way)}
-        for flow in flows:
-            if flow.source != here:
-                continue
-            longer = [*way, Hop(prefix=prefix, flow=flow)]
-            if flow.target not in visited:
-                if not circle:
-                    yield longer
-                if len(longer) < _MOST_HOPS:
-                    started.append(longer)
-            elif circle and flow.target == source:
-                yield longer
-
-
-def _share_a_cluster(one: Sequence[Hop], other: Sequence[Hop]) -> bool:
-    return bool(
-        {hop.flow.target for hop in one[:-1]} & {hop.flow.target for hop in other[:-1]}
-    )
-
-
-def _spelled_out(way: Sequence[Hop]) -> str:
-    return " -> ".join([way[0].flow.source, *(hop.flow.target for hop in way)])
+def _endless(circle: Way, ways: Ways) -> str | None:
+    """Circles in which neither names nor headers stop a record, or names grow."""
+    unstamped = [flow.name for flow in circle.flows if not flow.provenance]
+    for topic, first in circle.names.items():
+        called = [topic, first]
+        while called[-1] not in called[:-1] and len(called) <= _ROUNDS:
+            name = ways.again(circle, called[-1])
+            if name is None:
+                break
+            called.append(name)
+        else:
+            if called[-1] not in called[:-1]:
+                what = (
+                    f"topic {topic}" if ways.is_listed(topic) else f'a topic "{topic}"'
+                )
+                return (
+                    f"flows: {circle} is a circle in which names grow: {what} would "
+                    f"come back as {called[1]}, then as {called[2]}, and so on; give "
+                    "its flows one policy and separator, or let them copy different "
+                    "topics"
+                )
+            if unstamped:
+                return (
+                    f"flows: {circle} is a circle, and provenance is off on "
+                    f"{' and '.join(unstamped)}: records would go round for ever; turn "
+                    "provenance on"
+                )
+    return None

@@ -23,6 +23,8 @@ from pydantic import (
 
 from mirror.config import values
 from mirror.errors import ConfigError
+from mirror.policy import ReplicationPolicy, TopicFilter, make_policy
+from mirror.renaming import Rule  # noqa: TC001  pydantic reads it when it runs
 
 Alias = Annotated[str, BeforeValidator(values.alias)]
 Text = Annotated[str, Field(min_length=1)]
@@ -130,10 +132,17 @@ class FlowConfig(_Section):
         description="How many tasks copy side by side. Null: chosen automatically, by "
         "partitions, cores and load.",
     )
-    policy: Literal["default", "identity"] = Field(
+    policy: Literal["default", "identity", "rename"] = Field(
         default="default",
         description="default: the copy is called <source><separator><topic>; "
-        "identity: the copy has the topic's own name.",
+        "identity: the copy has the topic's own name; rename: as `rename` says.",
+    )
+    rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = Field(
+        default=(),
+        description="For policy rename: rules {match, to}, of which the first whose "
+        "`match` fits a topic's whole name says what the copy is called; \\1 or $1 in "
+        "`to` stands for a group. A topic that none fits keeps its name. Empty: no "
+        "rules, which policy rename refuses.",
     )
     separator: Annotated[str, BeforeValidator(values.separator)] = Field(
         default=".",
@@ -192,6 +201,25 @@ class FlowConfig(_Section):
     def name(self) -> str:
         """How the flow is called everywhere: source->target."""
         return f"{self.source}->{self.target}"
+
+    @property
+    def replication_policy(self) -> ReplicationPolicy:
+        """What the copies are called."""
+        return make_policy(
+            self.policy,
+            source_alias=self.source,
+            separator=self.separator,
+            rules=self.rename,
+        )
+
+    @property
+    def topic_filter(self) -> TopicFilter:
+        """Which topics are copied."""
+        return TopicFilter(
+            include=self.topics,
+            exclude=self.topics_exclude,
+            separator=self.separator,
+        )
 
     @model_validator(mode="after")
     def _replicas_make_sense(self) -> Self:

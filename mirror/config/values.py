@@ -15,13 +15,14 @@ import warnings
 
 from pydantic_core import PydanticCustomError
 
-from mirror.policy import LEGAL_NAME
+from mirror.renaming import LEGAL_NAME, Rule, why_wrong
 
 if TYPE_CHECKING:
     from mirror.config.schema import ClusterConfig
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
 
 
@@ -120,6 +121,46 @@ def patterns(value: Any) -> tuple[str, ...]:
         ]
     )
     return listed
+
+
+def rename(value: Any) -> tuple[Rule, ...]:
+    """Rules for names, each tried once so that a bad one is found at start."""
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable) or isinstance(value, (str, Mapping)):
+        _refuse(f"{_shown(value)} is not a list of rules; {_A_RULE}")
+    rules, wrong = [], []
+    for index, given in enumerate(value):
+        rule = _rule(given)
+        reason = (
+            f"is not a rule of two texts, match and to; {_A_RULE}"
+            if rule is None
+            else _wrong_rule(rule)
+        )
+        if reason:
+            wrong.append(f"[{index}]: {reason}")
+        elif rule is not None:
+            rules.append(rule)
+    _refuse_all(wrong)
+    return tuple(rules)
+
+
+def _rule(given: Any) -> Rule | None:
+    if isinstance(given, Rule):
+        return given
+    if not isinstance(given, Mapping) or set(given) != {"match", "to"}:
+        return None
+    if not all(isinstance(text, str) for text in given.values()):
+        return None
+    return Rule(match=given["match"].strip(), to=given["to"].strip())
+
+
+def _wrong_rule(rule: Rule) -> str | None:
+    if not rule.match:
+        return "match is empty; it must be a regular expression"
+    if wrong := _wrong_pattern(rule.match):
+        return f"match {_shown(rule.match)} {wrong}"
+    return why_wrong(rule)
 
 
 def _wrong_pattern(pattern: str) -> str | None:

@@ -52,14 +52,8 @@ def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
     seen = source.topics()
     selection = policy.select_topics(
         seen,
-        policy.TopicFilter(
-            include=flow.topics,
-            exclude=flow.topics_exclude,
-            separator=flow.separator,
-        ),
-        policy.make_policy(
-            flow.policy, source_alias=flow.source, separator=flow.separator
-        ),
+        flow.topic_filter,
+        flow.replication_policy,
         flow.target,
     )
     return TopicsResult(

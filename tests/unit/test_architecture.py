@@ -38,6 +38,7 @@ ROWS: tuple[set[str], ...] = (
     {"clusters"},
     {"config"},
     {"policy"},
+    {"renaming"},
     {"java", "log", "complaint"},
     {"errors"},
 )

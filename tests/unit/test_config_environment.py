@@ -52,6 +52,26 @@ def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
     return list(caught.value.problems)
 
 
+def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
+    """A variable can hold the rules of policy rename; the flow's names follow them."""
+    config, _ = read(
+        tmp_path,
+        GOOD,
+        MIRROR_FLOWS__us_east__TO__eu__policy="rename",
+        MIRROR_FLOWS__us_east__TO__eu__rename=(
+            '[{"match": "orders(.*)", "to": "eu$1"}]'
+        ),
+    )
+    flow = config.flows["us-east->eu"]
+    assert flow.replication_policy.target_topic("orders.x") == "eu.x"
+    wrong = problems(
+        tmp_path,
+        GOOD,
+        MIRROR_DEFAULTS__rename="orders",
+    )
+    assert wrong[0].startswith('MIRROR_DEFAULTS__rename: "orders" is not a list')
+
+
 def test_variables_win_over_the_file(tmp_path: Path) -> None:
     """Aliases are found whatever their case and punctuation; lists may be JSON."""
     config, warnings = read(

@@ -232,7 +232,56 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (
             "topics: [orders]",
             "policy: []",
-            'flows."us-east->eu".policy: [] is not one of default, identity',
+            'flows."us-east->eu".policy: [] is not one of default, identity, rename',
+        ),
+        (
+            "topics: [orders]",
+            "rename: [{match: '(.*)', to: '\\2'}]",
+            (
+                'flows."us-east->eu".rename[0]: to "\\2" names group 2, but match '
+                '"(.*)" has 1'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "rename: [{match: 'pay'}]",
+            (
+                'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
+                "to; right would be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "rename: [{match: 'pay', to: 1}]",
+            (
+                'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
+                "to; right would be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "rename: [{match: 'pay(', to: x}]",
+            (
+                'flows."us-east->eu".rename[0]: match "pay(" is not a valid regex: '
+                "missing ), unterminated subpattern at position 3; did you mean "
+                '"pay\\("?'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "rename: x",
+            (
+                'flows."us-east->eu".rename: "x" is not a list of rules; right would '
+                "be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "policy: rename",
+            (
+                'flows."us-east->eu": policy rename needs rules; give it rename, such '
+                "as [{match: 'orders\\.(.*)', to: 'eu.\\1'}]"
+            ),
         ),
         (
             "topics: [orders]",

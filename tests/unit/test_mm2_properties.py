@@ -21,6 +21,7 @@ A.bootstrap.servers = a1:9092, a2:9092
 B.bootstrap.servers = b1:9092
 A->B.enabled = true
 """
+OLDER_POLICY = "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy"
 POLICY = "org.apache.kafka.connect.mirror"
 
 
@@ -77,6 +78,11 @@ def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
         ("replication.policy.separator = _", "separator", "_"),
         (
             f"replication.policy.class = {POLICY}.IdentityReplicationPolicy",
+            "policy",
+            "identity",
+        ),
+        (
+            f"replication.policy.class = {OLDER_POLICY}",
             "policy",
             "identity",
         ),
@@ -325,7 +331,8 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
                 "replication.policy.class: there is no replication policy "
                 '"com.example.Mine" '
                 f"here; right would be {POLICY}.DefaultReplicationPolicy or "
-                f"{POLICY}.IdentityReplicationPolicy"
+                f"{POLICY}.IdentityReplicationPolicy; what another class calls its "
+                "copies can be said by policy rename in a YAML file"
             ),
         ),
         (

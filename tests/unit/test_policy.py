@@ -10,6 +10,7 @@ from mirror.policy import (
     DefaultPolicy,
     IdentityPolicy,
     Rejection,
+    RenamePolicy,
     TopicFilter,
     TopicMapping,
     is_internal,
@@ -17,9 +18,18 @@ from mirror.policy import (
     select_topics,
     why_illegal,
 )
+from mirror.renaming import Rule
 
 pytestmark = pytest.mark.unit
 
+RENAME = RenamePolicy(
+    source_alias="A",
+    rules=(
+        Rule(match=r"orders\.(.*)", to=r"eu.\1"),
+        Rule(match="(?P<what>[a-z]+)-v([0-9])", to="$2.${what}"),
+        Rule(match="legacy", to="modern"),
+    ),
+)
 DEFAULT = DefaultPolicy(source_alias="A")
 IDENTITY = IdentityPolicy(source_alias="A")
 ALL = TopicFilter(include=(".*",))
@@ -162,6 +172,69 @@ def test_a_selection_maps_rejects_and_shows_cycles() -> None:
             reason=f'the target name "A.{long}" has 250 characters; Kafka allows 249',
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("topic", "copy", "upstream"),
+    [
+        ("orders.new", "eu.new", "orders.new"),
+        ("orders.", "eu.", "orders."),
+        ("pay-v2", "2.pay", "pay-v2"),
+        ("legacy", "modern", "legacy"),
+        ("else", "else", "else"),
+        ("eu", "eu", "eu"),
+        ("heartbeats", "A.heartbeats", "heartbeats"),
+        ("C.heartbeats", "A.C.heartbeats", "C.heartbeats"),
+    ],
+)
+def test_the_first_rule_that_fits_names_the_copy(
+    topic: str, copy: str, upstream: str
+) -> None:
+    """What no rule fits keeps its name; the way back is found where there is one."""
+    assert copy == RENAME.target_topic(topic)
+    assert upstream == RENAME.upstream_topic(copy)
+    assert RENAME.topic_source(copy) == "A"
+    assert RENAME.is_cycle("A.heartbeats", "A")
+    assert not RENAME.is_cycle(topic, "B")
+
+
+def test_a_name_that_no_topic_can_have_here_is_no_copy() -> None:
+    """Topics that a rule takes for itself do not come under their own names."""
+    assert RENAME.upstream_topic("orders.x") is None
+    assert RENAME.topic_source("orders.x") is None
+    assert RENAME.original_topic("orders.x") == "orders.x"
+    assert RENAME.original_topic("eu.x") == "orders.x"
+
+
+def test_two_topics_of_one_copy_are_both_refused() -> None:
+    """Neither is copied, since both in one topic could never be told apart again."""
+    selection = select_topics(["orders.x", "eu.x", "y"], ALL, RENAME, "B")
+    assert selection.mappings == (TopicMapping(topic="y", target_topic="y"),)
+    assert [each.topic for each in selection.rejected] == ["eu.x", "orders.x"]
+    assert {each.reason for each in selection.rejected} == {
+        'eu.x and orders.x would both be copied to "eu.x"; leave one out, or rename it'
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "to"),
+    [
+        ("offsets", "__consumer_offsets"),
+        ("x", "mirror-progress.A.internal"),
+        ("x", "A.checkpoints.internal"),
+    ],
+)
+def test_no_copy_gets_the_name_of_an_internal_topic(topic: str, to: str) -> None:
+    """Copies would be mixed with what brokers and mirrors keep for themselves."""
+    policy = RenamePolicy(source_alias="A", rules=(Rule(match=topic, to=to),))
+    (rejected,) = select_topics([topic], ALL, policy, "B").rejected
+    assert rejected.reason == f'the target name "{to}" is kept for internal topics'
+
+
+def test_a_policy_of_rules_needs_some() -> None:
+    """Whoever forgets to hand on a flow's rules must not get another policy."""
+    with pytest.raises(ValueError, match="without rules"):
+        make_policy("rename", source_alias="A")
 
 
 def test_unchanged_names_leave_loops_to_the_header() -> None:
