@@ -22,7 +22,7 @@ PEERS: dict[str, Peer] = {
     "franz-go": FranzGo(),
     "confluent": Confluent(),
     "mm2-alo": MirrorMaker2(exactly_once=False),
+    "mm2-shipped": MirrorMaker2(exactly_once=True, tuned=False),
     "mirror-alo": Mirror(exactly_once=False),
     "mirror-bytes": Mirror(provenance=False),
 }
-DEFAULT_PEERS = (YARDSTICK, "mirror", "franz-go")

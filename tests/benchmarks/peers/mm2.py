@@ -38,7 +38,6 @@ _SIDE_JOBS_OFF = {
     "refresh.topics.interval.seconds": "5",
 }
 _CONSUMER = {
-    "auto.offset.reset": "earliest",
     "fetch.max.bytes": "52428800",
     "max.partition.fetch.bytes": "8388608",
     "max.poll.records": "5000",
@@ -68,11 +67,14 @@ _SINGLE_BROKER = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorMaker2:
     exactly_once: bool
+    tuned: bool = True
+    """Off: consumer and producer as they are shipped, which is how most run it."""
 
     @property
     def about(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
-        return f"MirrorMaker 2, {how}, tuned, {PARTITIONS} tasks"
+        settings = "tuned" if self.tuned else "clients as shipped"
+        return f"MirrorMaker 2, {how}, {settings}, {PARTITIONS} tasks"
 
     def missing(self) -> str | None:
         return None
@@ -108,8 +110,9 @@ class MirrorMaker2:
             f"{flow}.enabled": "true",
             f"{flow}.topics": task.topic,
             f"{target}->{source}.enabled": "false",
-            **_prefixed(f"{source}.consumer", _CONSUMER),
-            **_prefixed(f"{target}.producer", _PRODUCER),
+            f"{source}.consumer.auto.offset.reset": "earliest",
+            **(_prefixed(f"{source}.consumer", _CONSUMER) if self.tuned else {}),
+            **(_prefixed(f"{target}.producer", _PRODUCER) if self.tuned else {}),
             f"{target}.producer.compression.type": task.compression,
             **(self._exactly_once(source, target) if self.exactly_once else {}),
         }

@@ -7,12 +7,15 @@ from functools import partial
 from tests.benchmarks import payloads
 from tests.benchmarks.scenarios.copying import Copying
 
+_PEERS = ("mm2", "mm2-shipped", "mirror")
+
 FAR_SOURCE = Copying(
     name="wan-source",
     title="1 KB, random, source 80 ms away",
     payloads=partial(payloads.incompressible, 1000),
     records=3_000_000,
     far="source",
+    peers=_PEERS,
 )
 FAR_TARGET = Copying(
     name="wan-target",
@@ -20,4 +23,5 @@ FAR_TARGET = Copying(
     payloads=partial(payloads.incompressible, 1000),
     records=3_000_000,
     far="target",
+    peers=_PEERS,
 )
