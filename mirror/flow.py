@@ -26,7 +26,8 @@ from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.observe.status import FlowState
 from mirror.pace import pace, recent, sample
-from mirror.query import LeaseQuery, LeaseResult, Terms, short
+from mirror.query import LeaseQuery, LeaseResult, Terms, report_seconds, short
+from mirror.relay.latency import bounds
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
 from mirror.scoreboard import Scoreboard, slot_loads
@@ -86,6 +87,13 @@ class Flow:
         self._samples: list[Sample] = []
         self._told_pace_at = -math.inf
         self._run: LeaseQuery | None = None
+        board.update(
+            flow.name,
+            source=flow.source,
+            target=flow.target,
+            sla_seconds=flow.sla_seconds,
+            bounds=bounds(flow.sla_seconds),
+        )
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -194,6 +202,7 @@ class Flow:
         )
         self._samples[:] = recent(self._samples, LONGEST_SECONDS)
         now = pace(self._samples)
+        partitions = self._scores.add(lease.reports, reported := time.time())
         self._board.update(
             self.name,
             state=FlowState.RUNNING,
@@ -206,7 +215,11 @@ class Flow:
             bytes_per_second=now.bytes_per_second,
             catching_up=now.catching_up,
             remaining_seconds=now.remaining_seconds,
-            partitions=self._scores.add(lease.reports),
+            reported_at=reported,
+            report_due=reported + report_seconds(self.config),
+            transactions=self._scores.transactions,
+            times=self._scores.times,
+            partitions=partitions,
         )
         self._tell(now)
         if self._run is not None and self._sizing.outdated(self._samples):

@@ -43,7 +43,7 @@ _SMOOTHED_SECONDS = 30.0
 
 _UNMEASURED_SECONDS = 10.0
 _SHORTEST_SECONDS = 10.0
-_LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 30.0
 _LENGTH_OF_GAPS = 200.0
 """Few enough records meet a gap not to be seen in the 99th percentile."""
 _ENOUGH_GAPS = 3
@@ -54,7 +54,7 @@ def lease_length(gaps: Sequence[float]) -> float:
     if len(gaps) < _ENOUGH_GAPS:
         return _UNMEASURED_SECONDS
     wanted = _LENGTH_OF_GAPS * statistics.median(gaps)
-    return min(max(wanted, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+    return min(max(wanted, _SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
 def assign(

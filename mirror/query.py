@@ -23,7 +23,7 @@ import structlog
 from mirror.bell import Bell
 from mirror.errors import FlowError
 from mirror.executors import one_row
-from mirror.leases import lease_length
+from mirror.leases import LONGEST_SECONDS, lease_length
 from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from mirror.config.schema import FlowConfig
     from mirror.executors import Homes
     from mirror.leases import Placement, Spread
     from mirror.log import Settings
@@ -293,6 +294,11 @@ class LeaseQuery:
             or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )
+
+
+def report_seconds(flow: FlowConfig) -> float:
+    """Within so long after one lease the next one has reported, or is given up."""
+    return (flow.lease_seconds or LONGEST_SECONDS) + _GRACE_SECONDS
 
 
 def short(error: BaseException) -> str:

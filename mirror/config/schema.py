@@ -190,6 +190,12 @@ class FlowConfig(_Section):
         gt=0,
         description="How often to look for new topics and partitions; zero is refused.",
     )
+    sla_seconds: Number = Field(
+        default=60.0,
+        gt=0,
+        description="How far behind a copy may be before that is an alert; zero is "
+        "refused. It changes nothing in how records are copied.",
+    )
     transaction_timeout_seconds: Number = Field(
         default=60.0,
         ge=1,
@@ -240,6 +246,11 @@ class ServiceConfig(_Section):
     )
     http_port: Whole = Field(
         default=8083, ge=0, le=65535, description="0: any port that is free."
+    )
+    metrics_per: Literal["partition", "topic"] = Field(
+        default="partition",
+        description="What /metrics has time series of. topic: fewer of them, sums and "
+        "maxima over a topic's partitions, for flows of thousands.",
     )
     state_dir: Path = Field(
         default=Path("mirror-state"),

@@ -51,14 +51,53 @@ class PartitionStatus:
     end_offset: int
     lag: int
     """Source offsets not copied yet, as of the last lease."""
+    lag_seconds: float = -1.0
+    """The age of the oldest record not copied yet, 0 if there is none; -1 while not
+    known. As of the last lease, and older by as much as the next one is overdue."""
     records: int
     bytes: int
+    """Record batches sent to the target."""
+    bytes_in: int = 0
+    """Record batches fetched from the source."""
     filtered: int
     skipped: int
     lost: int
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 if nothing came."""
     latency_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramStatus:
+    """Copied records by seconds. Counters are since the service started."""
+
+    counts: tuple[int, ...] = ()
+    """Records per bucket; the last one is beyond the flow's last bound."""
+    sum_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTimes:
+    """How long the records of one topic took, each by the newest of its transaction."""
+
+    topic: str
+    target_topic: str
+    latency: HistogramStatus
+    """From a record's timestamp to its commit on the target."""
+    age: HistogramStatus
+    """From a record's timestamp to its fetch from the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStatus:
+    """The transactions of one flow. Counters are since the service started."""
+
+    committed: int = 0
+    seconds: float = 0.0
+    """How long these took together."""
+    aborted: int = 0
+    takeovers: int = 0
+    """How often a slot began anew: at its start, and after any error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +133,8 @@ class FlowStatus:
 
     name: str
     state: FlowState
+    source: str = ""
+    target: str = ""
     reason: str = ""
     since: float = 0.0
     restarts: int = 0
@@ -109,6 +150,15 @@ class FlowStatus:
     remaining_seconds: float = -1.0
     """Until it has caught up, if it goes on like this; -1 if it need not, or if its
     lag does not shrink."""
+    reported_at: float = 0.0
+    """When the last lease reported, epoch seconds; 0 for never."""
+    report_due: float = 0.0
+    """When the next one will have reported at the latest."""
+    sla_seconds: float = 60.0
+    transactions: TransactionStatus = TransactionStatus()
+    bounds: tuple[float, ...] = ()
+    """Upper ends of the buckets of `times`, in seconds."""
+    times: tuple[TopicTimes, ...] = ()
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     jobs: tuple[JobStatus, ...] = ()
@@ -117,6 +167,19 @@ class FlowStatus:
     @property
     def lag(self) -> int:
         return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def lag_seconds(self) -> float:
+        """That of its latest partition; -1 while none is known."""
+        return max((p.lag_seconds for p in self.partitions), default=-1.0)
+
+    def overdue_seconds(self, now: float) -> float:
+        """How long nothing is known of the partitions, beyond what is usual."""
+        if not self.reported_at:
+            return 0.0
+        if self.state is FlowState.RUNNING and now <= self.report_due:
+            return 0.0
+        return max(now - self.reported_at, 0.0)
 
     @property
     def records(self) -> int:
@@ -141,9 +204,22 @@ class ServiceStatus:
         document = asdict(self)
         for flow, shown in zip(self.flows, document["flows"], strict=True):
             shown["lag"] = flow.lag
+            shown["lag_seconds"] = flow.lag_seconds
             shown["records"] = flow.records
             shown["faulted"] = flow.faulted
         return document
+
+
+def _later(flow: FlowStatus, now: float) -> FlowStatus:
+    if not (late := flow.overdue_seconds(now)):
+        return flow
+    partitions = (
+        replace(partition, lag_seconds=partition.lag_seconds + late)
+        if partition.lag_seconds >= 0
+        else partition
+        for partition in flow.partitions
+    )
+    return replace(flow, partitions=tuple(partitions))
 
 
 class Board:
@@ -159,10 +235,13 @@ class Board:
         }
 
     def read(self) -> ServiceStatus:
+        """Everything, as of now: what is overdue has become later."""
         with self._lock:
-            return ServiceStatus(
-                started=self._started, flows=tuple(self._flows.values())
-            )
+            flows = tuple(self._flows.values())
+        now = time.time()
+        return ServiceStatus(
+            started=self._started, flows=tuple(_later(flow, now) for flow in flows)
+        )
 
     def flow(self, name: str) -> FlowStatus:
         with self._lock:

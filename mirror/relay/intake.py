@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.batches import batch
+from mirror.batches import batch, scan
 from mirror.clusters import admin, codes
 from mirror.errors import CorruptBatchError, UnreachableError
 from mirror.offsets.progress import Position
@@ -102,6 +102,7 @@ class Intake:
         self._tally.fetched(
             key,
             end_offset=end_offset,
+            size=size,
             behind=size > self._reader.partition_max_bytes // 2,
         )
         if position == end_offset:
@@ -129,6 +130,11 @@ class Intake:
             return
         if found.next_offset == position:
             return
+        if len(found.rows):
+            first = found.rows[0]
+            appended = int(first[scan.ATTRIBUTES]) & batch.LOG_APPEND_TIME
+            column = scan.MAX_TIME if appended else scan.BASE_TIME
+            self._tally.waits(key, int(first[column]))
         work.fetched_bytes += size
         work.worked_bytes += max(size, done.unpacked)
         if done.batches:
@@ -142,6 +148,7 @@ class Intake:
             filtered=done.filtered,
             skipped=found.skipped,
             newest=done.newest,
+            read_at=time.time(),
         )
 
     def _move(

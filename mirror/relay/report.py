@@ -47,6 +47,8 @@ class PartitionReport:
     records: int = 0
     bytes: int = 0
     """Record batches produced, as sent."""
+    bytes_in: int = 0
+    """Record batches fetched, as they came, those of failed transactions too."""
     filtered: int = 0
     """Records left out because they came through the target before."""
     skipped: int = 0
@@ -58,10 +60,27 @@ class PartitionReport:
     """From a record's timestamp to its commit on the target, newest of each
     transaction; -1 if nothing was copied."""
     latency_p99_ms: float = -1.0
+    lag_seconds: float = -1.0
+    """The age of the oldest record not copied yet, 0 if there is none, when the lease
+    ended; -1 while not known (see `lateness`)."""
+    latency_counts: tuple[int, ...] = ()
+    """Records by the same latency as above, per bucket of `latency.bounds`."""
+    latency_sum_seconds: float = 0.0
+    age_counts: tuple[int, ...] = ()
+    """The same from a record's timestamp to its fetch."""
+    age_sum_seconds: float = 0.0
     slot_seconds: float = 0.0
     """How long its slot was at work in this lease."""
     slot_busy: float = 0.0
     """CPU seconds that the slot used per second; its threads may make it exceed 1."""
+    slot_transactions: int = 0
+    """Transactions that its slot committed."""
+    slot_transaction_seconds: float = 0.0
+    """How long these took together, from the first write to the commit."""
+    slot_aborted: int = 0
+    """Transactions that its slot gave up."""
+    slot_takeovers: int = 0
+    """How often its slot began anew: took over, read progress, went on from there."""
 
     @property
     def lag(self) -> int:
@@ -70,11 +89,22 @@ class PartitionReport:
         return max(self.end_offset - self.position, 0) if known else 0
 
 
-_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+_TYPES = {
+    "str": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "tuple[int, ...]": pa.list_(pa.int64()),
+}
 ARROW_SCHEMA = pa.schema(
     [(field.name, _TYPES[str(field.type)]) for field in fields(PartitionReport)]
 )
-_SQL = {"str": "string", "int": "bigint", "float": "double"}
+_SQL = {
+    "str": "string",
+    "int": "bigint",
+    "float": "double",
+    "tuple[int, ...]": "array<bigint>",
+}
+_LISTS = [f.name for f in fields(PartitionReport) if str(f.type).startswith("tuple")]
 SQL_SCHEMA = ", ".join(
     f"`{field.name}` {_SQL[str(field.type)]}" for field in fields(PartitionReport)
 )
@@ -88,4 +118,5 @@ def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
 
 def from_row(row: Any) -> PartitionReport:
     """A report from a Spark row."""
-    return PartitionReport(**row.asDict())
+    values = row.asDict()
+    return PartitionReport(**values | {name: tuple(values[name]) for name in _LISTS})

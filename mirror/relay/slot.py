@@ -32,6 +32,7 @@ from mirror.offsets.progress import Position
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
+from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
 from mirror.relay.rewrite import Rewriter
@@ -90,7 +91,7 @@ class Slot:
         self._rewriters = [_rewriter(plan) for _ in range(IN_TURN)]
         self._free = list(self._rewriters)
         self._faults = Faults()
-        self._tally = Tally(slot=number)
+        self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
         self._target_topics: dict[str, Topic] = {}
         self._limits: dict[str, int] = {}
         self._lease: Lease | None = None
@@ -143,7 +144,12 @@ class Slot:
             if rung:
                 break
         self._finish()
-        return self._tally.reports(self._wanted, self._positions, self._faults)
+        return self._tally.reports(
+            self._wanted,
+            self._positions,
+            self._faults,
+            answered=self._reader.answered,
+        )
 
     def close(self) -> None:
         self._source.close()
@@ -222,12 +228,12 @@ class Slot:
 
     def _settled(self, done: Iterable[Work]) -> None:
         """These transactions are committed."""
-        now = time.time()
+        now = time.monotonic()
         for work in done:
             self._positions.update(work.moved)
             for key in work.moved:
                 self._faults.clear(key)
-            self._tally.committed(work.counts, now)
+            self._tally.committed(work.counts, work.moved, seconds=now - work.begun)
             self._release(work)
 
     def _release(self, work: Work) -> None:
@@ -246,6 +252,7 @@ class Slot:
         if not self._source.cluster_id:
             self._source.connect()
         self._writer.take_over()
+        self._tally.aborted(len(self._rewriters) - len(self._free))
         self._free = list(self._rewriters)
         known = progress.read(self._target, self._notes.progress[0])
         if known.generation != lease.generation:

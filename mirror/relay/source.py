@@ -9,6 +9,7 @@ stale are dropped. What is fetched is undecoded (see `batch`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +56,8 @@ class _Leader:
     moved: dict[TopicPartition, None] = field(default_factory=dict)
     """Which of ours it does not know yet, in order: served last, asked last."""
     pending: Pending | None = None
+    answered: float = 0.0
+    """When it last answered, epoch seconds."""
 
 
 class SourceReader:
@@ -85,7 +88,7 @@ class SourceReader:
         self._offsets = dict(offsets)
         # A new session takes the place of the old one: brokers keep only so many.
         self._leaders = {
-            node: _Leader(session=leader.session)
+            node: _Leader(session=leader.session, answered=leader.answered)
             for node, leader in self._leaders.items()
         }
         self._leader_of = {}
@@ -103,6 +106,13 @@ class SourceReader:
 
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
+
+    def answered(self, key: TopicPartition) -> float:
+        """When this partition's leader last answered, with or without news of it;
+        epoch seconds, 0 if it has not or is not asked.
+        """
+        leader = self._leader_of.get(key)
+        return leader.answered if leader is not None and key in self._offsets else 0.0
 
     def advance(self, key: TopicPartition, offset: int) -> None:
         """Read on from here, after the others had their turn."""
@@ -192,6 +202,7 @@ class SourceReader:
             return None
         if error != codes.NONE:
             raise codes.error_for(error, "fetching")
+        leader.answered = time.time()
         leader.session = session
         leader.epoch = leader.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING
 
+from mirror.relay.latency import Latencies
+from mirror.relay.lateness import Lateness
 from mirror.relay.report import PartitionReport, PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.offsets.progress import Position
     from mirror.relay.faults import Faults
@@ -34,44 +36,83 @@ class Counts:
     skipped: int = 0
     lost: int = 0
     newest: int = -1
+    read_at: float = 0.0
+    """When it was fetched, epoch seconds."""
 
 
 @dataclass(slots=True)
 class _Partition:
+    latencies: Latencies
+    ages: Latencies
+    lateness: Lateness
     done: Counts = field(default_factory=Counts)
+    bytes_in: int = 0
     transactions: int = 0
-    latencies: list[float] = field(default_factory=list)
-    end_offset: int = -1
+    samples: list[float] = field(default_factory=list)
     behind: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Slot:
+    """What the slot did in this lease."""
+
+    transactions: int = 0
+    transaction_seconds: float = 0.0
+    aborted: int = 0
+    takeovers: int = 0
 
 
 class Tally:
     """The counters of one slot."""
 
-    def __init__(self, *, slot: int) -> None:
+    def __init__(self, *, slot: int, bounds: tuple[float, ...]) -> None:
         self._slot = slot
-        self._partitions: defaultdict[TopicPartition, _Partition] = defaultdict(
-            _Partition
-        )
+        self._bounds = bounds
+        self._of_slot = _Slot()
+        self._lateness: defaultdict[TopicPartition, Lateness] = defaultdict(Lateness)
+        self._partitions: dict[TopicPartition, _Partition] = {}
         self._slot_error = ""
         self._slot_error_since = 0.0
 
     def begin(self) -> None:
         """A new lease: counters start at zero, what is known of the source stays."""
-        ends = {key: known.end_offset for key, known in self._partitions.items()}
         self._partitions.clear()
-        for key, end in ends.items():
-            self._partitions[key].end_offset = end
+        self._of_slot = _Slot()
 
-    def fetched(self, key: TopicPartition, *, end_offset: int, behind: bool) -> None:
-        partition = self._partitions[key]
-        partition.end_offset = end_offset
+    def _of(self, key: TopicPartition) -> _Partition:
+        if (found := self._partitions.get(key)) is None:
+            found = self._partitions[key] = _Partition(
+                Latencies(self._bounds), Latencies(self._bounds), self._lateness[key]
+            )
+        return found
+
+    def fetched(
+        self, key: TopicPartition, *, end_offset: int, size: int, behind: bool
+    ) -> None:
+        partition = self._of(key)
+        partition.lateness.told(end_offset, time.time())
+        partition.bytes_in += size
         partition.behind = behind
 
-    def committed(self, counts: Mapping[TopicPartition, Counts], now: float) -> None:
-        """A transaction is committed that did this; `now` in epoch seconds."""
-        for key, part in counts.items():
-            partition = self._partitions[key]
+    def waits(self, key: TopicPartition, oldest: int) -> None:
+        """Records are to be written, the first of them of this time in epoch ms."""
+        self._of(key).lateness.fetched(oldest / 1000)
+
+    def committed(
+        self,
+        counts: Mapping[TopicPartition, Counts],
+        moved: Mapping[TopicPartition, Position],
+        *,
+        seconds: float,
+    ) -> None:
+        """A transaction is committed that did this, and took so long."""
+        now = time.time()
+        self._of_slot.transactions += 1
+        self._of_slot.transaction_seconds += seconds
+        for key, position in moved.items():
+            part = counts.get(key, Counts())
+            partition = self._of(key)
+            partition.lateness.committed(position.offset, part.newest / 1000, now)
             done = partition.done
             done.records += part.records
             done.bytes += part.bytes
@@ -79,8 +120,17 @@ class Tally:
             done.skipped += part.skipped
             done.lost += part.lost
             partition.transactions += 1
-            if part.newest >= 0 and len(partition.latencies) < _MOST_SAMPLES:
-                partition.latencies.append(now * 1000 - part.newest)
+            if part.newest < 0 or not part.records:
+                continue
+            latency = now - part.newest / 1000
+            partition.latencies.add(latency, part.records)
+            partition.ages.add(part.read_at - part.newest / 1000, part.records)
+            if len(partition.samples) < _MOST_SAMPLES:
+                partition.samples.append(latency * 1000)
+
+    def aborted(self, transactions: int) -> None:
+        """So many transactions are given up."""
+        self._of_slot.aborted += transactions
 
     def slot_failed(self, reason: str) -> None:
         if not self._slot_error:
@@ -88,17 +138,25 @@ class Tally:
         self._slot_error = reason
 
     def slot_works(self) -> None:
+        """It has taken over."""
         self._slot_error = ""
+        self._of_slot.takeovers += 1
 
     def reports(
         self,
         wanted: Mapping[TopicPartition, Assignment],
         positions: Mapping[TopicPartition, Position],
         faults: Faults,
+        *,
+        answered: Callable[[TopicPartition], float],
     ) -> list[PartitionReport]:
-        """One report per wanted partition."""
+        """One report per wanted partition. `answered` says when a partition's leader
+        last did, in epoch seconds.
+        """
+        for key in self._lateness.keys() - wanted.keys():
+            del self._lateness[key]
         return [
-            self._report(key, assignment, positions.get(key), faults)
+            self._report(key, assignment, positions.get(key), faults, answered(key))
             for key, assignment in wanted.items()
         ]
 
@@ -108,8 +166,13 @@ class Tally:
         assignment: Assignment,
         position: Position | None,
         faults: Faults,
+        answered: float,
     ) -> PartitionReport:
-        partition = self._partitions[key]
+        partition = self._of(key)
+        now = time.time()
+        lag = partition.lateness.seconds(
+            position.offset if position else -1, answered=answered, now=now
+        )
         fault = faults.get(key)
         state, reason, since = PartitionState.RUNNING, "", 0.0
         if fault is not None:
@@ -119,7 +182,9 @@ class Tally:
             since = self._slot_error_since
         elif partition.behind:
             state = PartitionState.CATCHING_UP
-        latencies = sorted(partition.latencies)
+        if lag is None and since:
+            lag = now - since  # it has been stuck for so long at least
+        samples = sorted(partition.samples)
         return PartitionReport(
             slot=self._slot,
             topic=key[0],
@@ -129,15 +194,25 @@ class Tally:
             reason=reason,
             since=since,
             position=position.offset if position else -1,
-            end_offset=partition.end_offset,
+            end_offset=partition.lateness.end_offset,
             records=partition.done.records,
             bytes=partition.done.bytes,
+            bytes_in=partition.bytes_in,
             filtered=partition.done.filtered,
             skipped=partition.done.skipped,
             lost=partition.done.lost,
             transactions=partition.transactions,
-            latency_p50_ms=_quantile(latencies, 0.5),
-            latency_p99_ms=_quantile(latencies, 0.99),
+            latency_p50_ms=_quantile(samples, 0.5),
+            latency_p99_ms=_quantile(samples, 0.99),
+            lag_seconds=-1.0 if lag is None else lag,
+            latency_counts=tuple(partition.latencies.counts),
+            latency_sum_seconds=partition.latencies.sum_seconds,
+            age_counts=tuple(partition.ages.counts),
+            age_sum_seconds=partition.ages.sum_seconds,
+            slot_transactions=self._of_slot.transactions,
+            slot_transaction_seconds=self._of_slot.transaction_seconds,
+            slot_aborted=self._of_slot.aborted,
+            slot_takeovers=self._of_slot.takeovers,
         )
 
 

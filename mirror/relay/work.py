@@ -8,6 +8,7 @@ Until then it owns the buffers that its batches lie in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,5 +33,7 @@ class Work:
     buffers: list[bytearray] = field(default_factory=list)
     """Fetched bytes, in which relayed batches still lie."""
     fetched_bytes: int = 0
+    begun: float = field(default_factory=time.monotonic)
+    """When it was begun, by the monotonic clock."""
     worked_bytes: int = 0
     """The same with what was compressed counted as unpacked."""

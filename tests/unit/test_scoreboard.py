@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.observe.status import SlotStatus
+from mirror.observe.status import SlotStatus, TransactionStatus
 from mirror.relay.report import PartitionReport, from_row, to_arrow
 from mirror.scoreboard import Scoreboard, slot_loads
 
@@ -29,7 +29,7 @@ class Row(dict):
 
 def test_reports_survive_the_way_through_spark():
     """What a task reports is what the driver reads, field for field."""
-    sent = [report(records=3, slot_busy=0.25, slot_seconds=1.5), report(partition=1)]
+    sent = [report(slot_busy=0.25, latency_counts=(1, 2, 3)), report(partition=1)]
 
     rows = [Row(row) for row in to_arrow(sent).to_pylist()]
 
@@ -58,8 +58,52 @@ def test_counters_add_up_over_leases():
     is no longer shown.
     """
     scores = Scoreboard()
-    scores.add([report(records=3, bytes=30), report(partition=1)])
+    scores.add([report(records=3, bytes=30), report(partition=1)], 1.0)
 
-    (found,) = scores.add([report(records=4, bytes=40, position=9, end_offset=11)])
+    (found,) = scores.add([report(records=4, bytes=40, position=9, end_offset=11)], 2.0)
 
     assert (found.records, found.bytes, found.lag) == (7, 70, 2)
+
+
+def test_a_lag_that_a_new_slot_does_not_know_goes_on():
+    """A slot in a new process knows no lag yet: the last one known grows meanwhile."""
+    scores = Scoreboard()
+    scores.add([report(lag_seconds=7.0)], 100.0)
+
+    (unknown,) = scores.add([report()], 110.0)
+    (known,) = scores.add([report(lag_seconds=0.0)], 120.0)
+
+    assert (unknown.lag_seconds, known.lag_seconds) == (17.0, 0.0)
+
+
+def test_times_are_of_topics_and_transactions_of_slots():
+    """Buckets add up over partitions and leases; what every report of a slot says of
+    its slot counts once.
+    """
+    scores = Scoreboard()
+    reports = [
+        report(
+            partition=p,
+            slot=slot,
+            latency_counts=(1, 2),
+            latency_sum_seconds=0.5,
+            slot_transactions=10,
+            slot_aborted=1,
+            slot_transaction_seconds=3.0,
+            slot_takeovers=1,
+        )
+        for p, slot in ((0, 0), (1, 0), (2, 1))
+    ]
+    scores.add(reports, 1.0)
+    scores.add(reports, 2.0)
+
+    (topic,) = scores.times
+    assert (topic.topic, topic.target_topic) == ("t", "A.t")
+    assert (topic.latency.counts, topic.latency.sum_seconds) == ((6, 12), 3.0)
+    assert topic.age.counts == ()
+    assert scores.transactions == TransactionStatus(
+        committed=40, seconds=12.0, aborted=4, takeovers=4
+    )
+
+    scores.add([report(topic="u")], 3.0)
+    assert [times.topic for times in scores.times] == ["u"]

@@ -1,0 +1,68 @@
+"""What the board makes of what flows tell it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mirror.observe.status import Board, FlowState, PartitionStatus
+
+pytestmark = pytest.mark.unit
+
+
+def partition(lag_seconds: float) -> PartitionStatus:
+    return PartitionStatus(
+        topic="t",
+        partition=0,
+        target_topic="A.t",
+        slot=0,
+        state="RUNNING",
+        reason="",
+        since=0.0,
+        position=1,
+        end_offset=1,
+        lag=0,
+        lag_seconds=lag_seconds,
+        records=0,
+        bytes=0,
+        bytes_in=0,
+        filtered=0,
+        skipped=0,
+        lost=0,
+        latency_p50_ms=-1.0,
+        latency_p99_ms=-1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "due_in", "grows"),
+    [
+        (FlowState.RUNNING, 5, False),
+        (FlowState.RUNNING, -5, True),
+        (FlowState.RETRYING, 5, True),
+        (FlowState.STARTING, 5, True),
+    ],
+)
+def test_a_lag_nobody_measures_grows(
+    state: FlowState, due_in: float, *, grows: bool
+) -> None:
+    """A flow that hangs or is down is late by the time since it last reported; one
+    whose next report is not due yet is as it was.
+    """
+    board = Board(("A->B",))
+    now = time.time()
+    board.update(
+        "A->B",
+        state=state,
+        reported_at=now - 100,
+        report_due=now + due_in,
+        partitions=(partition(2.0), partition(-1.0)),
+    )
+    (flow,) = board.read().flows
+
+    assert flow.partitions[1].lag_seconds == -1.0
+    assert flow.lag_seconds == pytest.approx(102 if grows else 2, abs=1)
+    assert board.read().to_json()["flows"][0]["lag_seconds"] == pytest.approx(
+        flow.lag_seconds, abs=1
+    )
