@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_HOPS = 4
 """Longer ways are not followed: a mesh of ten clusters has millions of them."""
-_MOST_NAMES = 300
+_MOST_NAMES = 2000
 _FEWEST_NAMES = 8
 _MOST_STEPS = 400_000
 """So many names are followed over single flows, which takes about a second."""
@@ -186,11 +186,14 @@ def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
         names |= dict.fromkeys(
             _meant_by(pattern, tuple(few)) or (_start(pattern) + _ANYTHING,)
         )
-    policies = [flow.replication_policy for flow in flows]
+    policies = {  # whose alias it is makes no difference backwards
+        (flow.policy, flow.separator, flow.rename): flow.replication_policy
+        for flow in flows
+    }
     for _ in range(MOST_HOPS):
         before = {
             topic: None
-            for policy in policies
+            for policy in policies.values()
             for name in names
             if (topic := policy.upstream_topic(name)) and topic not in names
         }

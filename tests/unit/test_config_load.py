@@ -62,6 +62,23 @@ def test_the_examples_load_without_a_word(name: str) -> None:
     assert len(config.flows) == 2
 
 
+@pytest.mark.parametrize(
+    "path", sorted((EXAMPLES / "examples").iterdir()), ids=lambda path: path.name
+)
+def test_every_topology_has_a_sound_example_and_a_word_of_explanation(
+    path: Path,
+) -> None:
+    """Examples run as they are, and the page on topologies speaks of each."""
+    config, warnings = load(path, environ={})
+    assert warnings == ()
+    assert config.flows
+    page = EXAMPLES.parent / "docs" / "howto" / "topologies.md"
+    assert (
+        f"`{path.name}`: " in page.read_text()
+        or f"`{path.name}`:\n" in page.read_text()
+    )
+
+
 def test_the_yaml_example_shows_every_default() -> None:
     """A default that the example states wrongly would mislead."""
     config, _ = load(EXAMPLES / "mirror.example.yaml", environ={})

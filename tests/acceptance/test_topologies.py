@@ -1,0 +1,218 @@
+"""The topologies of config/examples on real clusters: who has what, and nothing else.
+
+Each test runs an example as it stands in the repository. Some records are there
+before it starts, some come while it runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.topologies import RunningExample, Stage, via
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness import RunningMirror
+
+pytestmark = pytest.mark.acceptance
+
+Expected = dict[str, dict[str, list[tuple[str, str]]]]
+"""By cluster and topic, the (cluster, topic) that its records were written to."""
+
+
+def play(
+    name: str,
+    stage: Stage,
+    expected: Expected,
+    folder: Path,
+    *,
+    look: Callable[[RunningMirror], None] = lambda _: None,
+    **variables: str,
+) -> None:
+    """Run an example until all is copied, take a look, and see that it rests."""
+    origins = list(stage.sent)
+    with RunningExample(name, stage, folder, **variables) as mirror:
+        mirror.wait_until(
+            lambda document: all(
+                flow["state"] == "RUNNING" and flow["leases"]
+                for flow in document["flows"]
+            )
+        )
+        for origin in origins:
+            stage.send(*origin)
+        stage.wait_for(mirror, expected)
+        assert stage.rests()
+        stage.assert_topics(mirror, expected)
+        look(mirror)
+        assert mirror.terminate() == 0, mirror.log_tail()
+    stage.assert_holds(expected)
+
+
+def own(stage: Stage) -> Expected:
+    """What producers wrote, where they wrote it."""
+    expected: Expected = {}
+    for alias, topic in stage.sent:
+        expected.setdefault(alias, {})[topic] = [(alias, topic)]
+    return expected
+
+
+def with_copies(stage: Stage, copies: Mapping[str, Mapping[str, str]]) -> Expected:
+    """Own topics, and copies as {cluster: {copy: "origin:topic"}}."""
+    expected = own(stage)
+    for alias, topics in copies.items():
+        for copy, origin in topics.items():
+            source, _, topic = origin.partition(":")
+            expected.setdefault(alias, {})[copy] = [(source, topic)]
+    return expected
+
+
+def test_active_passive(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+    """Standby has all topics of primary under their own names; nothing comes back."""
+    stage = Stage(four_clusters, "primary", "standby")
+    stage.create("primary", "orders", "payments.eu")
+    stage.send("primary", "orders")
+    stage.send("primary", "payments.eu")
+    expected = with_copies(
+        stage,
+        {
+            "standby": {
+                "orders": "primary:orders",
+                "payments.eu": "primary:payments.eu",
+            }
+        },
+    )
+    play("active-passive.yaml", stage, expected, tmp_path)
+
+
+@pytest.mark.parametrize("provenance", ["on", "off"])
+def test_active_active(
+    four_clusters: list[PlaygroundCluster], tmp_path: Path, provenance: str
+) -> None:
+    """Each side has its own topics and the other's copies, whether headers or names
+    keep copies from going back.
+    """
+    stage = Stage(four_clusters, "us-east", "eu-west")
+    for alias, other in (("us-east", "eu"), ("eu-west", "us")):
+        stage.create(alias, "orders", f"not.{other}")
+        stage.send(alias, "orders")
+        stage.send(alias, f"not.{other}")
+    expected = with_copies(
+        stage,
+        {
+            "us-east": {
+                "eu-west.orders": "eu-west:orders",
+                "eu-west.not.us": "eu-west:not.us",
+            },
+            "eu-west": {
+                "us-east.orders": "us-east:orders",
+                "us-east.not.eu": "us-east:not.eu",
+            },
+        },
+    )
+    play(
+        "active-active.yaml", stage, expected, tmp_path, DEFAULTS__provenance=provenance
+    )
+    stamps = {
+        tuple(via(message)) for message in stage.messages("us-east", "eu-west.orders")
+    }
+    assert stamps == {("eu-west",) if provenance == "on" else ()}
+
+
+def test_aggregation(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+    """The hub has the topics of three clusters side by side, and they nothing new."""
+    stage = Stage(four_clusters, "berlin", "madrid", "paris", "hub")
+    for alias in ("berlin", "madrid", "paris"):
+        stage.create(alias, "orders")
+        stage.send(alias, "orders")
+    stage.create("paris", "payments.card", "private")
+    stage.send("paris", "payments.card")
+    stage.send("paris", "private")
+    expected = with_copies(
+        stage,
+        {
+            "hub": {
+                "berlin.orders": "berlin:orders",
+                "madrid.orders": "madrid:orders",
+                "paris.orders": "paris:orders",
+                "paris.payments.card": "paris:payments.card",
+            }
+        },
+    )
+    play("aggregation.yaml", stage, expected, tmp_path)
+
+
+def test_fan_out(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+    """Every cluster gets what its flow asks for, and no more."""
+    stage = Stage(four_clusters, "hub", "berlin", "madrid", "paris")
+    stage.create("hub", "products", "prices", "private")
+    for topic in ("products", "prices", "private"):
+        stage.send("hub", topic)
+    expected = with_copies(
+        stage,
+        {
+            "berlin": {"products": "hub:products"},
+            "madrid": {"products": "hub:products"},
+            "paris": {"products": "hub:products", "prices": "hub:prices"},
+        },
+    )
+    play("fan-out.yaml", stage, expected, tmp_path)
+
+
+def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+    """Over three hops names and headers tell the whole way; what joins later too."""
+    stage = Stage(four_clusters, "factory", "region", "country", "archive")
+    stage.create("factory", "readings")
+    stage.create("country", "readings")
+    stage.send("factory", "readings")
+    stage.send("country", "readings")
+    expected = with_copies(
+        stage,
+        {
+            "region": {"factory.readings": "factory:readings"},
+            "country": {"region.factory.readings": "factory:readings"},
+            "archive": {
+                "country.region.factory.readings": "factory:readings",
+                "country.readings": "country:readings",
+            },
+        },
+    )
+    play("forwarding.yaml", stage, expected, tmp_path)
+    stamps = {
+        tuple(via(message))
+        for message in stage.messages("archive", "country.region.factory.readings")
+    }
+    assert stamps == {("factory", "region", "country")}
+
+
+def test_renaming(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+    """Rules name the copies; a topic whose copy would be another's is refused with
+    both names, and the rest goes on.
+    """
+    stage = Stage(four_clusters, "legacy", "cloud")
+    topics = ("shop_orders_v2", "eu.payments", "products", "eu.clash", "clash")
+    stage.create("legacy", *topics)
+    for topic in topics:
+        stage.send("legacy", topic)
+    expected = with_copies(
+        stage,
+        {
+            "cloud": {
+                "shop.orders": "legacy:shop_orders_v2",
+                "payments": "legacy:eu.payments",
+                "products": "legacy:products",
+            }
+        },
+    )
+
+    def look(mirror: RunningMirror) -> None:
+        problems = mirror.flow()["problems"]
+        assert len(problems) == 2
+        for text in problems:
+            assert "clash and eu.clash would both be copied to" in text
+
+    play("renaming.yaml", stage, expected, tmp_path, look=look)
