@@ -85,6 +85,10 @@ class CorruptBatchError(MirrorError):
     """A record batch of the source is damaged or of an unknown format."""
 
 
+class TransformError(MirrorError):
+    """A flow's own function cannot be used, or does not work on some records."""
+
+
 class FlowError(MirrorError):
     """A flow stopped and will be restarted."""
 

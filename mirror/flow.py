@@ -27,6 +27,7 @@ from mirror.metadata import topics
 from mirror.observe.status import FlowState
 from mirror.pace import pace, recent, sample
 from mirror.query import LeaseQuery, LeaseResult, Terms, report_seconds, short
+from mirror.relay import dead_letters
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
@@ -129,6 +130,8 @@ class Flow:
                     f"the same cluster ({source.cluster_id}); it would copy its copies"
                 )
             found = self.discover(source, target)
+            copies = {topic.target_topic for topic in found.topics}
+            dead_letters.prepare(target, self.config, copies)
             slots = self._sizing.begin(_partitions(found), most_slots())
             self._samples.clear()
             generation = take_ownership(

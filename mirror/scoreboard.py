@@ -133,6 +133,8 @@ class Scoreboard:
             filtered=report.filtered + (last.filtered if last else 0),
             skipped=report.skipped + (last.skipped if last else 0),
             lost=report.lost + (last.lost if last else 0),
+            removed=report.removed + (last.removed if last else 0),
+            dead_letters=report.dead_letters + (last.dead_letters if last else 0),
             latency_p50_ms=report.latency_p50_ms,
             latency_p99_ms=report.latency_p99_ms,
         )

@@ -24,6 +24,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
 from mirror.offsets.progress import topic_name
+from mirror.relay import dead_letters
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.slot import Slot
@@ -50,6 +51,8 @@ class Copying:
     alias: str
     """Of the source; the target's is `Q`."""
     timeout: float = 30.0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further ones of the flow."""
     generation: str = ""
     partitions: int = 0
     plan: Plan | None = None
@@ -77,7 +80,9 @@ class Copying:
                         ("Q", self.target),
                     )
                 },
-                "flows": {f"{self.alias}->Q": {"topics": [self.topic]}},
+                "flows": {
+                    f"{self.alias}->Q": {"topics": [self.topic], **self.settings}
+                },
             }
         )
         flow = config.flows[f"{self.alias}->Q"]
@@ -90,6 +95,7 @@ class Copying:
             found = topics.sync(source, target, flow)
             assert not found.problems
             target.wait_for_topic(self.copy)
+            dead_letters.prepare(target, flow, [self.copy])
             self.partitions = found.topics[0].partitions
             self._assignments = tuple(
                 Assignment(

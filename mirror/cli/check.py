@@ -6,7 +6,7 @@ topics with their copies. It changes nothing, on no cluster.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,6 +21,7 @@ from mirror.cli.output import (
     document,
     table,
 )
+from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.metadata.survey import survey
 
@@ -47,6 +48,7 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     chosen, warnings = load(config)
     complain(*(f"warning: {warning}" for warning in warnings))
     found = survey(chosen)
+    found = replace(found, mistakes=(*unusable(chosen), *found.mistakes))
     if output is Form.JSON:
         document({"format_version": FORMAT_VERSION, **asdict(found)})
     elif found.flows:

@@ -14,7 +14,9 @@ import typer
 from mirror import log
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, complain
+from mirror.cli.transforms import unusable
 from mirror.config.load import load
+from mirror.errors import ConfigError
 
 LISTENS = "service listens"
 """The event that tells the status address; programs may wait for it."""
@@ -56,6 +58,8 @@ def run(
     chosen, warnings = load(config)
     if clusters:
         chosen = chosen.select([*clusters, *(further or ())])
+    if mistakes := unusable(chosen):
+        raise ConfigError(mistakes)
     log.set_up(chosen.service.log_level, chosen.service.log_format)
     logger = structlog.get_logger()
     for warning in warnings:

@@ -143,9 +143,10 @@ def _flat(name: str) -> str:
 def _parsed(setting: str, value: str) -> Any:
     """JSON where a list or a mapping is meant; everything else stays text."""
     listed = setting in {"topics", "topics_exclude", "bootstrap_servers"}
+    mapped = setting in {"spark", "transform_options"}
     if (
         (listed and value.startswith('["'))
-        or (setting == "spark" and value[0] == "{")
+        or (mapped and value[0] == "{")
         or (setting == "rename" and value[0] == "[")
     ):
         try:

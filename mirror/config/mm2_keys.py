@@ -128,6 +128,17 @@ _LATER = {
 }
 
 
+def refusal(key: str, rest: str) -> str:
+    """Why a key cannot be passed over; empty for all others."""
+    if rest.partition(".")[0] in {"transforms", "predicates"}:
+        # Who masks records with one must not find them copied as they are.
+        return (
+            f"{key}: Connect's transforms are Java classes, which cannot run here; "
+            "write a function and name it as transform in a YAML configuration"
+        )
+    return ""
+
+
 def answer(key: str, rest: str) -> str:
     """The one warning about a key that has no effect here."""
     if rest in _CONSUMER or rest in FROM_TARGET:

@@ -60,6 +60,8 @@ def read(text: str) -> Document:
                 f"{key}: references such as ${{file:...}} cannot be resolved yet; "
                 "write the value, or give it in a MIRROR_ variable"
             )
+        elif value and (refused := mm2_keys.refusal(key, rest)):
+            draft.problems.append(refused)
         elif owner == "":
             _top_level(rest, value, draft, shared)
         elif owner in security:

@@ -202,6 +202,23 @@ class FlowConfig(_Section):
         le=900,
         description="After this the target's brokers abort a transaction that hangs.",
     )
+    transform: Annotated[str, BeforeValidator(values.function)] | None = Field(
+        default=None,
+        description="A function of your own, package.module:function, that is given "
+        "Arrow record batches and returns the rows to copy. Null: records are copied "
+        "as they are.",
+    )
+    transform_options: Mapping[str, Any] = Field(
+        default={},
+        repr=False,
+        description="Keyword arguments for the function. Empty: none.",
+    )
+    dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = Field(
+        default=None,
+        description="Topic of the target that gets the records on which the function "
+        "fails; made with one partition if there is none. Null: the partition is set "
+        "aside until the function works.",
+    )
 
     @property
     def name(self) -> str:
@@ -235,6 +252,15 @@ class FlowConfig(_Section):
                 "0 replicas would hold nothing",
                 "right would be 3, or -1 for the brokers' default",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _transform_is_there(self) -> Self:
+        for setting in ("transform_options", "dead_letter_topic"):
+            if getattr(self, setting) and self.transform is None:
+                raise values.refusal(
+                    setting, "nothing would use it", "add transform, or remove it"
+                )
         return self
 
 

@@ -15,12 +15,14 @@ import warnings
 
 from pydantic_core import PydanticCustomError
 
+from mirror.policy import is_internal, why_illegal
 from mirror.renaming import LEGAL_NAME, Rule, why_wrong
 
 if TYPE_CHECKING:
     from mirror.config.schema import ClusterConfig
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 _A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
@@ -65,6 +67,28 @@ def separator(value: Any) -> str:
             "letters, digits, dot, underscore and hyphen can"
         )
     return value
+
+
+def function(value: Any) -> str:
+    """Where a function of the user's is found; whether it is there is asked later."""
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
+        _refuse(
+            f"{_shown(value)} does not name a function; "
+            'right would be "package.module:function"'
+        )
+    return value.strip()
+
+
+def topic(value: Any) -> str:
+    """A topic that we write to and that others may read."""
+    if not isinstance(value, str):
+        _refuse(f"{_shown(value)} is not text: write it in quotes")
+    name = value.strip()
+    if (wrong := why_illegal(name)) is not None:
+        _refuse(wrong.replace("the target name ", ""))
+    if is_internal(name):
+        _refuse(f"{_shown(name)} is a name that Kafka or mirror keeps for itself")
+    return name
 
 
 def number(value: Any) -> Any:

@@ -62,6 +62,10 @@ class PartitionStatus:
     filtered: int
     skipped: int
     lost: int
+    removed: int = 0
+    """Records that the flow's transform left out."""
+    dead_letters: int = 0
+    """Records on which it failed, which went to the dead-letter topic."""
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 if nothing came."""
     latency_p99_ms: float

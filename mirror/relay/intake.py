@@ -14,7 +14,7 @@ import uuid
 
 from mirror.batches import batch, scan
 from mirror.clusters import admin, codes
-from mirror.errors import CorruptBatchError, UnreachableError
+from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import Position
 from mirror.relay.tally import Counts
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
+    from mirror.relay.rewrite import Rewritten
     from mirror.relay.source import Answer, SourceReader
     from mirror.relay.tally import Tally
     from mirror.relay.work import Work
@@ -61,15 +62,21 @@ class Intake:
         self._scratch = batch.scratch()
         self._wanted: Mapping[TopicPartition, Assignment] = {}
         self._limits: Mapping[str, int] = {}
+        self._dead_letter_partitions = 0
+        self._dead_lettering: set[TopicPartition] = set()
 
     def begin(
         self,
         wanted: Mapping[TopicPartition, Assignment],
         limits: Mapping[str, int],
+        *,
+        dead_letter_partitions: int = 0,
     ) -> None:
         """What answers are for, and the largest batch of each target topic in bytes."""
         self._wanted = wanted
         self._limits = limits
+        self._dead_letter_partitions = dead_letter_partitions
+        self._dead_lettering.clear()
 
     def take(self, answer: Answer, work: Work) -> None:
         """Put what one leader answered into the work.
@@ -80,6 +87,16 @@ class Intake:
         work.buffers.append(answer.owned)
         for fetched in answer.fetched:
             self._take(fetched, answer.buffer, work)
+
+    def writers_to(self, topic: str, partition: int) -> list[TopicPartition]:
+        """Whose records go, or may have gone, to this partition of the target."""
+        if topic == self._flow.dead_letter_topic:
+            return list(self._dead_lettering)
+        return [
+            key
+            for key, assignment in self._wanted.items()
+            if (assignment.target_topic, key[1]) == (topic, partition)
+        ]
 
     def set_aside(self, key: TopicPartition, reason: str) -> None:
         if (known := self._faults.get(key)) is None or known.reason != reason:
@@ -123,12 +140,17 @@ class Intake:
                 buffer,
                 found.rows,
                 position=position,
-                max_bytes=self._limits[assignment.target_topic],
+                max_bytes=self._limit(assignment),
+                at=key,
             )
-        except CorruptBatchError as error:
+        except (CorruptBatchError, TransformError) as error:
             self.set_aside(key, str(error))
             return
-        if found.next_offset == position:
+        whole = done.stopped_at < 0
+        next_offset = found.next_offset if whole else done.stopped_at
+        if next_offset == position:
+            return
+        if done.dead_batches and not self._bury(key, done, work):
             return
         if len(found.rows):
             first = found.rows[0]
@@ -141,15 +163,34 @@ class Intake:
             where = (assignment.target_topic, key[1])
             work.batches[where] = done.batches
             work.origins[where] = key
-        self._move(key, found.next_offset, found.leader_epoch, work)
+        self._move(key, next_offset, found.leader_epoch, work)
         work.counts[key] = Counts(
             records=done.records,
             bytes=sum(encoded.size for encoded in done.batches),
             filtered=done.filtered,
-            skipped=found.skipped,
+            skipped=found.skipped if whole else 0,
+            removed=done.removed,
+            dead_letters=done.dead_letters,
             newest=done.newest,
             read_at=time.time(),
         )
+
+    def _limit(self, assignment: Assignment) -> int:
+        """The largest batch that every topic takes to which its records may go."""
+        topics = (assignment.target_topic, self._flow.dead_letter_topic)
+        return min(self._limits[topic] for topic in topics if topic)
+
+    def _bury(self, key: TopicPartition, done: Rewritten, work: Work) -> bool:
+        """Add dead letters to the work; False if there is no topic for them."""
+        topic = self._flow.dead_letter_topic
+        assert topic is not None
+        if not self._dead_letter_partitions:
+            self.set_aside(key, f"the dead-letter topic {topic} is not there")
+            return False
+        where = (topic, key[1] % self._dead_letter_partitions)
+        work.batches.setdefault(where, []).extend(done.dead_batches)
+        self._dead_lettering.add(key)
+        return True
 
     def _move(
         self, key: TopicPartition, offset: int, leader_epoch: int, work: Work

@@ -55,6 +55,10 @@ class PartitionReport:
     """Records of aborted transactions and transaction markers."""
     lost: int = 0
     """Offsets that vanished at the source before they could be copied."""
+    removed: int = 0
+    """Records that the flow's transform left out."""
+    dead_letters: int = 0
+    """Records on which it failed, which went to the dead-letter topic."""
     transactions: int = 0
     latency_p50_ms: float = -1.0
     """From a record's timestamp to its commit on the target, newest of each

@@ -8,7 +8,7 @@ again. Neither knows of partitions, producers or transactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,14 @@ class Rewritten:
     newest: int = -1
     unpacked: int = 0
     """Bytes of records that were compressed, and had to be unpacked."""
+    removed: int = 0
+    """Records that the flow's transform left out."""
+    dead_batches: list[EncodedBatch] = field(default_factory=list)
+    """For the dead-letter topic."""
+    dead_letters: int = 0
+    """How many records these hold."""
+    stopped_at: int = -1
+    """The source offset from which on nothing was done, -1: all was."""
 
 
 class Rewriter:
@@ -50,21 +58,31 @@ class Rewriter:
     def __init__(self, provenance: Provenance, *, codec: int | None) -> None:
         """`codec`: what to compress with; None keeps what each source batch had."""
         self._provenance = provenance
+        self._relays = not provenance.changes_records
         self._codec = codec
         self._outputs: list[Buffer] = []
         self._used = 0
         self._unpacked = np.empty(2 << 20, np.uint8)
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(kernels.RESULTS, np.int64)
+        self._at = ("", 0)
 
     def begin(self) -> None:
         """Take all output buffers back: what was returned before is sent by now."""
         self._used = 0
 
     def rewrite(
-        self, buffer: Buffer, rows: Rows, *, position: int, max_bytes: int
+        self,
+        buffer: Buffer,
+        rows: Rows,
+        *,
+        position: int,
+        max_bytes: int,
+        at: tuple[str, int] = ("", 0),
     ) -> Rewritten:
         """Batches of at most `max_bytes` with the records from `position` on.
+
+        `at`: the topic and partition that they are of.
 
         A single record larger than that gets a batch of its own all the same: the
         broker will say so.
@@ -73,7 +91,10 @@ class Rewriter:
             CorruptBatchError: records do not fit their batch.
         """
         done = Rewritten(batches=[])
+        self._at = at
         for first, last, relayed in self._groups(rows, position, max_bytes):
+            if done.stopped_at >= 0:
+                break
             if relayed:
                 self._relay(buffer, rows[first], done)
             else:
@@ -115,7 +136,7 @@ class Rewriter:
             yield first, len(rows), False
 
     def _relayable(self, rows: Rows, position: int, max_bytes: int) -> list[bool]:
-        if self._provenance.changes_records:
+        if not self._relays:
             return [False] * len(rows)
         attributes = rows[:, scan.ATTRIBUTES]
         ok = (

@@ -88,7 +88,7 @@ class Slot:
             exactly_once=flow.exactly_once,
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
         )
-        self._rewriters = [_rewriter(plan) for _ in range(IN_TURN)]
+        self._rewriters = _rewriters(plan)
         self._free = list(self._rewriters)
         self._faults = Faults()
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
@@ -260,6 +260,8 @@ class Slot:
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
             )
         names = {a.target_topic for a in self._wanted.values()}
+        if (dead := self._plan.flow.dead_letter_topic) is not None:
+            names.add(dead)
         self._target_topics = self._target.topics(
             {*names, self._notes.progress[0], self._notes.offset_map[0]}
         )
@@ -276,7 +278,11 @@ class Slot:
         self._reader.assign(
             {key: self._positions[key].offset for key in usable}, topics
         )
-        self._intake.begin(self._wanted, self._limits)
+        self._intake.begin(
+            self._wanted,
+            self._limits,
+            dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
+        )
         self._owner = True
         self._tally.slot_works()
 
@@ -310,24 +316,35 @@ class Slot:
         """
         self._owner = False
         if isinstance(error, PartitionError):
-            for key, assignment in self._wanted.items():
-                if (assignment.target_topic, key[1]) == (error.topic, error.partition):
-                    reason = f"target {error.topic}-{error.partition}: {error.reason}"
-                    self._intake.set_aside(key, reason)
-                    return True
+            guilty = self._intake.writers_to(error.topic, error.partition)
+            for key in guilty:
+                reason = f"target {error.topic}-{error.partition}: {error.reason}"
+                self._intake.set_aside(key, reason)
+            if guilty:
+                return True
         self._tally.slot_failed(str(error))
         return False
 
 
-def _rewriter(plan: Plan) -> Rewriter:
+def _rewriters(plan: Plan) -> list[Rewriter]:
+    """One for each transaction under way.
+
+    Raises:
+        TransformError: the flow's own function cannot be used.
+    """
     flow = plan.flow
-    return Rewriter(
-        provenance.via(
+    stamp = provenance.none()
+    if flow.provenance:
+        stamp = provenance.via(
             source_alias=flow.source,
             source_id=plan.source_id,
             target_id=plan.target_id,
         )
-        if flow.provenance
-        else provenance.none(),
-        codec=codecs.BY_NAME.get(flow.compression),
-    )
+    codec = codecs.BY_NAME.get(flow.compression)
+    if flow.transform is None:
+        return [Rewriter(stamp, codec=codec) for _ in range(IN_TURN)]
+
+    # Who has no transform need not wait until more loops are compiled.
+    from mirror.relay.transforming import rewriters  # noqa: PLC0415
+
+    return rewriters(flow, stamp, codec=codec, count=IN_TURN)

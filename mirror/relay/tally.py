@@ -35,6 +35,8 @@ class Counts:
     filtered: int = 0
     skipped: int = 0
     lost: int = 0
+    removed: int = 0
+    dead_letters: int = 0
     newest: int = -1
     read_at: float = 0.0
     """When it was fetched, epoch seconds."""
@@ -119,6 +121,8 @@ class Tally:
             done.filtered += part.filtered
             done.skipped += part.skipped
             done.lost += part.lost
+            done.removed += part.removed
+            done.dead_letters += part.dead_letters
             partition.transactions += 1
             if part.newest < 0 or not part.records:
                 continue
@@ -201,6 +205,8 @@ class Tally:
             filtered=partition.done.filtered,
             skipped=partition.done.skipped,
             lost=partition.done.lost,
+            removed=partition.done.removed,
+            dead_letters=partition.done.dead_letters,
             transactions=partition.transactions,
             latency_p50_ms=_quantile(samples, 0.5),
             latency_p99_ms=_quantile(samples, 0.99),

@@ -311,6 +311,47 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ),
         (
             "topics: [orders]",
+            "transform: masks.redact",
+            (
+                'flows."us-east->eu".transform: "masks.redact" does not name a '
+                'function; right would be "package.module:function"'
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "transform_options: {salt: x}",
+            (
+                'flows."us-east->eu".transform_options: nothing would use it; add '
+                "transform, or remove it"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "dead_letter_topic: dead",
+            (
+                'flows."us-east->eu".dead_letter_topic: nothing would use it; add '
+                "transform, or remove it"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "transform: 'm:f', dead_letter_topic: 'a b'",
+            (
+                'flows."us-east->eu".dead_letter_topic: "a b" has characters that '
+                "Kafka does not allow; letters, digits, dot, underscore and hyphen "
+                "are allowed"
+            ),
+        ),
+        (
+            "topics: [orders]",
+            "transform: 'm:f', dead_letter_topic: __dead",
+            (
+                'flows."us-east->eu".dead_letter_topic: "__dead" is a name that Kafka '
+                "or mirror keeps for itself"
+            ),
+        ),
+        (
+            "topics: [orders]",
             "lease_seconds: 301",
             'flows."us-east->eu".lease_seconds: 301 is too large; at most 300',
         ),

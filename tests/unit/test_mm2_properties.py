@@ -326,6 +326,14 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
             ),
         ),
         (
+            "A->B.transforms = mask",
+            (
+                "A->B.transforms: Connect's transforms are Java classes, which cannot "
+                "run here; write a function and name it as transform in a YAML "
+                "configuration"
+            ),
+        ),
+        (
             "replication.policy.class = com.example.Mine",
             (
                 "replication.policy.class: there is no replication policy "

@@ -1,0 +1,237 @@
+"""Records as Arrow: what a user's function is given, and what becomes of its answer.
+
+Main types: `Decoder`, which reads unpacked records into `Chunk`s of bounded size, and
+`Columns`, what is to be written, in the order of `from_columns.put`. Arrays share their
+buffers with nobody, so a function may keep them. What an answer may look like is
+decided elsewhere (`relay.transform`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mirror.batches import kernels, to_columns
+from mirror.batches.schema import HEADERS, SCHEMA
+from mirror.errors import CorruptBatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.batches.batch import Buffer, Rows
+
+Longs = npt.NDArray[np.int64]
+
+_MOST_RECORDS = 1 << 16
+_MOST_BYTES = 8 << 20
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Some records in a row. `source` and `places` hold until the next one is read."""
+
+    batch: pa.RecordBatch
+    source: Buffer
+    """Where the records lie."""
+    places: Rows
+    """One row each (columns: `to_columns.OFFSET` and so on)."""
+    looping: int
+    """Records left out among them: they came through the target before."""
+
+    @property
+    def offsets(self) -> Longs:
+        return self.places[:, to_columns.OFFSET]
+
+
+class Decoder:
+    """Reads unpacked records, one partition after the other."""
+
+    def __init__(self, *, via: Buffer, home: Buffer) -> None:
+        """`via`: headers of this key are not shown, and a record with one that ends in
+        `home` is left out; both may be empty.
+        """
+        self._via = via
+        self._home = home
+        self._places = np.empty((_MOST_RECORDS, to_columns.PLACE_COLUMNS), np.int64)
+        self._result = np.zeros(8, np.int64)
+
+    def read(
+        self,
+        source: Buffer,
+        end: int,
+        sections: Rows,
+        *,
+        at: tuple[str, int],
+        position: int,
+    ) -> Iterator[Chunk]:
+        """Chunks of the listed sections (see `kernels.merge`), from `position` on.
+
+        A chunk whose records all went in a circle has none.
+
+        Raises:
+            CorruptBatchError: records do not fit their batch.
+        """
+        state = np.zeros(3, np.int64)
+        found = self._result
+        while state[kernels.ROW] < len(sections):
+            to_columns.find(
+                source,
+                end,
+                sections,
+                state,
+                position,
+                self._via,
+                self._home,
+                _MOST_BYTES,
+                self._places,
+                found,
+            )
+            if found[to_columns.BROKEN]:
+                base = sections[state[kernels.ROW], kernels.FIRST_OFFSET]
+                raise CorruptBatchError(
+                    f"the batch at offset {base} is damaged: a record does not fit"
+                )
+            places = self._places[: found[to_columns.FOUND]]
+            yield Chunk(
+                batch=self._batch(source, places, at),
+                source=source,
+                places=places,
+                looping=int(found[to_columns.LOOPING]),
+            )
+
+    def _batch(
+        self, source: Buffer, places: Rows, at: tuple[str, int]
+    ) -> pa.RecordBatch:
+        count = len(places)
+        sizes = self._result
+        shown = int(sizes[to_columns.SHOWN])
+        key = _Binary(count, int(sizes[to_columns.KEY_BYTES]))
+        value = _Binary(count, int(sizes[to_columns.VALUE_BYTES]))
+        name = _Binary(shown, int(sizes[to_columns.NAME_BYTES]))
+        content = _Binary(shown, int(sizes[to_columns.CONTENT_BYTES]))
+        header_ends = np.empty(count + 1, np.int32)
+        to_columns.fill(
+            source,
+            places,
+            self._via,
+            *key.buffers,
+            *value.buffers,
+            header_ends,
+            *name.buffers,
+            *content.buffers,
+        )
+        pairs = pa.StructArray.from_arrays(
+            [name.array(pa.string()), content.array(pa.binary())],
+            fields=list(HEADERS.value_type),
+        )
+        times = places[:, to_columns.TIME].copy().view("datetime64[ms]")
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(at[0]), count),
+                pa.repeat(pa.scalar(at[1], pa.int32()), count),
+                pa.array(places[:, to_columns.OFFSET].copy()),
+                pa.array(times),
+                key.array(pa.binary()),
+                value.array(pa.binary()),
+                pa.ListArray.from_arrays(pa.array(header_ends), pairs, type=HEADERS),
+            ],
+            schema=SCHEMA,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Records to write: those of a chunk that were kept, as they are now."""
+
+    count: int
+    records: tuple[npt.NDArray[np.generic], ...]
+    """The first parameters of `from_columns.put`, up to the places of the chunk."""
+
+    @classmethod
+    def of(cls, chunk: Chunk, kept: pa.RecordBatch) -> Columns:
+        """`kept` has the schema `KEPT`; its offsets are some of the chunk's."""
+        offsets = _numbers(kept.column("offset"))
+        headers = kept.column("headers")
+        pairs = headers.values
+        return cls(
+            count=len(offsets),
+            records=(
+                offsets,
+                _numbers(kept.column("timestamp").cast(pa.int64())),
+                _origin(chunk.offsets, offsets),
+                *_binary(kept.column("key")),
+                *_binary(kept.column("value")),
+                _ends(headers),
+                *_binary(pairs.field("key")),
+                *_binary(pairs.field("value")),
+                chunk.source,
+                chunk.places,
+            ),
+        )
+
+
+class _Binary:
+    """A binary column in the making."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.buffers = (
+            np.empty(count + 1, np.int32),
+            np.empty(size, np.uint8),
+            np.empty(count, np.uint8),
+        )
+
+    def array(self, kind: pa.DataType) -> pa.Array:
+        ends, data, there = self.buffers
+        missing = len(there) - int(np.count_nonzero(there))
+        valid = np.packbits(there, bitorder="little") if missing else None
+        return pa.Array.from_buffers(
+            kind,
+            len(there),
+            [
+                None if valid is None else pa.py_buffer(valid),
+                pa.py_buffer(ends),
+                pa.py_buffer(data),
+            ],
+            missing,
+        )
+
+
+def _origin(offered: Longs, kept: Longs) -> Longs:
+    """Which of the offered records each kept one was."""
+    if len(kept) == len(offered):
+        return np.arange(len(kept))
+    return np.searchsorted(offered, kept)
+
+
+def _numbers(column: pa.Array) -> Longs:
+    return np.require(
+        column.to_numpy(zero_copy_only=False), np.int64, requirements=["A", "C"]
+    )
+
+
+def _ends(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each value of a binary or list column begins, and the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    ends = np.frombuffer(column.buffers()[1], np.int32)
+    part = ends[column.offset : column.offset + len(column) + 1]
+    return np.require(part, requirements=["A", "C"])
+
+
+def _binary(
+    column: pa.Array,
+) -> tuple[npt.NDArray[np.int32], Buffer, Buffer]:
+    data = column.buffers()[2]
+    there = _NOTHING
+    if column.null_count:
+        there = column.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+    return (
+        _ends(column),
+        _NOTHING if data is None else np.frombuffer(data, np.uint8),
+        there,
+    )

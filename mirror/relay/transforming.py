@@ -1,0 +1,233 @@
+"""Rewriting through a user's function: unpack, decode, call it, encode, pack.
+
+Main type: `TransformingRewriter`, which takes the place of `Rewriter` in flows with a
+transform. Where the function fails, what came before is copied and the rest is left,
+so that the next time the failure is what comes first; or, with a dead-letter topic,
+ever smaller parts are tried until single records are found. Looping records are left
+out before the function sees any, and provenance headers stay whatever it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from mirror.batches import codecs, from_columns, kernels, scan
+from mirror.batches.arrow import Columns, Decoder
+from mirror.batches.batch import CODEC_MASK
+from mirror.batches.schema import KEPT
+from mirror.clusters.produce import HEADER_SIZE
+from mirror.errors import TransformError
+from mirror.relay import dead_letters
+from mirror.relay.rewrite import _MERGE_BYTES, Rewriter, Rewritten, _pack
+from mirror.relay.transform import transform_of
+
+if TYPE_CHECKING:
+    from mirror.batches.arrow import Chunk
+    from mirror.batches.batch import Buffer, Rows
+    from mirror.clusters.produce import EncodedBatch
+    from mirror.config.schema import FlowConfig
+    from mirror.relay.provenance import Provenance
+    from mirror.relay.transform import Transform
+
+_TRYING_SECONDS = 1.0
+"""How long to look for records that fail before going on with what is found."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tried:
+    """What the function did with a chunk."""
+
+    kept: list[pa.RecordBatch]
+    failed: list[tuple[int, str]]
+    """Records by their place in the chunk, each with what is wrong."""
+    count: int
+    """How many records it was tried on, from the first on."""
+
+
+class TransformingRewriter(Rewriter):
+    """Turns the batches of one partition at a time into what the function leaves."""
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        *,
+        codec: int | None,
+        transform: Transform,
+        dead_letters_of: str | None,
+    ) -> None:
+        """`dead_letters_of`: the source's alias, where records that fail become dead
+        letters; None: they hold their partition up.
+        """
+        super().__init__(provenance, codec=codec)
+        self._relays = False
+        self._transform = transform
+        self._dead_letters_of = dead_letters_of
+        self._decoder = Decoder(via=provenance.key, home=provenance.home)
+        self._deadline = 0.0
+
+    def rewrite(
+        self,
+        buffer: Buffer,
+        rows: Rows,
+        *,
+        position: int,
+        max_bytes: int,
+        at: tuple[str, int] = ("", 0),
+    ) -> Rewritten:
+        """As `Rewriter` does.
+
+        Raises:
+            CorruptBatchError: records do not fit their batch.
+            TransformError: the function fails on what comes first.
+        """
+        self._deadline = time.monotonic() + _TRYING_SECONDS
+        return super().rewrite(
+            buffer, rows, position=position, max_bytes=max_bytes, at=at
+        )
+
+    def _merge(
+        self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
+    ) -> None:
+        source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
+        codec = source_codec if self._codec is None else self._codec
+        source, end, sections = self._sections(buffer, rows, source_codec)
+        done.unpacked += end if source_codec != codecs.NONE else 0
+        limit = min(max_bytes, _MERGE_BYTES)
+        for chunk in self._decoder.read(
+            source, end, sections, at=self._at, position=position
+        ):
+            if not self._take(chunk, codec, limit, done):
+                return
+
+    def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
+        """Add one chunk to what is done; False if what follows must wait."""
+        offsets = chunk.offsets
+        if not len(offsets):
+            done.filtered += chunk.looping
+            return True
+        try:
+            tried = self._try(chunk.batch)
+        except TransformError as error:
+            if done.records or done.removed or done.dead_letters:
+                done.stopped_at = int(offsets[0])
+                return False
+            raise TransformError(
+                f"{self._transform.name} fails on offsets {offsets[0]} to "
+                f"{offsets[-1]} of {self._at[0]}-{self._at[1]}: {error}"
+            ) from error
+        kept = _joined(tried.kept)
+        if kept.num_rows:
+            newest = self._encode(chunk, kept, codec, limit, done.batches)
+            done.newest = max(done.newest, newest)
+        if tried.failed:
+            letters = dead_letters.letters(
+                chunk.batch, tried.failed, cluster=self._dead_letters_of or ""
+            )
+            dead: list[EncodedBatch] = []
+            self._encode(chunk, letters, codec, limit, dead)
+            for batch in dead:
+                batch.runs = (
+                    None  # a dead letter is no copy, and no group resumes there
+                )
+            done.dead_batches += dead
+        done.records += kept.num_rows
+        done.dead_letters += len(tried.failed)
+        done.removed += tried.count - kept.num_rows - len(tried.failed)
+        if tried.count < len(offsets):
+            done.stopped_at = int(offsets[tried.count])
+            return False
+        done.filtered += chunk.looping
+        return True
+
+    def _try(self, batch: pa.RecordBatch) -> _Tried:
+        """All of it at once; where that fails, by halves down to single records."""
+        tried = _Tried(kept=[], failed=[], count=0)
+        waiting = [(0, batch.num_rows)]
+        while waiting:
+            first, count = waiting.pop()
+            if tried.count and time.monotonic() > self._deadline:
+                break
+            try:
+                tried.kept.append(self._transform(batch.slice(first, count)))
+            except TransformError as error:
+                if self._dead_letters_of is None:
+                    raise
+                if count > 1:
+                    half = count // 2
+                    waiting += [(first + half, count - half), (first, half)]
+                    continue
+                tried.failed.append((first, str(error)))
+            tried.count = first + count
+        return tried
+
+    def _encode(
+        self,
+        chunk: Chunk,
+        rows: pa.RecordBatch,
+        codec: int,
+        limit: int,
+        batches: list[EncodedBatch],
+    ) -> int:
+        """Add batches of at most `limit` bytes; the newest time in them."""
+        wanted = Columns.of(chunk, rows)
+        provenance, result = self._provenance, self._result
+        state = np.zeros(1, np.int64)
+        capacity, newest = limit, -1
+        while (first := int(state[0])) < wanted.count:
+            out = self._output(capacity)
+            from_columns.put(  # type: ignore[call-arg]  # numba's types know none
+                *wanted.records,
+                provenance.key,
+                provenance.stamp,
+                state,
+                out,
+                limit,
+                self._runs,
+                result,
+            )
+            if first == state[0]:
+                self._used -= 1
+                capacity = 2 * out.size  # one record larger than all that
+                continue
+            newest = max(newest, int(result[kernels.NEWEST]))
+            section = out.data[HEADER_SIZE : int(result[kernels.END])]
+            batch = _pack(section, codec, result, self._runs)
+            batches.append(batch)
+            if isinstance(batch.body, bytes):
+                self._used -= 1  # nothing points into this output
+        return newest
+
+
+def rewriters(
+    flow: FlowConfig, provenance: Provenance, *, codec: int | None, count: int
+) -> list[Rewriter]:
+    """Some of them with the flow's function.
+
+    Raises:
+        TransformError: it cannot be imported or called.
+    """
+    transform = transform_of(flow)
+    assert transform is not None
+    return [
+        TransformingRewriter(
+            provenance,
+            codec=codec,
+            transform=transform,
+            dead_letters_of=flow.source if flow.dead_letter_topic else None,
+        )
+        for _ in range(count)
+    ]
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    table = pa.Table.from_batches(parts, schema=KEPT)
+    return pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in table.columns], schema=KEPT
+    )

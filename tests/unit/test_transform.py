@@ -1,0 +1,243 @@
+"""The user's function: found by name, and held to its contract."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mirror.batches.schema import HEADERS, KEPT, SCHEMA
+from mirror.config.schema import MirrorConfig
+from mirror.errors import TransformError
+from mirror.relay.transform import Transform, problems
+
+pytestmark = pytest.mark.unit
+
+
+def batch(count: int = 4) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "topic": "orders",
+                "partition": 3,
+                "offset": 10 * n,
+                "timestamp": dt.datetime(2026, 1, 1, n),  # noqa: DTZ001
+                "key": None,
+                "value": b"v",
+                "headers": [{"key": "a", "value": None}],
+            }
+            for n in range(count)
+        ],
+        schema=SCHEMA,
+    )
+
+
+def answer(what: Any) -> pa.RecordBatch:
+    return Transform("tests.functions:answers", {"what": what})(batch())
+
+
+def with_column(name: str, column: pa.Array) -> pa.RecordBatch:
+    given = batch()
+    index = given.schema.get_field_index(name)
+    return given.set_column(index, name, column)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        (
+            "tests.nowhere:f",
+            {},
+            (
+                '"tests.nowhere:f" cannot be imported: ModuleNotFoundError: No module '
+                "named 'tests.nowhere'; the module must be installed beside mirror, or "
+                "stand in a folder of PYTHONPATH"
+            ),
+        ),
+        (
+            "tests.functions:nothing",
+            {},
+            '"tests.functions:nothing" cannot be found: tests.functions has no nothing',
+        ),
+        (
+            "tests.functions:NOT_A_FUNCTION",
+            {},
+            '"tests.functions:NOT_A_FUNCTION" is no function, but a int',
+        ),
+        (
+            "tests.functions:Rules",
+            {},
+            '"tests.functions:Rules" is no function, but a class',
+        ),
+        (
+            "tests.functions:identity",
+            {"salt": "x"},
+            (
+                '"tests.functions:identity" cannot be called with (a record batch, '
+                "salt=...): got an unexpected keyword argument 'salt'"
+            ),
+        ),
+        (
+            "tests.functions:only",
+            {},
+            (
+                '"tests.functions:only" cannot be called with (a record batch): '
+                "missing a required argument: 'offsets'"
+            ),
+        ),
+    ],
+)
+def test_a_function_that_cannot_be_used(
+    name: str, options: dict[str, Any], problem: str
+) -> None:
+    """Before anything runs, one message says what is wrong with a name; the values
+    of options, which may be secrets, are not in it.
+    """
+    with pytest.raises(TransformError) as caught:
+        Transform(name, options)
+    assert str(caught.value) == problem
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {},
+            "flows": {
+                "A->B": {"transform": name, "transform_options": options},
+                "B->A": {"transform": name, "enabled": False},
+            },
+        }
+    )
+    assert problems(config) == [f'flows."A->B".transform: {problem}']
+
+
+def test_a_module_that_breaks_when_imported(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a module raises when it is imported becomes a message, too."""
+    (tmp_path / "broken_masks.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TransformError, match="ZeroDivisionError: division by zero"):
+        Transform("broken_masks:f", {})
+
+
+@pytest.mark.parametrize(
+    "fitting",
+    [
+        lambda given: given,
+        lambda given: given.slice(1, 2),
+        lambda given: given.select(KEPT.names),
+        lambda given: pa.Table.from_batches([given.slice(0, 1), given.slice(2)]),
+        lambda given: pa.Table.from_batches([], schema=SCHEMA),
+        lambda given: with_column("value", pa.array(["a", None, "", "b"])),
+        lambda given: with_column("key", pa.array([b""] * 4, pa.large_binary())),
+        lambda given: with_column("offset", pa.array([0, 10, 20, 30], pa.int32())),
+        lambda given: with_column(
+            "timestamp",
+            pa.array([1_000_000_000] * 4, pa.timestamp("us", "Europe/Paris")),
+        ),
+        lambda given: with_column("timestamp", pa.array([1, 2, 3, 4])),
+        lambda given: with_column("headers", pa.array([[]] * 4, HEADERS)),
+    ],
+    ids=map(str, range(11)),
+)
+def test_answers_that_fit(fitting: Any) -> None:
+    """Parts, tables, and types that say the same are taken, in one shape."""
+    found = answer(fitting)
+    assert found.schema == KEPT
+    found.validate(full=True)
+
+
+def test_times_keep_their_moment() -> None:
+    """A time in another unit and zone is the same moment."""
+    times = pa.array([1_500_999] * 4, pa.timestamp("us", "Europe/Paris"))
+    found = answer(lambda _: with_column("timestamp", times))
+    assert found.column("timestamp").cast(pa.int64()).to_pylist() == [1500] * 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (None, "it returned NoneType; right would be a pyarrow.RecordBatch"),
+        (
+            lambda given: given.to_pylist(),
+            "it returned list; right would be a pyarrow.RecordBatch",
+        ),
+        (
+            lambda given: given.drop_columns(["offset"]),
+            'its answer has no column "offset"',
+        ),
+        (
+            lambda given: given.append_column("age", pa.array([1] * 4)),
+            'its answer has a column "age", which no record has',
+        ),
+        (
+            lambda _: with_column("topic", pa.array(["orders"] * 3 + ["other"])),
+            'it changed the column "topic"; records keep their partition',
+        ),
+        (
+            lambda _: with_column("partition", pa.array([3, 3, None, 3], pa.int32())),
+            'it changed the column "partition"; records keep their partition',
+        ),
+        (
+            lambda _: with_column("value", pa.array([1, 2, 3, 4])),
+            'the column "value" of its answer is int64; right would be binary',
+        ),
+        (
+            lambda _: with_column("timestamp", pa.array([1, None, 3, 4])),
+            'the column "timestamp" of its answer has nulls',
+        ),
+        (
+            lambda _: with_column("headers", pa.array([[], None, [], []], HEADERS)),
+            "headers of its answer are null",
+        ),
+        (
+            lambda _: with_column(
+                "headers",
+                pa.array([[{"key": None, "value": b""}], [], [], []], HEADERS),
+            ),
+            "headers of its answer are null",
+        ),
+        (
+            lambda given: given.take(pa.array([0, 2, 1])),
+            "its answer has offset 10 behind 20: rows must keep their order",
+        ),
+        (
+            lambda given: given.take(pa.array([0, 0, 1])),
+            "its answer has offset 0 twice",
+        ),
+        (
+            lambda _: with_column("offset", pa.array([0, 10, 20, 25])),
+            "its answer has offset 25, which it was not given",
+        ),
+        (
+            lambda _: with_column("offset", pa.array([0, 10, 20, 99])),
+            "its answer has offset 99, which it was not given",
+        ),
+        (
+            lambda given: given.column("nothing"),
+            "KeyError: 'Field \"nothing\" does not exist in schema'",
+        ),
+    ],
+    ids=map(str, range(15)),
+)
+def test_answers_that_do_not_fit(wrong: Any, problem: str) -> None:
+    """An answer that is no ordered part of what was given is an error that names
+    what is wrong, never a copy with other records.
+    """
+    with pytest.raises(TransformError) as caught:
+        answer(wrong)
+    assert str(caught.value).startswith(problem)
+
+
+def test_a_long_error_is_one_line() -> None:
+    """A function's own words reach people as one line of bounded length."""
+
+    def fail(_given: pa.RecordBatch) -> None:
+        raise ValueError("\nfirst " + "x" * 1000 + "\nsecond")
+
+    with pytest.raises(TransformError) as caught:
+        answer(fail)
+    said = str(caught.value)
+    assert said.startswith("ValueError: first xxx")
+    assert len(said) == 300
+    assert "\n" not in said
