@@ -33,14 +33,16 @@ from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
 from mirror.scoreboard import Scoreboard, slot_loads
 from mirror.sizing import LONGEST_SECONDS, Sizing
+from mirror.topic_jobs import CONFIGS as TOPIC_CONFIGS
+from mirror.topic_jobs import TopicJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.executors import Homes
     from mirror.metadata.topics import TopicsResult
     from mirror.observe.status import Board
@@ -66,17 +68,21 @@ class Flow:
     def __init__(
         self,
         flow: FlowConfig,
-        source: ClusterConfig,
-        target: ClusterConfig,
+        config: MirrorConfig,
         *,
         board: Board,
-        service: ServiceConfig,
         once: bool = False,
     ) -> None:
+        """`config` is the whole one: flows that meet in a topic have to agree."""
         self.config = flow
         self.name = flow.name
-        self._clusters = (source, target)
+        self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._board = board
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._problems_lock = threading.Lock()
+        self._topic_jobs = TopicJobs(flow, config, board=board, tell=self._tell_of)
+        self._kick: Callable[[str], None] = lambda _job: None
+        service = config.service
         self._checkpoint = service.state_dir / f"{flow.source}-to-{flow.target}"
         self._log_settings = (service.log_level, service.log_format)
         self._complaint = Complaint()
@@ -173,6 +179,7 @@ class Flow:
             query = run.start(self._checkpoint)
             jobs = Jobs(self.name, self._clusters, self._jobs(), board=self._board)
             jobs.start()
+            self._kick = jobs.kick
             try:
                 self._watch(query, run, (source, target), most_slots)
             finally:
@@ -186,7 +193,7 @@ class Flow:
 
     def _jobs(self) -> list[Job]:
         """What runs beside the data."""
-        return []
+        return self._topic_jobs.jobs()
 
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""
@@ -195,8 +202,19 @@ class Flow:
             log.info("target topic created", flow=self.name, topic=name)
         for name in found.grown:
             log.info("target topic grown", flow=self.name, topic=name)
-        self._board.update(self.name, problems=found.problems)
+        self._tell_of("topics", found.problems)
+        if found.created:
+            # Several flows may write it: they have to agree on its configs.
+            self._kick(TOPIC_CONFIGS)
         return found
+
+    def _tell_of(self, whose: str, problems: Sequence[str]) -> None:
+        """Show problems beside those that others see."""
+        with self._problems_lock:
+            self._problems[whose] = tuple(problems)
+            together = dict.fromkeys(each for some in self._problems.values()
+                                     for each in some)  # fmt: skip
+            self._board.update(self.name, problems=tuple(together))
 
     def _show(self, lease: LeaseResult) -> None:
         """Show what one lease did."""

@@ -53,15 +53,7 @@ class Service:
         self.board = Board(tuple(flow.name for flow in flows))
         self._stopping = threading.Event()
         self._flows = [
-            Flow(
-                flow,
-                config.clusters[flow.source],
-                config.clusters[flow.target],
-                board=self.board,
-                service=config.service,
-                once=once,
-            )
-            for flow in flows
+            Flow(flow, config, board=self.board, once=once) for flow in flows
         ]
 
     def run(self, *, ready: Callable[[str], None] | None = None) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mirror.cli import check, demo, run, status, version
+from mirror.cli import check, demo, run, status, topic, version
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
 from mirror.errors import ConfigError, MirrorError
 
@@ -28,6 +28,7 @@ Examples:
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
   mirror run -c mirror.yaml --once   copy what is there now, then end
   mirror status                      ask the service on this machine
+  mirror topic list -c mirror.yaml   what differs between topics and copies
 
 \b
 Exit status:
@@ -71,6 +72,7 @@ app = typer.Typer(
 app.command()(run.run)
 app.command(short_help="Show what would be copied, and whether it can be.")(check.check)
 app.command()(status.status)
+app.add_typer(topic.app, name="topic")
 app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)
 app.command(short_help="Print the versions of mirror and what it runs on.")(
     version.version

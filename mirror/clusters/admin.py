@@ -16,7 +16,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror.clusters import codes
-from mirror.errors import BrokerError, ClusterError, UnreachableError
+from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -183,13 +183,5 @@ def _on_controller(cluster: Cluster, request: Any) -> Any:
 
 
 def _check(result: Any, what: str) -> None:
-    if result.error_code == codes.NONE:
-        return
-    error: ClusterError = codes.error_for(result.error_code, what)
-    if result.error_message and isinstance(error, BrokerError):
-        error = BrokerError(
-            name=f"{error.name} ({result.error_message})",
-            what=what,
-            retriable=error.transient,
-        )
-    raise error
+    if result.error_code != codes.NONE:
+        raise codes.error_of(result, what)

@@ -6,6 +6,8 @@ Kafka's documentation uses. Nothing here decides what to do about an error.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka import errors as kafka_errors
 
 from mirror.errors import (
@@ -17,14 +19,19 @@ from mirror.errors import (
 )
 
 NONE = 0
+UNKNOWN_TOPIC = 3
 MESSAGE_TOO_LARGE = 10
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
 UNSUPPORTED_VERSION = 35
 TOPIC_ALREADY_EXISTS = 36
+INVALID_CONFIG = 40
+INVALID_REQUEST = 42
+POLICY_VIOLATION = 44
 INVALID_PRODUCER_EPOCH = 47
 CONCURRENT_TRANSACTIONS = 51
+SECURITY_DISABLED = 54
 OPERATION_NOT_ATTEMPTED = 55
 PRODUCER_FENCED = 90
 
@@ -68,3 +75,15 @@ def error_for(code: int, what: str) -> ClusterError:
     if code in _AUTHENTICATION:
         return AuthenticationError(f"{what}: {name}")
     return BrokerError(name=name, what=what, retriable=is_retriable(code))
+
+
+def error_of(result: Any, what: str) -> ClusterError:
+    """The exception for a part of an answer, with the broker's own words if any."""
+    error = error_for(result.error_code, what)
+    if result.error_message and isinstance(error, BrokerError):
+        return BrokerError(
+            name=f"{error.name} ({result.error_message})",
+            what=what,
+            retriable=error.transient,
+        )
+    return error

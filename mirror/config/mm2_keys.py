@@ -80,6 +80,12 @@ FLOW: dict[str, Meaning] = {
     "replication.policy.class": ("policy", _policy),
     "replication.policy.separator": ("separator", _text),
     "refresh.topics.interval.seconds": ("refresh_topics_seconds", _text),
+    "sync.topic.configs.enabled": ("sync_topic_configs", _text),
+    "sync.topic.configs.interval.seconds": ("sync_topic_configs_seconds", _text),
+    "config.properties.exclude": ("config_properties_exclude", _list),
+    "config.properties.blacklist": ("config_properties_exclude", _list),
+    "sync.topic.acls.enabled": ("sync_topic_acls", _text),
+    "sync.topic.acls.interval.seconds": ("sync_topic_acls_seconds", _text),
     "exactly.once.source.support": _EXACTLY_ONCE,
     "exactly.once.support": _EXACTLY_ONCE,
 }
@@ -87,6 +93,7 @@ FLOW: dict[str, Meaning] = {
 
 FLOW_ONLY: dict[str, Meaning] = {
     "enabled": ("enabled", _text),
+    "use.defaults.from": ("use_defaults_from", _text),
     "producer.override.compression.type": ("compression", _compression),
     **{f"source.{key}": meaning for key, meaning in _CONSUMER.items()},
 }
@@ -108,8 +115,6 @@ _LATER = {
     "refresh.topics.enabled",
     "refresh.groups.enabled",
     "refresh.groups.interval.seconds",
-    "sync.topic.configs.interval.seconds",
-    "sync.topic.acls.interval.seconds",
     "sync.group.offsets.interval.seconds",
     "emit.checkpoints.interval.seconds",
     "emit.heartbeats.interval.seconds",
@@ -145,6 +150,11 @@ def answer(key: str, rest: str) -> str:
         return (
             f"{key}: has no effect here, nor in MirrorMaker 2; write it with a "
             f"cluster's alias, as in A.{rest}"
+        )
+    if rest == "use.defaults.from":
+        return (
+            f"{key}: has no effect here, nor in MirrorMaker 2; write it with a flow, "
+            f"as in A->B.{rest}"
         )
     if rest in FLOW:
         return (

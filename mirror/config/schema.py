@@ -13,35 +13,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    SecretStr,
     model_validator,
 )
 
 from mirror.config import values
+from mirror.config.section import Alias, Number, Patterns, Secret, Section, Text, Whole
+from mirror.config.topic_sync import TopicSync
 from mirror.errors import ConfigError
 from mirror.policy import ReplicationPolicy, TopicFilter, make_policy
 from mirror.renaming import Rule  # noqa: TC001  pydantic reads it when it runs
-
-Alias = Annotated[str, BeforeValidator(values.alias)]
-Text = Annotated[str, Field(min_length=1)]
-Secret = Annotated[SecretStr, BeforeValidator(values.secret)]
-Whole = Annotated[int, BeforeValidator(values.number)]
-Number = Annotated[float, BeforeValidator(values.number)]
-Patterns = Annotated[tuple[str, ...], BeforeValidator(values.patterns)]
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """What MirrorMaker 2 leaves out when it is told nothing."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ClusterConfig(_Section):
+class ClusterConfig(Section):
     """How to reach one cluster. Holds credentials: its repr hides them."""
 
     alias: Alias = Field(
@@ -110,7 +98,7 @@ class ClusterConfig(_Section):
         return self
 
 
-class FlowConfig(_Section):
+class FlowConfig(TopicSync):
     """One direction of copying, from a source cluster to a target cluster."""
 
     source: Alias = Field(description="Alias, taken from the flow's name.")
@@ -264,7 +252,7 @@ class FlowConfig(_Section):
         return self
 
 
-class ServiceConfig(_Section):
+class ServiceConfig(Section):
     """The process itself: where it listens, logs and runs."""
 
     http_host: Text = Field(
@@ -299,17 +287,28 @@ class ServiceConfig(_Section):
     )
 
 
-class MirrorConfig(_Section):
+class MirrorConfig(Section):
     """Everything. Flows are complete: `defaults` are already laid under each."""
 
     clusters: Mapping[str, ClusterConfig]
     flows: Mapping[str, FlowConfig]
     service: ServiceConfig = ServiceConfig()
+    everywhere: tuple[FlowConfig, ...] = ()
+    """Filled in by `select`: all enabled flows, also those of other processes."""
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, raw: Any) -> Any:
         return values.complete(raw) if isinstance(raw, Mapping) else raw
+
+    @property
+    def enabled_flows(self) -> tuple[FlowConfig, ...]:
+        """All that are enabled, in the configuration's order, wherever they run:
+        flows that meet in one topic have to agree on it.
+        """
+        return self.everywhere or tuple(
+            flow for flow in self.flows.values() if flow.enabled
+        )
 
     def select(self, clusters: Sequence[str]) -> MirrorConfig:
         """Only the enabled flows into these clusters.
@@ -334,4 +333,6 @@ class MirrorConfig(_Section):
             )
         if problems:
             raise ConfigError(problems)
-        return self.model_copy(update={"flows": flows})
+        return self.model_copy(
+            update={"flows": flows, "everywhere": self.enabled_flows}
+        )

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
-from mirror.config.schema import Secret
+from mirror.config.section import Secret
 from mirror.config.values import near
 
 if TYPE_CHECKING:

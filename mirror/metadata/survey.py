@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
 
-_UNKNOWN_TOPIC = 3
 
 EXISTS = "exists"
 TO_BE_CREATED = "to be created"
@@ -138,7 +137,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
     problems = [
         f"target topic {copy.name}: {codes.name_of(copy.error)}"
         for copy in copies.values()
-        if copy.error not in (codes.NONE, _UNKNOWN_TOPIC)
+        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC)
     ]
     return SurveyedFlow(
         name=flow.name,
@@ -152,7 +151,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
 
 
 def _surveyed(topic: MirroredTopic, copy: Topic) -> SurveyedTopic:
-    if copy.error == _UNKNOWN_TOPIC:
+    if copy.error == codes.UNKNOWN_TOPIC:
         what = TO_BE_CREATED
     else:
         what = EXISTS if copy.partitions >= topic.partitions else TO_BE_GROWN

@@ -2,7 +2,8 @@
 
 One verb, `sync`, which looks once and returns a frozen `TopicsResult`; whoever
 calls it owns interval and retries. Topics and partitions are only ever added on the
-target. Configs, ACLs and schemas are other modules' duty.
+target. A new copy gets its topic's configs; keeping them alike is `configs`' duty,
+ACLs and schemas are other modules'.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror import policy
-from mirror.clusters import admin, codes
+from mirror.clusters import admin, codes, configs
 from mirror.errors import AuthorizationError, BrokerError
+from mirror.metadata import config_rules
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.configs import TopicConfigs
     from mirror.config.schema import FlowConfig
     from mirror.policy import TopicMapping
 
-_UNKNOWN_TOPIC = 3
+_INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +84,21 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     found = select(source, flow)
     copies = target.topics({topic.target_topic for topic in found.topics})
     created, grown, problems = [], [], list(found.problems)
+    models = configs.describe(
+        source,
+        [
+            topic.topic
+            for topic in found.topics
+            if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC
+        ],
+    )
     for topic in found.topics:
         copy = copies[topic.target_topic]
         try:
-            if copy.error == _UNKNOWN_TOPIC:
-                if admin.create_topic(
-                    target,
-                    topic.target_topic,
-                    partitions=topic.partitions,
-                    replication_factor=flow.replication_factor,
-                ):
-                    created.append(topic.target_topic)
+            if copy.error == codes.UNKNOWN_TOPIC:
+                made, wrong = _create(target, topic, models[topic.topic], flow)
+                created += [topic.target_topic] * made
+                problems += wrong
             elif copy.error != codes.NONE:
                 problems.append(
                     f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
@@ -105,6 +114,40 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
         grown=tuple(grown),
         problems=tuple(problems),
     )
+
+
+def _create(
+    target: Cluster, topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig
+) -> tuple[bool, list[str]]:
+    """Whether a copy was made, and what about it is not as it should be."""
+    if model.missing:
+        return False, []  # deleted this very moment
+    problems = []
+    if model.error is not None:
+        problems.append(f"{model.error}; its copy has the brokers' defaults")
+
+    def create(values: Mapping[str, str]) -> bool:
+        return admin.create_topic(
+            target,
+            topic.target_topic,
+            partitions=topic.partitions,
+            replication_factor=flow.replication_factor,
+            configs=values,
+        )
+
+    wanted = config_rules.wanted(model.configs, flow)
+    try:
+        return create(wanted), problems
+    except BrokerError as error:
+        if not wanted or not error.name.startswith(_INVALID_CONFIG):
+            raise
+    # A copy without one config is better than no copy, but it has to be said.
+    made = create({})
+    for name, value in wanted.items():
+        problems += map(
+            str, configs.alter(target, {topic.target_topic: {name: value}}).values()
+        )
+    return made, problems
 
 
 def _mirrored(mapping: TopicMapping, topic: Topic) -> MirroredTopic:

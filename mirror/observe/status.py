@@ -132,6 +132,72 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDrift:
+    """One config of a copy that is not as it should be."""
+
+    name: str
+    wanted: str | None
+    """None: it should not be set on the topic."""
+    found: str | None
+    """None: it is not set on the topic, or not known to the target's brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDrift:
+    """Where a copy is not as its topic is, as of the last look."""
+
+    topic: str
+    target_topic: str
+    partitions: int
+    target_partitions: int
+    """Zero while there is no copy."""
+    merged: bool = False
+    """Other flows write this copy, too: it may have more partitions."""
+    configs: tuple[ConfigDrift, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Configs on which the sources of a merged copy do not agree, with their values;
+    what to do about them is settled by the flow's config_strategy."""
+    problem: str = ""
+    """Why its configs could not be compared or corrected."""
+
+    @property
+    def differs(self) -> bool:
+        surplus = self.target_partitions > self.partitions and not self.merged
+        missing = self.target_partitions < self.partitions
+        return bool(
+            surplus or missing or self.configs or self.conflicts or self.problem
+        )
+
+
+class AclState(StrEnum):
+    """How it is with the ACLs of a flow's topics."""
+
+    OFF = "OFF"
+    """Not to be given to copies."""
+    WAITING = "WAITING"
+    """Not looked at yet."""
+    SYNCED = "SYNCED"
+    """As of the last turn, copies have what they should; single refusals stand
+    among the flow's problems."""
+    NO_AUTHORIZER = "NO_AUTHORIZER"
+    """A cluster keeps no ACLs, so that there is nothing to do."""
+    NOT_PERMITTED = "NOT_PERMITTED"
+    """A cluster does not let us see its ACLs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclStatus:
+    """ACLs of a flow's copies. Counters are since the service started."""
+
+    state: AclState = AclState.OFF
+    reason: str = ""
+    bindings: int = 0
+    """What copies should have."""
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -165,6 +231,9 @@ class FlowStatus:
     times: tuple[TopicTimes, ...] = ()
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
+    drift: tuple[TopicDrift, ...] = ()
+    """Copies that are not as their topics are."""
+    acls: AclStatus = AclStatus()
     jobs: tuple[JobStatus, ...] = ()
     partitions: tuple[PartitionStatus, ...] = ()
 

@@ -24,6 +24,8 @@ def shared_mirror(
         clusters["b"].bootstrap,
         topics=["it-.*"],
         tasks=2,
+        # Tests give copies configs of their own.
+        sync_topic_configs=False,
     )
     with RunningMirror(config, tmp_path_factory.mktemp("shared-mirror")) as mirror:
         mirror.wait_until(lambda document: document["flows"][0]["leases"] > 0)

@@ -26,7 +26,7 @@ ROWS: tuple[set[str], ...] = (
     {"cli"},
     {"service"},
     {"flow"},
-    {"query"},
+    {"query", "topic_jobs"},
     {"executors"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs"},
     {"pace"},

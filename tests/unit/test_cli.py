@@ -99,7 +99,18 @@ def config(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run"], ["check"], ["status"], ["demo"], ["version"]]
+    "command",
+    [
+        [],
+        ["run"],
+        ["check"],
+        ["status"],
+        ["topic", "list"],
+        ["topic", "configs"],
+        ["topic", "acls"],
+        ["demo"],
+        ["version"],
+    ],
 )
 def test_help_shows_examples(command: list[str]) -> None:
     """Help of every command ends well and says how the command is used."""
@@ -126,6 +137,8 @@ def test_help_is_quick() -> None:
         ["run", "-c", "x.yaml", "stray"],
         ["status", "-o", "xml"],
         ["status", "-u", "ftp://x"],
+        ["topic", "lists"],
+        ["topic", "list"],
         ["status", "-u", "x:1", "-c", "x.yaml"],
         ["demo", "--records", "0"],
     ],

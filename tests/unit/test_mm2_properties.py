@@ -75,6 +75,22 @@ def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
         ("replication.factor = 3", "replication_factor", 3),
         ("A->B.replication.factor = 2", "replication_factor", 2),
         ("refresh.topics.interval.seconds = 30", "refresh_topics_seconds", 30),
+        ("sync.topic.configs.enabled = false", "sync_topic_configs", False),
+        ("A->B.sync.topic.configs.enabled = false", "sync_topic_configs", False),
+        (
+            "sync.topic.configs.interval.seconds = 30",
+            "sync_topic_configs_seconds",
+            30,
+        ),
+        (
+            "config.properties.exclude = retention.ms, seg.*",
+            "config_properties_exclude",
+            ("retention.ms", "seg.*"),
+        ),
+        ("config.properties.blacklist =", "config_properties_exclude", ()),
+        ("A->B.use.defaults.from = source", "use_defaults_from", "source"),
+        ("sync.topic.acls.enabled = false", "sync_topic_acls", False),
+        ("sync.topic.acls.interval.seconds = 30", "sync_topic_acls_seconds", 30),
         ("replication.policy.separator = _", "separator", "_"),
         (
             f"replication.policy.class = {POLICY}.IdentityReplicationPolicy",
@@ -251,6 +267,13 @@ A.ssl.endpoint.identification.algorithm =
                 "consumer.auto.offset.reset: has no effect here, nor in MirrorMaker 2; "
                 "write "
                 "it with a cluster's alias, as in A.consumer.auto.offset.reset"
+            ),
+        ),
+        (
+            "use.defaults.from = source",
+            (
+                "use.defaults.from: has no effect here, nor in MirrorMaker 2; write it "
+                "with a flow, as in A->B.use.defaults.from"
             ),
         ),
         (

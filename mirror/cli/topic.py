@@ -1,0 +1,372 @@
+"""`mirror topic`: topics and their copies, asked of the clusters themselves.
+
+No service has to run. `list` shows what differs and changes nothing; `configs` and
+`acls` do once, after asking, what the service does at intervals. What is compared and
+how it is corrected is `metadata`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    NOTHING,
+    Form,
+    Output,
+    complain,
+    document,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.config.load import load
+from mirror.config.values import flow_ends, near
+from mirror.errors import ClusterError, ConfigError
+from mirror.metadata import acls, configs
+from mirror.metadata.merging import Merging
+from mirror.observe.status import AclState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.acls import AclsResult
+    from mirror.metadata.configs import ConfigsResult
+    from mirror.observe.status import ConfigDrift, TopicDrift
+
+FORMAT_VERSION = 1
+LIST_COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "DIFFERS"),
+)
+CONFIG_COLUMNS = ("FLOW", "TARGET-TOPIC", "CONFIG", "NOW", "WANTED")
+ACL_COLUMNS = (
+    *("FLOW", "CHANGE", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION"),
+    *("PERMISSION", "REASON"),
+)
+
+Flows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--flow",
+        "-f",
+        metavar="A->B",
+        help="Only this flow; may be given again. A/B is the same.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and end.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show topics and their copies; correct configs and ACLs of copies.",
+)
+
+
+@app.command("list")
+def list_topics(
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    differing: Annotated[
+        bool, typer.Option("--differing", help="Only copies that differ.")
+    ] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show every topic with its copy, and how the copy differs.
+
+    DIFFERS names configs with their value on the copy and what it should be, a copy
+    with too few or too many partitions, and configs that several sources of one copy
+    do not agree on. Nothing is changed. Exit status 1 if a cluster does not answer.
+
+    \b
+    Examples:
+      mirror topic list -c mirror.yaml
+      mirror topic list -c mirror.yaml --differing
+      mirror topic list -c mirror.yaml -o json | jq '.flows[].topics[] | .configs'
+    """
+    chosen, flows = _chosen(config, flow)
+    found, failures = _compare(chosen, flows)
+    rows = {
+        name: [t for t in result.topics if t.differs or not differing]
+        for name, result in found.items()
+    }
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": [
+                    {"name": name, "topics": [_topic_document(t) for t in topics]}
+                    for name, topics in rows.items()
+                ],
+                "failures": failures,
+            }
+        )
+    elif found:
+        table(
+            LIST_COLUMNS,
+            (
+                (
+                    name,
+                    topic.topic,
+                    topic.partitions,
+                    topic.target_topic,
+                    topic.target_partitions,
+                    _differences(topic),
+                )
+                for name, topics in rows.items()
+                for topic in topics
+            ),
+        )
+    _end(failures)
+
+
+@app.command("configs")
+def correct_configs(
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Correct configs of copies, once.
+
+    This is what the service does at intervals where sync_topic_configs is on; it works
+    where that is off, too. Exit status 1 if something could not be corrected.
+
+    \b
+    Examples:
+      mirror topic configs -c mirror.yaml --dry-run
+      mirror topic configs -c mirror.yaml --flow A/B --yes
+    """
+    chosen, flows = _chosen(config, flow)
+    found, failures = _compare(chosen, flows)
+    changes = [
+        (name, topic.target_topic, each)
+        for name, result in found.items()
+        for topic in result.topics
+        for each in topic.configs
+    ]
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "changes": [
+                    {"flow": name, "target_topic": copy, **asdict(each)}
+                    for name, copy, each in changes
+                ],
+                "failures": failures,
+            }
+        )
+    elif changes:
+        table(
+            CONFIG_COLUMNS,
+            (
+                (n, copy, c.name, _value(c.found), _value(c.wanted))
+                for n, copy, c in changes
+            ),
+        )
+    if changes and _go_on(dry_run=dry_run, yes=yes, what="Change these configs"):
+        with Reach(chosen.clusters, client_id="mirror.topic") as reach:
+            merging = Merging(chosen.enabled_flows)
+            for each in flows:
+                try:
+                    done = configs.sync(
+                        reach(each.source), reach(each.target), each, merging, reach
+                    )
+                except ClusterError as error:
+                    failures.append(f"flow {each.name}: {error}")
+                    continue
+                complain(*(f"changed {change}" for change in done.corrected))
+                failures += [f"flow {each.name}: {text}" for text in done.problems]
+    _end(failures)
+
+
+@app.command("acls")
+def sync_acls(
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Give copies the ACLs of their topics, and take back revoked ones, once.
+
+    This is what the service does at intervals where sync_topic_acls is on. CHANGE is
+    add, remove, keep, or skip with its REASON. ACLs that mirror has not added are
+    never removed. A cluster without an authorizer is said and is no failure.
+
+    \b
+    Examples:
+      mirror topic acls -c mirror.yaml --dry-run
+      mirror topic acls -c mirror.yaml --dry-run -o json
+      mirror topic acls -c mirror.yaml --yes
+    """
+    chosen, flows = _chosen(config, flow)
+    found, failures = _each(chosen, flows, acls.look)
+    for name, result in found.items():
+        if result.state is AclState.NOT_PERMITTED:
+            failures.append(f"flow {name}: {result.reason}")
+        elif result.reason:
+            complain(f"flow {name}: {result.reason}")
+    rows = [row for name, result in found.items() for row in _acl_rows(name, result)]
+    if output is Form.JSON:
+        flows_shown = [{"name": n, **asdict(result)} for n, result in found.items()]
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": flows_shown,
+                "failures": failures,
+            }
+        )
+    elif rows:
+        table(ACL_COLUMNS, rows)
+    to_do = [f for f in flows if f.name in found and _has_changes(found[f.name])]
+    if to_do and _go_on(dry_run=dry_run, yes=yes, what="Make these changes"):
+        done, failed = _each(chosen, to_do, acls.sync)
+        failures += failed
+        for name, result in done.items():
+            complain(
+                *(f"added {binding}" for binding in result.added),
+                *(f"removed {binding}" for binding in result.removed),
+            )
+            failures += [f"flow {name}: {text}" for text in result.problems]
+            if result.state is AclState.NOT_PERMITTED:
+                failures.append(f"flow {name}: {result.reason}")
+    _end(failures)
+
+
+def _each(
+    chosen: MirrorConfig,
+    flows: Iterable[FlowConfig],
+    work: Callable[[Cluster, Cluster, FlowConfig], AclsResult],
+) -> tuple[dict[str, AclsResult], list[str]]:
+    """The results by flow, and the flows whose clusters do not answer."""
+    found: dict[str, AclsResult] = {}
+    failures = []
+    with Reach(chosen.clusters, client_id="mirror.topic") as reach:
+        for flow in flows:
+            try:
+                found[flow.name] = work(reach(flow.source), reach(flow.target), flow)
+            except ClusterError as error:
+                failures.append(f"flow {flow.name}: {error}")
+    return found, failures
+
+
+def _has_changes(result: AclsResult) -> bool:
+    return bool(result.added or result.removed)
+
+
+def _chosen(
+    path: Path, wanted: Sequence[str] | None
+) -> tuple[MirrorConfig, list[FlowConfig]]:
+    """The configuration, and those of its enabled flows that are asked for."""
+    chosen, warnings = load(path)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    flows = [flow for flow in chosen.flows.values() if flow.enabled]
+    if not wanted:
+        return chosen, flows
+    known = {flow.name: flow for flow in flows}
+    names = ["->".join(flow_ends(each) or (each,)) for each in wanted]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            [
+                f'--flow: there is no enabled flow "{name}"{near(name, known)}'
+                for name in unknown
+            ]
+        )
+    return chosen, [flow for flow in flows if flow.name in names]
+
+
+def _compare(
+    chosen: MirrorConfig, flows: Iterable[FlowConfig]
+) -> tuple[dict[str, ConfigsResult], list[str]]:
+    found: dict[str, ConfigsResult] = {}
+    failures = []
+    merging = Merging(chosen.enabled_flows)
+    with Reach(chosen.clusters, client_id="mirror.topic") as reach:
+        for flow in flows:
+            try:
+                found[flow.name] = configs.look(
+                    reach(flow.source), reach(flow.target), flow, merging, reach
+                )
+            except ClusterError as error:
+                failures.append(f"flow {flow.name}: {error}")
+    return found, failures
+
+
+def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:
+    return not dry_run and (yes or typer.confirm(f"{what}?", err=True))
+
+
+def _end(failures: Sequence[str]) -> None:
+    complain(*failures)
+    raise typer.Exit(EXIT_FAILED if failures else EXIT_OK)
+
+
+def _topic_document(topic: TopicDrift) -> dict[str, Any]:
+    return {**asdict(topic), "differs": topic.differs}
+
+
+def _differences(topic: TopicDrift) -> str:
+    """What differs, in one line."""
+    if not topic.target_partitions:
+        return "no copy yet"
+    said = []
+    if topic.target_partitions < topic.partitions:
+        said.append("too few partitions")
+    elif topic.target_partitions > topic.partitions and not topic.merged:
+        said.append("more partitions than its topic")
+    said += [_difference(each) for each in topic.configs]
+    said += [f"sources differ on {conflict}" for conflict in topic.conflicts]
+    if topic.problem:
+        said.append(topic.problem)
+    return "; ".join(said) or NOTHING
+
+
+def _difference(config: ConfigDrift) -> str:
+    should = "not be set" if config.wanted is None else f"be {_value(config.wanted)}"
+    return f"{config.name} is {_value(config.found)}, should {should}"
+
+
+def _value(value: str | None) -> str:
+    return "not set" if value is None else value or '""'
+
+
+def _acl_rows(flow: str, result: AclsResult) -> Iterable[tuple[object, ...]]:
+    changes = [
+        *(("add", binding, "") for binding in result.added),
+        *(("remove", binding, "") for binding in result.removed),
+        *(
+            ("keep", binding, "")
+            for binding in result.wanted
+            if binding not in result.added
+        ),
+        *(("skip", each.binding, each.reason) for each in result.skipped),
+    ]
+    return (
+        (
+            flow,
+            change,
+            binding.topic,
+            binding.pattern,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission,
+            reason,
+        )
+        for change, binding, reason in changes
+    )

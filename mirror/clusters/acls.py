@@ -1,0 +1,184 @@
+"""ACLs of topics on a cluster: list, create, delete.
+
+Functions over a connected `Cluster`; main type: `Binding`, one ACL in Kafka's own
+words. A cluster without an authorizer has no ACLs to speak of and says so with
+`NoAuthorizerError`. Which ACLs there should be is decided elsewhere (`metadata`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+
+from mirror.clusters import codes
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+
+ANY_TOPIC = "*"
+"""As a literal pattern's name it stands for every topic."""
+_TOPIC_RESOURCE = 2
+_ANY = 1
+_BINDINGS_PER_REQUEST = 500
+
+
+class NoAuthorizerError(ClusterError):
+    """The cluster has no authorizer, so it has no ACLs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Binding:
+    """Who may do what, or may not, with which topics."""
+
+    topic: str
+    """A name, or how names begin; `*` as a literal stands for all."""
+    pattern: str
+    """LITERAL or PREFIXED."""
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    """ALLOW or DENY."""
+
+    def __str__(self) -> str:
+        star = "*" if self.pattern == "PREFIXED" else ""
+        host = "" if self.host == "*" else f" from {self.host}"
+        return (
+            f"{self.permission} {self.principal} {self.operation} "
+            f"{self.topic}{star}{host}"
+        )
+
+
+def describe(cluster: Cluster) -> tuple[Binding, ...]:
+    """All ACLs of topics, sorted; what newer brokers may have added is left out.
+
+    Raises:
+        NoAuthorizerError: the cluster keeps no ACLs.
+        AuthorizationError: we may not see them.
+        ClusterError: the cluster does not answer.
+    """
+    answer = cluster.call(
+        DescribeAclsRequest(
+            resource_type_filter=_TOPIC_RESOURCE,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        )
+    )
+    what = f"cluster {cluster.alias}: listing ACLs"
+    if answer.error_code == codes.SECURITY_DISABLED:
+        raise NoAuthorizerError(f"{what}: it has no authorizer")
+    if answer.error_code != codes.NONE:
+        raise codes.error_of(answer, what)
+    return tuple(
+        sorted(
+            Binding(
+                topic=resource.resource_name,
+                pattern=ACLResourcePatternType(resource.pattern_type).name,
+                principal=acl.principal,
+                host=acl.host,
+                operation=ACLOperation(acl.operation).name,
+                permission=ACLPermissionType(acl.permission_type).name,
+            )
+            for resource in answer.resources
+            for acl in resource.acls
+            if _is_known(resource, acl)
+        )
+    )
+
+
+def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
+    """Create ACLs; those that exist already stay. Returns the refused, with reasons.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    creation = CreateAclsRequest.AclCreation
+    refused = {}
+    for part in _parts(bindings):
+        answer = cluster.call(
+            CreateAclsRequest(
+                creations=[
+                    creation(
+                        resource_type=_TOPIC_RESOURCE,
+                        resource_name=binding.topic,
+                        resource_pattern_type=ACLResourcePatternType[binding.pattern],
+                        principal=binding.principal,
+                        host=binding.host,
+                        operation=ACLOperation[binding.operation],
+                        permission_type=ACLPermissionType[binding.permission],
+                    )
+                    for binding in part
+                ]
+            )
+        )
+        for binding, result in zip(part, answer.results, strict=True):
+            if result.error_code != codes.NONE:
+                refused[binding] = _reason(cluster, "creating", binding, result)
+    return refused
+
+
+def delete(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
+    """Delete exactly these ACLs, where they are. Returns the refused, with reasons.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    exactly = DeleteAclsRequest.DeleteAclsFilter
+    refused = {}
+    for part in _parts(bindings):
+        answer = cluster.call(
+            DeleteAclsRequest(
+                filters=[
+                    exactly(
+                        resource_type_filter=_TOPIC_RESOURCE,
+                        resource_name_filter=binding.topic,
+                        pattern_type_filter=ACLResourcePatternType[binding.pattern],
+                        principal_filter=binding.principal,
+                        host_filter=binding.host,
+                        operation=ACLOperation[binding.operation],
+                        permission_type=ACLPermissionType[binding.permission],
+                    )
+                    for binding in part
+                ]
+            )
+        )
+        for binding, result in zip(part, answer.filter_results, strict=True):
+            for each in (result, *result.matching_acls):
+                if each.error_code != codes.NONE:
+                    refused[binding] = _reason(cluster, "deleting", binding, each)
+    return refused
+
+
+def _parts(bindings: Iterable[Binding]) -> Iterable[Sequence[Binding]]:
+    listed, step = list(bindings), _BINDINGS_PER_REQUEST
+    return (listed[at : at + step] for at in range(0, len(listed), step))
+
+
+def _is_known(resource: Any, acl: Any) -> bool:
+    return (
+        resource.resource_type == _TOPIC_RESOURCE
+        and resource.pattern_type in (3, 4)
+        and acl.permission_type in (2, 3)
+        and 2 <= acl.operation <= max(ACLOperation)
+    )
+
+
+def _reason(cluster: Cluster, verb: str, binding: Binding, result: Any) -> str:
+    what = f"cluster {cluster.alias}: {verb} ACL {binding}"
+    return str(codes.error_of(result, what))

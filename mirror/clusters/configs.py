@@ -1,0 +1,236 @@
+"""Topic configs of a cluster: read them, change single ones.
+
+Functions over a connected `Cluster`; main type: `TopicConfigs`, what one topic's
+configs are and where each value comes from. A topic that is refused is part of the
+answer, so that it does not stand in its neighbours' way. Which configs there should
+be is decided elsewhere (`metadata`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+
+from mirror.clusters import codes
+from mirror.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.errors import ClusterError
+
+_TOPIC_RESOURCE = 2
+_TOPICS_PER_REQUEST = 200
+_SET, _DELETE = 0, 1
+
+
+class Origin(IntEnum):
+    """Where a value comes from, in Kafka's own numbers."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    """Set on the topic itself: an override."""
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One config of one topic."""
+
+    value: str | None
+    """None if it has none, or if brokers keep it secret."""
+    origin: Origin
+    settable: bool
+    """Neither read-only nor secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigs:
+    """All configs of a topic, defaults among them; none if there was an error."""
+
+    configs: Mapping[str, Config] = field(default_factory=dict)
+    error: ClusterError | None = None
+    missing: bool = False
+    """The error is that there is no such topic, or not yet."""
+
+
+def describe(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicConfigs]:
+    """The configs of each topic.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    found = {}
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    for names in _batches(topics):
+        answer = cluster.call(
+            DescribeConfigsRequest(
+                resources=[
+                    resource(
+                        resource_type=_TOPIC_RESOURCE,
+                        resource_name=name,
+                        configuration_keys=None,
+                    )
+                    for name in names
+                ],
+                include_synonyms=False,
+                include_documentation=False,
+            )
+        )
+        for result in answer.results:
+            found[result.resource_name] = _described(cluster, result)
+    return found
+
+
+def alter(
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, ClusterError]:
+    """Change only these configs of these topics; None removes an override.
+
+    A topic's changes are made together or not at all. Returns those refused.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    if not changes:
+        return {}
+    if incremental(cluster):
+        return _alter_incrementally(cluster, changes)
+    return _replace(cluster, changes)
+
+
+def incremental(cluster: Cluster) -> bool:
+    """Whether single configs can be changed (Kafka 2.3), not only all at once."""
+    key = IncrementalAlterConfigsRequest.API_KEY
+    return key in cluster.any_connection().versions
+
+
+def _alter_incrementally(
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, ClusterError]:
+    refused = {}
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig
+    for names in _batches(changes):
+        answer = cluster.call(
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    resource(
+                        resource_type=_TOPIC_RESOURCE,
+                        resource_name=name,
+                        configs=[
+                            config(
+                                name=key,
+                                config_operation=_DELETE if value is None else _SET,
+                                value=value,
+                            )
+                            for key, value in changes[name].items()
+                        ],
+                    )
+                    for name in names
+                ],
+                validate_only=False,
+            )
+        )
+        refused.update(_refused(cluster, answer))
+    return refused
+
+
+def _replace(
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, ClusterError]:
+    """The older request sets all overrides at once, and drops those left out."""
+    refused: dict[str, ClusterError] = {}
+    complete = {}
+    for name, present in describe(cluster, changes).items():
+        what = f"cluster {cluster.alias}: configs of topic {name}"
+        overrides = {
+            key: config
+            for key, config in present.configs.items()
+            if config.origin is Origin.TOPIC
+        }
+        if present.error is not None:
+            refused[name] = present.error
+        elif secret := [k for k in overrides.keys() - changes[name].keys()
+                        if overrides[k].value is None]:  # fmt: skip
+            refused[name] = BrokerError(
+                name=f"{min(secret)} cannot be read, and would be lost",
+                what=what,
+                retriable=False,
+            )
+        else:
+            merged = {key: config.value for key, config in overrides.items()}
+            merged.update(changes[name])
+            complete[name] = {k: v for k, v in merged.items() if v is not None}
+    resource = AlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig
+    for names in _batches(complete):
+        answer = cluster.call(
+            AlterConfigsRequest(
+                resources=[
+                    resource(
+                        resource_type=_TOPIC_RESOURCE,
+                        resource_name=name,
+                        configs=[
+                            config(name=key, value=value)
+                            for key, value in complete[name].items()
+                        ],
+                    )
+                    for name in names
+                ],
+                validate_only=False,
+            )
+        )
+        refused.update(_refused(cluster, answer))
+    return refused
+
+
+def _batches(names: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    listed = list(names)
+    step = _TOPICS_PER_REQUEST
+    return (tuple(listed[at : at + step]) for at in range(0, len(listed), step))
+
+
+def _described(cluster: Cluster, result: Any) -> TopicConfigs:
+    if result.error_code != codes.NONE:
+        what = f"cluster {cluster.alias}: reading configs of topic"
+        return TopicConfigs(
+            error=codes.error_for(result.error_code, f"{what} {result.resource_name}"),
+            missing=result.error_code == codes.UNKNOWN_TOPIC,
+        )
+    known = frozenset(Origin)
+    return TopicConfigs(
+        configs={
+            config.name: Config(
+                value=config.value,
+                origin=Origin(config.config_source)
+                if config.config_source in known
+                else Origin.UNKNOWN,
+                settable=not (config.read_only or config.is_sensitive),
+            )
+            for config in result.configs
+        }
+    )
+
+
+def _refused(cluster: Cluster, answer: Any) -> dict[str, ClusterError]:
+    return {
+        result.resource_name: codes.error_of(
+            result,
+            f"cluster {cluster.alias}: changing configs of topic "
+            f"{result.resource_name}",
+        )
+        for result in answer.responses
+        if result.error_code != codes.NONE
+    }

@@ -1,0 +1,61 @@
+"""Several clusters by alias, each reached when first asked for.
+
+Main type: `Reach`, a context manager over a configuration's clusters. One that does
+not answer is asked once, so that it costs its time-out once. What is done with a
+cluster is its caller's duty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from mirror.clusters.cluster import Cluster
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from mirror.config.schema import ClusterConfig
+
+
+class Reach:
+    """Connections that are closed together. Not thread-safe."""
+
+    def __init__(
+        self, clusters: Mapping[str, ClusterConfig], *, client_id: str
+    ) -> None:
+        self._configs = clusters
+        self._client_id = client_id
+        self._reached: dict[str, Cluster | ClusterError] = {}
+
+    def __call__(self, alias: str) -> Cluster:
+        """The cluster, connected.
+
+        Raises:
+            ClusterError: it did not answer, now or when it was first asked for.
+        """
+        if alias not in self._reached:
+            cluster = Cluster(self._configs[alias], client_id=self._client_id)
+            try:
+                self._reached[alias] = cluster.connect()
+            except ClusterError as error:
+                self._reached[alias] = error
+        found = self._reached[alias]
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        for cluster in self._reached.values():
+            if isinstance(cluster, Cluster):
+                cluster.close()
+        self._reached.clear()

@@ -1,0 +1,150 @@
+"""Which ACLs the copies of topics should have: MirrorMaker 2's rules, and revocation.
+
+Main functions: `wanted`, what a source's ACLs mean on the target, and `plan`, what has
+to change there. Pure: ACLs come in as `clusters.acls` reads them, and what mirrors
+have added before as `acl_claims` keeps it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mirror.clusters.acls import ANY_TOPIC, Binding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from mirror.config.schema import FlowConfig
+    from mirror.policy import ReplicationPolicy
+
+_LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Granted:
+    """An ACL on the source, and how it got there."""
+
+    binding: Binding
+    via: tuple[str, ...] = ()
+    """Ids of the clusters that mirrors brought it through; empty: it was made there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Skipped:
+    """An ACL on the source that copies do not get."""
+
+    binding: Binding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a source's ACLs mean on the target."""
+
+    bindings: Mapping[Binding, tuple[str, ...]]
+    """What copies should have, each with the clusters it came through."""
+    justified: frozenset[Binding]
+    """What the source's ACLs allow for, also on topics that are copied no more."""
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What has to change on the target."""
+
+    create: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
+    adopt: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
+    """There already, and added by another flow: ours as well from now on."""
+    delete: tuple[Binding, ...] = ()
+    """Added by us, and no longer allowed for by anything."""
+    release: tuple[Binding, ...] = ()
+    """Ours no more, and to be left: gone already, or another flow's as well."""
+
+
+def wanted(
+    granted: Iterable[Granted],
+    flow: FlowConfig,
+    topics: Collection[str],
+    *,
+    source_id: str,
+    target_id: str,
+) -> Wanted:
+    """Translate a source's ACLs; `topics` are those that the flow copies."""
+    bindings: dict[Binding, tuple[str, ...]] = {}
+    justified, skipped = set(), []
+    naming, wants = flow.replication_policy, flow.topic_filter
+    for each in sorted(granted):
+        binding = each.binding
+        if target_id in each.via:
+            # It would allow for itself, and could never be revoked.
+            skipped.append(Skipped(binding=binding, reason="came from the target"))
+            continue
+        made = _translate(binding, flow, naming)
+        if isinstance(made, str):
+            skipped.append(Skipped(binding=binding, reason=made))
+            continue
+        justified.add(made)
+        if binding.pattern == _PREFIXED:
+            ours = any(topic.startswith(binding.topic) for topic in topics)
+        else:
+            # Also of topics that are not there yet, as in MirrorMaker 2.
+            ours = wants.matches(binding.topic) and not naming.is_cycle(
+                binding.topic, flow.target
+            )
+        if ours:
+            bindings.setdefault(made, (*each.via, source_id))
+    return Wanted(
+        bindings=bindings, justified=frozenset(justified), skipped=tuple(skipped)
+    )
+
+
+def plan(
+    wish: Wanted,
+    *,
+    present: Collection[Binding],
+    ours: Collection[Binding],
+    others: Collection[Binding],
+) -> Plan:
+    """What to do, given what the target has, what of it this flow has added, and what
+    other flows have.
+
+    An ACL that somebody made by hand is never touched: it is not ours, even if we
+    would have made the same.
+    """
+    there, mine, theirs = set(present), set(ours), set(others)
+    gone = mine - wish.justified
+    return Plan(
+        create={b: via for b, via in wish.bindings.items() if b not in there},
+        adopt={
+            b: via
+            for b, via in wish.bindings.items()
+            if b in there and b in theirs and b not in mine
+        },
+        delete=tuple(sorted((gone & there) - theirs)),
+        release=tuple(sorted((gone - there) | (gone & theirs))),
+    )
+
+
+def _translate(
+    binding: Binding, flow: FlowConfig, naming: ReplicationPolicy
+) -> Binding | str:
+    """The ACL on the target; or why there is none."""
+    if (binding.permission, binding.operation) == ("ALLOW", "WRITE"):
+        return "nobody may write to copies"
+    operation = binding.operation
+    if (binding.permission, operation) == ("ALLOW", "ALL"):
+        operation = "READ"
+    made = replace(binding, operation=operation)
+    if binding.pattern == _LITERAL and binding.topic != ANY_TOPIC:
+        return replace(made, topic=naming.target_topic(binding.topic))
+    if binding.pattern == _PREFIXED and not flow.sync_prefixed_acls:
+        return "PREFIXED, and sync_prefixed_acls is off"
+    if flow.policy == "identity":
+        return made
+    if flow.policy == "default":
+        # All topics of the source are those that have its prefix on the target.
+        start = "" if binding.topic == ANY_TOPIC else binding.topic
+        name = f"{flow.source}{flow.separator}{start}"
+        return replace(made, topic=name, pattern=_PREFIXED)
+    return f"policy {flow.policy} gives topics that begin alike names that do not"

@@ -1,0 +1,151 @@
+"""ACLs of topics, given to their copies, and taken back when they are revoked.
+
+Main functions: `look`, which changes nothing, and `sync`; both return a frozen
+`AclsResult`. A cluster without an authorizer, and one that does not let us see its
+ACLs, are states and no errors. Rules are `acl_rules`' duty, what was added before is
+remembered by `acl_claims`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.clusters import acls
+from mirror.clusters.acls import NoAuthorizerError
+from mirror.errors import AuthorizationError
+from mirror.metadata import acl_rules, topics
+from mirror.metadata.acl_claims import Claims
+from mirror.metadata.acl_rules import Granted, Plan
+from mirror.observe.status import AclState
+
+if TYPE_CHECKING:
+    from mirror.clusters.acls import Binding
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.acl_rules import Skipped
+
+_MOST_PROBLEMS = 10
+"""Whoever may not change ACLs is refused each of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclsResult:
+    """What one look found, and what was done about it."""
+
+    state: AclState
+    reason: str = ""
+    """Why there is nothing to do."""
+    wanted: tuple[Binding, ...] = ()
+    """What copies should have."""
+    added: tuple[Binding, ...] = ()
+    """Given to copies; of `look`, still to be given."""
+    removed: tuple[Binding, ...] = ()
+    """Taken from copies; of `look`, still to be taken."""
+    skipped: tuple[Skipped, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What a cluster refused, each with its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Both clusters' ACLs, or why there is nothing to do."""
+
+    plan: Plan = field(default_factory=Plan)
+    wanted: tuple[Binding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    claims: Claims | None = None
+    state: AclState = AclState.SYNCED
+    reason: str = ""
+
+
+def look(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
+    """What `sync` would do; nothing is changed.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    found = _find(source, target, flow)
+    return AclsResult(
+        state=found.state,
+        reason=found.reason,
+        wanted=found.wanted,
+        added=tuple(found.plan.create),
+        removed=found.plan.delete,
+        skipped=found.skipped,
+    )
+
+
+def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
+    """Give copies the ACLs of their topics, by MirrorMaker 2's rules, and take back
+    what was given before and is no longer allowed for.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    found = _find(source, target, flow)
+    if found.claims is None:
+        return AclsResult(state=found.state, reason=found.reason)
+    claims, plan = found.claims, found.plan
+    try:
+        claims.add(
+            flow.source,
+            {**plan.create, **plan.adopt},
+            replication_factor=flow.replication_factor,
+        )
+    except AuthorizationError as error:
+        # Without a claim it could not be told from an ACL that somebody else made.
+        return AclsResult(
+            state=AclState.NOT_PERMITTED, reason=str(error), skipped=found.skipped
+        )
+    refused = acls.create(target, plan.create)
+    kept = acls.delete(target, plan.delete)
+    claims.remove(
+        flow.source,
+        [*refused, *plan.release, *(b for b in plan.delete if b not in kept)],
+    )
+    return AclsResult(
+        state=AclState.SYNCED,
+        wanted=found.wanted,
+        added=tuple(b for b in plan.create if b not in refused),
+        removed=tuple(b for b in plan.delete if b not in kept),
+        skipped=found.skipped,
+        problems=_some(sorted({*refused.values(), *kept.values()})),
+    )
+
+
+def _some(problems: list[str]) -> tuple[str, ...]:
+    if len(problems) <= _MOST_PROBLEMS:
+        return tuple(problems)
+    shown = problems[:_MOST_PROBLEMS]
+    return (*shown, f"and {len(problems) - len(shown)} more ACLs refused")
+
+
+def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
+    try:
+        granted = acls.describe(source)
+        present = acls.describe(target)
+        brought = Claims(source).of_others("")
+        claims = Claims(target)
+    except NoAuthorizerError as error:
+        return _Found(state=AclState.NO_AUTHORIZER, reason=str(error))
+    except AuthorizationError as error:
+        return _Found(state=AclState.NOT_PERMITTED, reason=str(error))
+    wish = acl_rules.wanted(
+        [Granted(binding=b, via=brought.get(b, ())) for b in granted],
+        flow,
+        [topic.topic for topic in topics.select(source, flow).topics],
+        source_id=source.cluster_id,
+        target_id=target.cluster_id,
+    )
+    return _Found(
+        plan=acl_rules.plan(
+            wish,
+            present=present,
+            ours=claims.of(flow.source),
+            others=claims.of_others(flow.source),
+        ),
+        wanted=tuple(wish.bindings),
+        skipped=wish.skipped,
+        claims=claims,
+    )

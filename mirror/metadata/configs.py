@@ -1,0 +1,242 @@
+"""Configs of copies: compared with those of their topics, and corrected.
+
+Main functions: `look`, which changes nothing, and `sync`; both return a frozen
+`ConfigsResult` with every topic of the flow in it. A topic whose configs may not be
+read or changed is a problem of that topic alone. Rules are `config_rules`' duty,
+creating topics and growing them that of `topics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes, configs
+from mirror.clusters.configs import TopicConfigs
+from mirror.errors import BrokerError, ClusterError, MirrorError
+from mirror.metadata import config_rules, topics
+from mirror.metadata.config_rules import Part
+from mirror.metadata.merging import Contributor
+from mirror.observe.status import TopicDrift
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.merging import Merging
+    from mirror.metadata.topics import MirroredTopic
+
+    Reach = Callable[[str], Cluster]
+    """Gives a cluster by its alias, or raises `ClusterError`."""
+
+Changes = dict[str, dict[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigsResult:
+    """What one look found, and what was done about it."""
+
+    topics: tuple[TopicDrift, ...]
+    """Every topic of the flow, as it is now."""
+    corrected: tuple[str, ...] = ()
+    """Configs changed on the target, each as `<copy>: <config>=<value>`."""
+
+    @property
+    def drift(self) -> tuple[TopicDrift, ...]:
+        return tuple(topic for topic in self.topics if topic.differs)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(topic.problem for topic in self.topics if topic.problem)
+
+
+def look(
+    source: Cluster, target: Cluster, flow: FlowConfig, merging: Merging, reach: Reach
+) -> ConfigsResult:
+    """Compare, and change nothing.
+
+    `reach` gives the sources of other flows, for copies that these write as well.
+
+    Raises:
+        ClusterError: the flow's own source or target does not answer.
+    """
+    return ConfigsResult(
+        topics=_Look(source, target, flow, merging, reach).compared()[0]
+    )
+
+
+def sync(
+    source: Cluster, target: Cluster, flow: FlowConfig, merging: Merging, reach: Reach
+) -> ConfigsResult:
+    """Compare, and correct what differs; what could not be corrected stays as drift.
+
+    Raises:
+        ClusterError: the flow's own source or target does not answer.
+    """
+    compared, changes = _Look(source, target, flow, merging, reach).compared()
+    refused = apply(target, changes)
+    after = []
+    for topic in compared:
+        asked = changes.get(topic.target_topic, {})
+        reasons = refused.get(topic.target_topic, {})
+        left = tuple(
+            each
+            for each in topic.configs
+            if each.name not in asked or each.name in reasons
+        )
+        problem = "; ".join(dict.fromkeys(map(str, reasons.values())))
+        after.append(replace(topic, configs=left, problem=problem or topic.problem))
+    return ConfigsResult(
+        topics=tuple(after),
+        corrected=tuple(
+            f"{copy}: {name}" + (" removed" if value is None else f"={value}")
+            for copy, each in changes.items()
+            for name, value in each.items()
+            if name not in refused.get(copy, {})
+        ),
+    )
+
+
+def apply(
+    target: Cluster, changes: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, dict[str, ClusterError]]:
+    """Change configs; of a topic that is refused as a whole, one by one. Returns what
+    was refused by topic and config.
+    """
+    refused: dict[str, dict[str, ClusterError]] = {}
+    for copy, error in configs.alter(target, changes).items():
+        names = changes[copy]
+        if len(names) > 1 and isinstance(error, BrokerError) and not error.transient:
+            for name, value in names.items():
+                for alone in configs.alter(target, {copy: {name: value}}).values():
+                    refused.setdefault(copy, {})[name] = alone
+        else:
+            refused[copy] = dict.fromkeys(names, error)
+    return refused
+
+
+class _Look:
+    """One look at all topics of a flow, and at the other sources of their copies."""
+
+    def __init__(
+        self,
+        source: Cluster,
+        target: Cluster,
+        flow: FlowConfig,
+        merging: Merging,
+        reach: Reach,
+    ) -> None:
+        self._flow = flow
+        self._merging = merging
+        self._reach = reach
+        self._topics = topics.select(source, flow).topics
+        self._shown = target.topics({topic.target_topic for topic in self._topics})
+        self._sources = configs.describe(source, [t.topic for t in self._topics])
+        self._copies = configs.describe(
+            target, [name for name, t in self._shown.items() if t.error == codes.NONE]
+        )
+        self._others: dict[str, dict[str, TopicConfigs] | ClusterError] = {}
+
+    def compared(self) -> tuple[tuple[TopicDrift, ...], Changes]:
+        """Every topic, and what would correct the copies."""
+        writers = {topic.topic: self._writers(topic) for topic in self._topics}
+        self._ask_others(writers)
+        found, changes = [], {}
+        for topic in self._topics:
+            drift, correction = self._compare(topic, writers[topic.topic])
+            found.append(drift)
+            if correction:
+                changes[topic.target_topic] = correction
+        return tuple(found), changes
+
+    def _compare(
+        self, topic: MirroredTopic, writers: Sequence[Contributor]
+    ) -> tuple[TopicDrift, dict[str, str | None]]:
+        flow = self._flow
+        drift = TopicDrift(
+            topic=topic.topic,
+            target_topic=topic.target_topic,
+            partitions=topic.partitions,
+            target_partitions=self._shown[topic.target_topic].partitions,
+            merged=any(
+                each.flow.name != flow.name and self._of(each) is not None
+                for each in writers
+            ),
+        )
+        copy = self._copies.get(topic.target_topic)
+        if copy is None or copy.missing or self._sources[topic.topic].missing:
+            return drift, {}  # the next look for topics will tell
+        if copy.error is not None:
+            return replace(drift, problem=str(copy.error)), {}
+        if self._merging.leads_back(flow, topic.topic):
+            return drift, {}
+        try:
+            goal = config_rules.goal(self._parts(writers))
+        except _UndecidedError as error:
+            return replace(drift, problem=str(error)), {}
+        differing = config_rules.drift(goal, copy.configs)
+        unknown = [each.name for each in differing if each.name not in copy.configs]
+        problem = (
+            f"cluster {flow.target}: topic {topic.target_topic}: brokers do not know "
+            f"the configs {', '.join(unknown)}"
+        )
+        return replace(
+            drift,
+            configs=differing,
+            conflicts=goal.conflicts,
+            problem=problem if unknown else "",
+        ), config_rules.changes(differing, copy.configs)
+
+    def _writers(self, topic: MirroredTopic) -> tuple[Contributor, ...]:
+        found = self._merging.contributors(self._flow.target, topic.target_topic)
+        if any(each.flow.name == self._flow.name for each in found):
+            return found
+        return (Contributor(flow=self._flow, topic=topic.topic), *found)
+
+    def _parts(self, writers: Sequence[Contributor]) -> list[Part]:
+        """What each source has, those that decide first.
+
+        Raises:
+            _UndecidedError: it takes a source whose configs cannot be read.
+        """
+        parts: list[Part] = []
+        for each in writers:
+            theirs = self._of(each)
+            ours = each.flow.name == self._flow.name
+            if theirs is None or self._merging.leads_back(each.flow, each.topic):
+                continue
+            if theirs.error is None:
+                parts.append(Part(flow=each.flow, configs=theirs.configs))
+            elif ours or not parts or parts[0].flow.config_strategy == "intersection":
+                raise _UndecidedError(str(theirs.error))
+        return parts
+
+    def _of(self, writer: Contributor) -> TopicConfigs | None:
+        """The configs at a writer's source; None if that has no such topic."""
+        if writer.flow.name == self._flow.name:
+            return self._sources[writer.topic]
+        others = self._others[writer.flow.source]
+        if isinstance(others, ClusterError):
+            return TopicConfigs(error=others)
+        found = others.get(writer.topic)
+        return None if found is None or found.missing else found
+
+    def _ask_others(self, writers: Mapping[str, Sequence[Contributor]]) -> None:
+        wanted: dict[str, set[str]] = {}
+        for each in (each for some in writers.values() for each in some):
+            if each.flow.name != self._flow.name:
+                wanted.setdefault(each.flow.source, set()).add(each.topic)
+        for alias, names in wanted.items():
+            try:
+                cluster = self._reach(alias)
+                seen = cluster.topics(names)
+                self._others[alias] = configs.describe(
+                    cluster, [n for n, t in seen.items() if t.error == codes.NONE]
+                )
+            except ClusterError as error:
+                self._others[alias] = error
+
+
+class _UndecidedError(MirrorError):
+    """It is not known what a copy should be like."""

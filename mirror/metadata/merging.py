@@ -1,0 +1,97 @@
+"""Flows that meet in one topic: which they are, and whether one of them leads back.
+
+Main type: `Merging`, made of all flows of a configuration, in its order. It knows
+names and filters only, and asks no cluster: whether a topic really exists at another
+flow's source is for its caller to find out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirror.config.schema import FlowConfig
+
+_Place = tuple[str, str]
+"""A cluster's alias and a topic's name there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contributor:
+    """A flow that would copy a topic of its source to the copy in question."""
+
+    flow: FlowConfig
+    topic: str
+
+
+class Merging:
+    """What a configuration's flows do to each other's topics. Not thread-safe."""
+
+    def __init__(self, flows: Iterable[FlowConfig]) -> None:
+        """`flows` are all that are enabled, in the order in which they decide."""
+        self._flows = tuple(flows)
+        self._order = {flow.name: number for number, flow in enumerate(self._flows)}
+        self._rules = {
+            flow.name: (flow.topic_filter, flow.replication_policy)
+            for flow in self._flows
+        }
+        self._led_back: dict[tuple[str, str], bool] = {}
+
+    def contributors(self, target: str, copy: str) -> tuple[Contributor, ...]:
+        """The flows that write this topic of this cluster, or would if their source
+        had it; in the order in which they decide.
+        """
+        found = []
+        for flow in self._flows:
+            if flow.target == target:
+                topic = self._rules[flow.name][1].upstream_topic(copy)
+                if topic is not None and self._copy(flow, topic) == copy:
+                    found.append(Contributor(flow=flow, topic=topic))
+        return tuple(found)
+
+    def leads_back(self, flow: FlowConfig, topic: str) -> bool:
+        """Whether the copy is where the topic itself comes from, by way of flows that
+        come first: then these decide what it is like, and this one may not.
+
+        Of two flows that copy one topic both ways, each would undo what is changed
+        on its target. This leaves one of them.
+        """
+        key = (flow.name, topic)
+        if key not in self._led_back:
+            self._led_back[key] = self._is_led_back(flow, topic)
+        return self._led_back[key]
+
+    def _is_led_back(self, flow: FlowConfig, topic: str) -> bool:
+        copy = self._copy(flow, topic)
+        if copy is None or flow.name not in self._order:
+            return False
+        goal: _Place = (flow.source, topic)
+        first = self._flows[: self._order[flow.name]]
+        seen: set[_Place] = set()
+        ahead: list[_Place] = [(flow.target, copy)]
+        while ahead:
+            place = ahead.pop()
+            if place == goal:
+                return True
+            seen.add(place)
+            for other in first:
+                if other.source != place[0]:
+                    continue
+                onward = self._copy(other, place[1])
+                if (
+                    onward is not None
+                    and (other.target, onward) not in seen
+                    and not self.leads_back(other, place[1])
+                ):
+                    ahead.append((other.target, onward))
+        return False
+
+    def _copy(self, flow: FlowConfig, topic: str) -> str | None:
+        """What a flow calls the copy of this topic; None if it does not copy it."""
+        wanted, naming = self._rules[flow.name]
+        if not wanted.matches(topic) or naming.is_cycle(topic, flow.target):
+            return None
+        return naming.target_topic(topic)

@@ -1,0 +1,105 @@
+"""What keeps configs and ACLs of a flow's copies as those of their topics, as jobs.
+
+Main type: `TopicJobs`, the jobs of one flow and what they show on the board. What is
+compared and changed is `metadata`'s duty, intervals and retries are `jobs`'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.clusters.reach import Reach
+from mirror.complaint import Complaint
+from mirror.jobs import Job
+from mirror.metadata import acls, configs
+from mirror.metadata.merging import Merging
+from mirror.observe.status import AclState, AclStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.observe.status import Board
+
+CONFIGS = "topic-configs"
+ACLS = "topic-acls"
+
+log = structlog.get_logger()
+
+
+class TopicJobs:
+    """The jobs of one flow, for all of its runs."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        config: MirrorConfig,
+        *,
+        board: Board,
+        tell: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        """`tell` takes a job's name and the problems that it sees now."""
+        self._flow = flow
+        self._clusters = config.clusters
+        self._merging = Merging(config.enabled_flows)
+        self._board = board
+        self._tell = tell
+        self._acls = AclStatus(
+            state=AclState.WAITING if flow.sync_topic_acls else AclState.OFF
+        )
+        self._complaint = Complaint()
+        board.update(flow.name, acls=self._acls)
+
+    def jobs(self) -> list[Job]:
+        flow = self._flow
+        found = [
+            Job(
+                name=CONFIGS,
+                seconds=flow.sync_topic_configs_seconds,
+                work=self._sync_configs,
+            )
+        ]
+        if flow.sync_topic_acls:
+            found.append(
+                Job(
+                    name=ACLS,
+                    seconds=flow.sync_topic_acls_seconds,
+                    work=self._sync_acls,
+                )
+            )
+        return found
+
+    def _sync_configs(self, source: Cluster, target: Cluster) -> None:
+        name = self._flow.name
+        work = configs.sync if self._flow.sync_topic_configs else configs.look
+        with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
+            found = work(source, target, self._flow, self._merging, reach)
+        for change in found.corrected:
+            log.info("config of a copy changed", flow=name, change=change)
+        self._board.update(name, drift=found.drift)
+        self._tell(CONFIGS, found.problems)
+
+    def _sync_acls(self, source: Cluster, target: Cluster) -> None:
+        name = self._flow.name
+        found = acls.sync(source, target, self._flow)
+        for binding in found.added:
+            log.info("ACL added", flow=name, acl=str(binding))
+        for binding in found.removed:
+            log.info("ACL removed", flow=name, acl=str(binding))
+        if found.reason and self._complaint.due(found.reason):
+            log.info("ACLs are not synced", flow=name, reason=found.reason)
+        self._acls = replace(
+            self._acls,
+            state=found.state,
+            reason=found.reason,
+            bindings=len(found.wanted),
+            added=self._acls.added + len(found.added),
+            removed=self._acls.removed + len(found.removed),
+        )
+        self._board.update(name, acls=self._acls)
+        not_permitted = found.state is AclState.NOT_PERMITTED
+        self._tell(ACLS, [found.reason] if not_permitted else found.problems)

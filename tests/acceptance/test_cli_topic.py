@@ -1,0 +1,187 @@
+"""`mirror topic` against real clusters, while no service runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.harness import alter_topic, create_topic
+from tests.surroundings import acls_of, allow, overrides, revoke
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Clusters
+
+pytestmark = pytest.mark.acceptance
+
+
+def mirror(
+    *arguments: str, answer: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mirror", "topic", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        input=answer or "",
+    )
+
+
+def write_config(tmp_path: Path, *, a: str, b: str, **settings: Any) -> str:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": a},
+                    "B": {"bootstrap_servers": b},
+                },
+                "flows": {"A->B": settings},
+            }
+        )
+    )
+    return str(path)
+
+
+def test_a_cluster_that_does_not_answer_is_told(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    """One sentence, exit status 1, and no traceback; an unknown flow is status 2."""
+    config = write_config(tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1")
+    for command in ("list", "configs", "acls"):
+        shown = mirror(command, "-c", config)
+        assert (shown.returncode, shown.stdout) == (1, "")
+        assert shown.stderr.startswith("flow A->B: 127.0.0.1:1")
+        assert "Traceback" not in shown.stderr
+    shown = mirror("list", "-c", config, "--flow", "A->C")
+    assert shown.returncode == 2
+    assert shown.stderr == (
+        '--flow: there is no enabled flow "A->C"; did you mean "A->B"?\n'
+    )
+
+
+def test_drift_is_listed_and_corrected(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """What differs stands beside each topic; a dry run and a no leave it, a yes
+    corrects it, although the service is told to leave configs alone.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    names = {end: f"{topic_name}-{end}" for end in ("bare", "config", "large", "same")}
+    for name in names.values():
+        create_topic(source, name, 2, retention_ms="1000000")
+    create_topic(target, f"A.{names['config']}", 2, flush_messages="7")
+    create_topic(target, f"A.{names['large']}", 3, retention_ms="1000000")
+    create_topic(target, f"A.{names['same']}", 2, retention_ms="1000000")
+    config = write_config(
+        tmp_path,
+        a=source,
+        b=target,
+        topics=[f"{topic_name}-.*"],
+        sync_topic_configs=False,
+    )
+
+    shown = mirror("list", "-c", config, "--flow", "A/B")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    header, *rows = shown.stdout.splitlines()
+    assert header.split() == [
+        *("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "DIFFERS")
+    ]
+    found = {row.split()[1]: row.split(maxsplit=5)[2:] for row in rows}
+    assert found == {
+        names["bare"]: ["2", f"A.{names['bare']}", "0", "no copy yet"],
+        names["config"]: [
+            *("2", f"A.{names['config']}", "2"),
+            (
+                "flush.messages is 7, should not be set; "
+                "retention.ms is not set, should be 1000000"
+            ),
+        ],
+        names["large"]: [
+            *("2", f"A.{names['large']}", "3", "more partitions than its topic")
+        ],
+        names["same"]: ["2", f"A.{names['same']}", "2", "-"],
+    }
+    document = json.loads(
+        mirror("list", "-c", config, "--differing", "-o", "json").stdout
+    )
+    assert document["format_version"] == 1
+    (flow,) = document["flows"]
+    topics = {topic["topic"]: topic for topic in flow["topics"]}
+    assert topics.keys() == {names[end] for end in ("bare", "config", "large")}
+    assert topics[names["config"]]["configs"] == [
+        {"name": "flush.messages", "wanted": None, "found": "7"},
+        {"name": "retention.ms", "wanted": "1000000", "found": None},
+    ]
+
+    copy = f"A.{names['config']}"
+    for arguments, answer in ((["--dry-run"], None), ([], "n\n")):
+        shown = mirror("configs", "-c", config, *arguments, answer=answer)
+        assert shown.returncode == 0
+        assert [row.split()[2] for row in shown.stdout.splitlines()[1:]] == [
+            *("flush.messages", "retention.ms")
+        ]
+        assert overrides(target, copy) == {"flush.messages": "7"}
+    shown = mirror("configs", "-c", config, answer="y\n")
+    assert shown.returncode == 0
+    assert f"changed {copy}: retention.ms=1000000" in shown.stderr
+    assert overrides(target, copy) == {"retention.ms": "1000000"}
+    shown = mirror("configs", "-c", config, "--yes")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+
+
+def test_acls_without_an_authorizer(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """It is said, and it is no failure."""
+    config = write_config(
+        tmp_path, a=clusters["a"].bootstrap, b=clusters["b"].bootstrap
+    )
+    shown = mirror("acls", "-c", config, "--yes")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr == "flow A->B: cluster A: listing ACLs: it has no authorizer\n"
+
+
+def test_acls_are_shown_given_and_taken_back(
+    make_clusters: Any, tmp_path: Path, topic_name: str
+) -> None:
+    """A dry run tells what would be added, kept, skipped and removed and does nothing;
+    with --yes it is done, and the next run has only to keep it.
+    """
+    made = make_clusters("a", "b", secured=True)
+    source, target = (made[name].admin_bootstrap for name in "ab")
+    create_topic(source, topic_name)
+    alter_topic(source, topic_name, retention_ms="1000000")
+    allow(source, "alice", "READ", topic_name)
+    allow(source, "bob", "WRITE", topic_name)
+    config = write_config(tmp_path, a=source, b=target, topics=[topic_name])
+
+    def changes(*arguments: str) -> dict[str, str]:
+        shown = mirror("acls", "-c", config, *arguments)
+        assert shown.returncode == 0, shown.stderr
+        rows = [row.split() for row in shown.stdout.splitlines()[1:]]
+        return {row[4]: row[1] for row in rows}
+
+    wanted = {"User:alice": "add", "User:bob": "skip"}
+    assert changes("--dry-run") == wanted
+    assert acls_of(target) == set()
+    assert changes("--yes") == wanted
+    given = {("User:alice", "READ", "ALLOW", f"A.{topic_name}", "LITERAL")}
+    assert acls_of(target) == given
+    assert changes("--yes") == {"User:alice": "keep", "User:bob": "skip"}
+    revoke(source, "alice", "READ", topic_name)
+    document = json.loads(
+        mirror("acls", "-c", config, "--dry-run", "-o", "json").stdout
+    )
+    (flow,) = document["flows"]
+    assert flow["state"] == "SYNCED"
+    assert [each["principal"] for each in flow["removed"]] == ["User:alice"]
+    assert acls_of(target) == given
+    assert changes("--yes") == {"User:alice": "remove", "User:bob": "skip"}
+    assert acls_of(target) == set()
