@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import typer
 
+from mirror.cli.drift import differences
 from mirror.cli.output import (
     Form,
     Output,
@@ -40,6 +41,7 @@ FLOW_COLUMNS = (
     *("FAULTED", "RESTARTS", "REASON"),
 )
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
+DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "TARGET-TOPIC", "STATE", "LAG", "RECORDS"),
     *("LATENCY-P50", "REASON"),
@@ -109,6 +111,14 @@ def status(
     if problems:
         blank_line()
         table(("FLOW", "PROBLEM"), problems)
+    drift = [
+        (flow["name"], topic["target_topic"], differences(topic))
+        for flow in flows
+        for topic in flow.get("drift", ())
+    ]
+    if drift:
+        blank_line()
+        table(DRIFT_COLUMNS, drift)
 
 
 def _address(url: str | None) -> str:

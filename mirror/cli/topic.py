@@ -8,15 +8,16 @@ how it is corrected is `metadata`'s duty.
 from __future__ import annotations
 
 from dataclasses import asdict
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.cli.drift import differences, value
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
-    NOTHING,
     Form,
     Output,
     complain,
@@ -26,7 +27,7 @@ from mirror.cli.output import (
 from mirror.clusters.reach import Reach
 from mirror.config.load import load
 from mirror.config.values import flow_ends, near
-from mirror.errors import ClusterError, ConfigError
+from mirror.errors import ClusterError, ConfigError, MirrorError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
 from mirror.observe.status import AclState
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.acls import AclsResult
     from mirror.metadata.configs import ConfigsResult
-    from mirror.observe.status import ConfigDrift, TopicDrift
+    from mirror.observe.status import TopicDrift
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = (
@@ -121,7 +122,7 @@ def list_topics(
                     topic.partitions,
                     topic.target_topic,
                     topic.target_partitions,
-                    _differences(topic),
+                    differences(asdict(topic)),
                 )
                 for name, topics in rows.items()
                 for topic in topics
@@ -172,7 +173,7 @@ def correct_configs(
         table(
             CONFIG_COLUMNS,
             (
-                (n, copy, c.name, _value(c.found), _value(c.wanted))
+                (n, copy, c.name, value(c.found), value(c.wanted))
                 for n, copy, c in changes
             ),
         )
@@ -308,7 +309,11 @@ def _compare(
 
 
 def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:
-    return not dry_run and (yes or typer.confirm(f"{what}?", err=True))
+    if dry_run or yes:
+        return not dry_run
+    if not sys.stdin.isatty():
+        raise MirrorError("nobody is there to be asked: say --yes to go on")
+    return typer.confirm(f"{what}?", abort=True, err=True)
 
 
 def _end(failures: Sequence[str]) -> None:
@@ -318,31 +323,6 @@ def _end(failures: Sequence[str]) -> None:
 
 def _topic_document(topic: TopicDrift) -> dict[str, Any]:
     return {**asdict(topic), "differs": topic.differs}
-
-
-def _differences(topic: TopicDrift) -> str:
-    """What differs, in one line."""
-    if not topic.target_partitions:
-        return "no copy yet"
-    said = []
-    if topic.target_partitions < topic.partitions:
-        said.append("too few partitions")
-    elif topic.target_partitions > topic.partitions and not topic.merged:
-        said.append("more partitions than its topic")
-    said += [_difference(each) for each in topic.configs]
-    said += [f"sources differ on {conflict}" for conflict in topic.conflicts]
-    if topic.problem:
-        said.append(topic.problem)
-    return "; ".join(said) or NOTHING
-
-
-def _difference(config: ConfigDrift) -> str:
-    should = "not be set" if config.wanted is None else f"be {_value(config.wanted)}"
-    return f"{config.name} is {_value(config.found)}, should {should}"
-
-
-def _value(value: str | None) -> str:
-    return "not set" if value is None else value or '""'
 
 
 def _acl_rows(flow: str, result: AclsResult) -> Iterable[tuple[object, ...]]:

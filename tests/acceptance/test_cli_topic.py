@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.acceptance
 
 
-def mirror(
-    *arguments: str, answer: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mirror", "topic", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        input=answer or "",
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -57,7 +55,7 @@ def test_a_cluster_that_does_not_answer_is_told(
     for command in ("list", "configs", "acls"):
         shown = mirror(command, "-c", config)
         assert (shown.returncode, shown.stdout) == (1, "")
-        assert shown.stderr.startswith("flow A->B: 127.0.0.1:1")
+        assert shown.stderr.startswith("flow A->B: cluster B: 127.0.0.1:1")
         assert "Traceback" not in shown.stderr
     shown = mirror("list", "-c", config, "--flow", "A->C")
     assert shown.returncode == 2
@@ -69,8 +67,9 @@ def test_a_cluster_that_does_not_answer_is_told(
 def test_drift_is_listed_and_corrected(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """What differs stands beside each topic; a dry run and a no leave it, a yes
-    corrects it, although the service is told to leave configs alone.
+    """What differs stands beside each topic; a dry run leaves it, and so does a command
+    that nobody is there to agree to; --yes corrects it, although the service is told to
+    leave configs alone.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     names = {end: f"{topic_name}-{end}" for end in ("bare", "config", "large", "same")}
@@ -121,14 +120,15 @@ def test_drift_is_listed_and_corrected(
     ]
 
     copy = f"A.{names['config']}"
-    for arguments, answer in ((["--dry-run"], None), ([], "n\n")):
-        shown = mirror("configs", "-c", config, *arguments, answer=answer)
-        assert shown.returncode == 0
+    for arguments, code in ((["--dry-run"], 0), ([], 1)):
+        shown = mirror("configs", "-c", config, *arguments)
+        assert shown.returncode == code
+        assert ("say --yes" in shown.stderr) == bool(code)
         assert [row.split()[2] for row in shown.stdout.splitlines()[1:]] == [
             *("flush.messages", "retention.ms")
         ]
         assert overrides(target, copy) == {"flush.messages": "7"}
-    shown = mirror("configs", "-c", config, answer="y\n")
+    shown = mirror("configs", "-c", config, "--yes")
     assert shown.returncode == 0
     assert f"changed {copy}: retention.ms=1000000" in shown.stderr
     assert overrides(target, copy) == {"retention.ms": "1000000"}

@@ -203,6 +203,21 @@ def test_prefixed(ends: Ends, topic_name: str) -> None:
     assert acls_of(ends["B"], about=start) == set()
 
 
+def test_all_topics(ends: Ends) -> None:
+    """A right to all topics becomes one to all copies of that source, and to nothing
+    else on the target, and goes with it.
+    """
+    places = {"W": ends["A"], "B": ends["B"]}
+    allow(ends["A"], "auditor", "READ", "*")
+    with sides(places, "W->B") as made:
+        settle(made, "W->B")
+        given = {acl for acl in acls_of(ends["B"]) if acl[0] == "User:auditor"}
+        assert given == {("User:auditor", "READ", "ALLOW", "W.", "PREFIXED")}
+        revoke(ends["A"], "auditor", "READ", "*")
+        settle(made, "W->B")
+    assert not {acl for acl in acls_of(ends["B"]) if acl[0] == "User:auditor"}
+
+
 def test_revoked_is_taken_back_and_nothing_else(ends: Ends, topic_name: str) -> None:
     """What is revoked on the source is taken from the copy; what somebody gave the copy
     by hand stays, also if it is the very same; and so does what was given to a topic

@@ -24,10 +24,12 @@ from mirror.observe.http import StatusServer
 from mirror.observe.status import (
     FORMAT_VERSION,
     Board,
+    ConfigDrift,
     FlowState,
     PartitionStatus,
     ServiceStatus,
     SlotStatus,
+    TopicDrift,
 )
 from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
@@ -323,6 +325,39 @@ def test_status_shows_slots_and_what_remains(board: Board, url: str) -> None:
     assert flow.index("12 min left") == flows.index("REMAINING")
     assert tuple(columns.split()) == status_command.SLOT_COLUMNS
     assert slot.split() == ["A->B", "1", "3", "91%", "5000", "7.5", "kB/s"]
+
+
+def test_status_shows_what_differs(board: Board, url: str) -> None:
+    """A copy that is not as its topic is stands below, with all that differs."""
+    board.update(
+        "A->B",
+        drift=(
+            TopicDrift(
+                topic="orders",
+                target_topic="A.orders",
+                partitions=2,
+                target_partitions=3,
+                configs=(
+                    ConfigDrift(name="retention.ms", wanted="5", found=None),
+                    ConfigDrift(name="segment.ms", wanted=None, found=""),
+                ),
+                conflicts=("flush.ms: A 1, C 2",),
+                problem="refused",
+            ),
+        ),
+    )
+
+    result = mirror("status", "--url", url)
+
+    assert result.stdout.splitlines()[-1].split(maxsplit=2) == [
+        "A->B",
+        "A.orders",
+        (
+            "more partitions than its topic; retention.ms is not set, should be 5; "
+            'segment.ms is "", should not be set; '
+            "sources differ on flush.ms: A 1, C 2; refused"
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
