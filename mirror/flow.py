@@ -88,6 +88,7 @@ class Flow:
         self._complaint = Complaint()
         self._once = once
         self._stopping = threading.Event()
+        self._resting = threading.Event()
         self._scores = Scoreboard()
         self._placement = Placement()
         self._sizing = Sizing(flow.tasks)
@@ -107,6 +108,19 @@ class Flow:
         self._stopping.set()
         if self._run is not None:
             self._run.end()
+
+    def rest(self, *, rest: bool) -> None:
+        """End `run` because another instance leads, or may do so; or be ready again."""
+        if not rest:
+            self._resting.clear()
+        elif not self._resting.is_set():
+            self._resting.set()
+            if self._run is not None:
+                self._run.end()
+
+    @property
+    def resting(self) -> bool:
+        return self._resting.is_set()
 
     def run(
         self, spark: SparkSession, *, homes: Homes, most_slots: Callable[[], int]
@@ -173,7 +187,7 @@ class Flow:
             stack.callback(run.close)
             run.update(found)
             self._run = run
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self.resting:
                 return False
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             query = run.start(self._checkpoint)

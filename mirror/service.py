@@ -1,8 +1,9 @@
 """The service: every flow of a configuration under one Spark session, supervised.
 
-Main type: `Service`. Each flow has a thread that runs it and, when it fails, runs it
-again after a growing pause, with the reason in its state; flows do not know of each
-other. SIGTERM and SIGINT let running transactions finish, then end all.
+Main type: `Service`. Each flow has a thread that runs it while this instance leads it
+and, when it fails, runs it again after a growing pause, with the reason in its state;
+flows do not know of each other. SIGTERM and SIGINT let running transactions finish,
+then end all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mirror.complaint import Complaint
 from mirror.errors import MirrorError
 from mirror.executors import Homes
 from mirror.flow import Flow
+from mirror.leadership import Leadership
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.sizing import share
@@ -52,6 +54,9 @@ class Service:
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.board = Board(tuple(flow.name for flow in flows))
         self._stopping = threading.Event()
+        self._leadership = Leadership(
+            flows, config.clusters, group=None if once else config.service.group
+        )
         self._flows = [
             Flow(flow, config, board=self.board, once=once) for flow in flows
         ]
@@ -72,6 +77,7 @@ class Service:
             if ready is not None:
                 ready(server.url)
             self._listen_to_signals()
+            self._leadership.start()
             # A local session is as wide as it will ever be from its start.
             slots = max(self._least_slots(), _cores_here())
             spark = session(self._config.service, slots=slots)
@@ -93,7 +99,9 @@ class Service:
                 for thread in threads:
                     while thread.is_alive():  # in slices: signals are handled here
                         thread.join(0.2)
+                        self._follow_leadership()
             finally:
+                self._leadership.close()
                 if is_alive(spark):
                     spark.stop()
         states = self.board.read().flows
@@ -109,6 +117,29 @@ class Service:
         self._stopping.set()
         for flow in self._flows:
             flow.stop()
+
+    def _follow_leadership(self) -> None:
+        for flow in self._flows:
+            if not self._leadership.leads(flow.name):
+                flow.rest(rest=True)
+
+    def _await_lead(self, flow: Flow) -> bool:
+        """Wait until this instance leads the flow; False if it ends before that."""
+        while not self._stopping.is_set():
+            leader = self._leadership.leader(flow.name)
+            if self._leadership.leads(flow.name):
+                flow.rest(rest=False)
+                self.board.update(flow.name, leader=leader)
+                return True
+            trouble = "" if leader else self._leadership.trouble(flow.name)
+            self.board.update(
+                flow.name,
+                state=FlowState.RETRYING if trouble else FlowState.STANDBY,
+                reason=trouble,
+                leader=leader,
+            )
+            self._stopping.wait(0.1)
+        return False
 
     def _least_slots(self) -> int:
         return sum(flow.config.tasks or 1 for flow in self._flows)
@@ -132,19 +163,13 @@ class Service:
     def _supervise(self, flow: Flow, spark: SparkSession, homes: Homes) -> None:
         pause = _FIRST_PAUSE_SECONDS
         complaint = Complaint()
-        while not self._stopping.is_set():
+        while self._await_lead(flow):
             started = time.monotonic()
-            try:
-                most = functools.partial(self._most_slots, spark)
-                if flow.run(spark, homes=homes, most_slots=most):
-                    continue
+            reason = self._attempt(flow, spark, homes)
+            if reason is None:
                 break
-            except MirrorError as error:
-                reason = str(error)
-            except Exception as error:
-                # A flow that meets the unforeseen must not take the others along.
-                log.exception("flow failed unexpectedly", flow=flow.name)
-                reason = f"{type(error).__name__}: {error}"[:300]
+            if not reason or not self._leadership.leads(flow.name):
+                continue
             if time.monotonic() - started > _STABLE_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             restarts = self.board.flow(flow.name).restarts + 1
@@ -170,6 +195,19 @@ class Service:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self.board.update(flow.name, state=FlowState.STOPPED)
         log.info("flow stopped", flow=flow.name)
+
+    def _attempt(self, flow: Flow, spark: SparkSession, homes: Homes) -> str | None:
+        """Run a flow: why it failed; empty if it shall run again, None if not."""
+        most = functools.partial(self._most_slots, spark)
+        try:
+            again = flow.run(spark, homes=homes, most_slots=most) or flow.resting
+        except MirrorError as error:
+            return str(error)
+        except Exception as error:
+            # A flow that meets the unforeseen must not take the others along.
+            log.exception("flow failed unexpectedly", flow=flow.name)
+            return f"{type(error).__name__}: {error}"[:300]
+        return "" if again else None
 
     def _listen_to_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -165,6 +165,11 @@ class RunningMirror:
 
         self.wait_until(copied, timeout)
 
+    def pids(self) -> list[int]:
+        """The service, its JVM, and all workers."""
+        assert self._process is not None
+        return [self._process.pid, *(p.pid for p in self._tree())]
+
     def worker_pids(self) -> list[int]:
         """The forked Python workers that copy; not the daemons they come from."""
         daemons = {p.pid for p in self._tree() if _is_daemon(p)}

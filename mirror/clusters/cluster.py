@@ -21,12 +21,16 @@ from mirror.clusters.connection import Connection
 from mirror.errors import BrokerError, ClusterError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.config.schema import ClusterConfig
 
 _NO_ID = uuid.UUID(int=0)
 _PATIENCE_SECONDS = 30.0
+_GROUP, _TRANSACTION = 0, 1
+_MANY_COORDINATORS = 4
+"""From this version on a request may ask for many coordinators."""
+_KEYS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,11 @@ class Cluster:
     def brokers(self) -> int:
         return len(self._brokers)
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The ids of the brokers known now."""
+        return tuple(sorted(self._brokers))
+
     def connection(self, node: int, purpose: str = "control") -> Connection:
         """The connection to a broker for a purpose, made anew if it is gone."""
         existing = self._connections.get((node, purpose))
@@ -124,6 +133,10 @@ class Cluster:
         """Send a small request to a broker (any, if none is named) and wait."""
         connection = self.any_connection() if node is None else self.connection(node)
         return connection.call(request)
+
+    def refresh(self) -> None:
+        """Learn again which brokers there are."""
+        self._learn(self.call(_metadata_request([])))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
         """Topics by name: all that we may see, or those named (errors inside)."""
@@ -159,28 +172,59 @@ class Cluster:
 
     def transaction_coordinator(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; waits until there is one."""
+        return self.coordinators([transactional_id], _TRANSACTION)[transactional_id]
+
+    def group_coordinators(self, groups: Iterable[str]) -> dict[str, int]:
+        """The broker that coordinates each group; waits until there is one for all."""
+        return self.coordinators(groups, _GROUP)
+
+    def coordinators(self, keys: Iterable[str], kind: int) -> dict[str, int]:
+        """The broker of each key; many are asked for at once where brokers can."""
         end = time.monotonic() + _PATIENCE_SECONDS
         pause = 0.005
+        nodes: dict[str, int] = {}
+        waiting = list(dict.fromkeys(keys))
         while True:
-            answer = self.call(
-                FindCoordinatorRequest(
-                    key=transactional_id,
-                    key_type=1,
-                    coordinator_keys=[transactional_id],
-                )
-            )
-            found = answer.coordinators[0] if answer.coordinators else answer
-            if found.error_code == codes.NONE:
-                self._brokers[found.node_id] = (found.host, found.port)
-                return int(found.node_id)
-            what = f"cluster {self.alias}: coordinator of {transactional_id}"
-            if (
-                found.error_code not in codes.WAIT_AND_ASK_AGAIN
-                or time.monotonic() > end
-            ):
-                raise codes.error_for(found.error_code, what)
+            again = []
+            for key, found in self._ask_for_coordinators(waiting, kind):
+                if found.error_code == codes.NONE:
+                    self._brokers[found.node_id] = (found.host, found.port)
+                    nodes[key] = int(found.node_id)
+                    continue
+                if (
+                    found.error_code not in codes.WAIT_AND_ASK_AGAIN
+                    or time.monotonic() > end
+                ):
+                    what = f"cluster {self.alias}: coordinator of {key}"
+                    raise codes.error_for(found.error_code, what)
+                again.append(key)
+            if not again:
+                return nodes
+            waiting = again
             time.sleep(pause)
             pause = min(pause * 2, 0.5)
+
+    def _ask_for_coordinators(
+        self, keys: Sequence[str], kind: int
+    ) -> Iterator[tuple[str, Any]]:
+        step = (
+            _KEYS_AT_ONCE
+            if self.any_connection().version(FindCoordinatorRequest)
+            >= _MANY_COORDINATORS
+            else 1
+        )
+        for first in range(0, len(keys), step):
+            part = keys[first : first + step]
+            answer = self.call(
+                FindCoordinatorRequest(
+                    key=part[0], key_type=kind, coordinator_keys=list(part)
+                )
+            )
+            if answer.coordinators:
+                for found in answer.coordinators:
+                    yield found.key, found
+            else:
+                yield part[0], answer
 
     def drop(self, purpose: str) -> None:
         """Close the connections of one purpose; what is in flight on them is lost."""

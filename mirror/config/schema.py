@@ -266,6 +266,13 @@ class ServiceConfig(Section):
         description="What /metrics has time series of. topic: fewer of them, sums and "
         "maxima over a topic's partitions, for flows of thousands.",
     )
+    group: Text | None = Field(
+        default="mirror",
+        description="Instances with the same group share the flows: each flow is led "
+        "by one, and others take over when that is gone. It is a consumer group on "
+        "each target. Null: this instance leads all its flows, and must be the only "
+        "one.",
+    )
     state_dir: Path = Field(
         default=Path("mirror-state"),
         description="Spark's checkpoint directory. It only counts leases and may be "

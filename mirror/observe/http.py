@@ -80,7 +80,7 @@ class StatusServer:
             waiting = {
                 flow.name: f"{flow.state} {flow.reason}".strip()
                 for flow in self._board.read().flows
-                if flow.state is not FlowState.RUNNING
+                if flow.state not in {FlowState.RUNNING, FlowState.STANDBY}
             }
             ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
             return ready, {"ready": not waiting, "waiting": waiting}

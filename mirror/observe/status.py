@@ -21,6 +21,8 @@ FORMAT_VERSION = 1
 class FlowState(StrEnum):
     """How a flow is doing as a whole."""
 
+    STANDBY = "STANDBY"
+    """Another instance leads it, or it is not settled yet who does."""
     STARTING = "STARTING"
     """Connecting, looking for topics, fencing earlier runs."""
     RUNNING = "RUNNING"
@@ -207,6 +209,8 @@ class FlowStatus:
     target: str = ""
     reason: str = ""
     since: float = 0.0
+    leader: str = ""
+    """The instance that runs it, host:process; empty while not known."""
     restarts: int = 0
     leases: int = 0
     slots: int = 0

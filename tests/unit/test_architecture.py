@@ -27,7 +27,7 @@ ROWS: tuple[set[str], ...] = (
     {"service"},
     {"flow"},
     {"query", "topic_jobs"},
-    {"executors"},
+    {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs"},
     {"pace"},
     {"relay"},
