@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
@@ -26,6 +26,7 @@ def _members(count: int, leads: dict[str, tuple[str, ...]]) -> dict[str, Wish]:
     st.integers(1, 7),
     st.lists(st.integers(0, 6), min_size=len(FLOWS), max_size=len(FLOWS)),
 )
+@settings(deadline=None)
 def test_flows_are_spread_evenly(count: int, owners: list[int]) -> None:
     """Whoever led before, no instance leads more than its fair share, and each flow has
     one leader."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 import uuid
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -121,6 +121,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(TRANSACTIONS)
+@settings(deadline=None)
 def test_a_group_reads_on_exactly_where_it_stopped(
     transactions: list[list[tuple[int, int]]],
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_group_reads_on_exactly_where_it_stopped(
 
 
 @given(TRANSACTIONS)
+@settings(deadline=None)
 def test_the_way_back_is_as_exact(
     transactions: list[list[tuple[int, int]]],
 ) -> None:
@@ -168,6 +170,7 @@ def test_the_way_back_is_as_exact(
 
 
 @given(TRANSACTIONS, TRANSACTIONS)
+@settings(deadline=None)
 def test_reading_on_equals_reading_anew(
     earlier: list[list[tuple[int, int]]], later: list[list[tuple[int, int]]]
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_topic_made_anew_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(TRANSACTIONS, st.integers(1, 12), TRANSACTIONS)
+@settings(deadline=None)
 def test_what_was_copied_twice_is_not_skipped(
     earlier: list[list[tuple[int, int]]],
     back: int,
@@ -247,6 +251,7 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
 )
+@settings(deadline=None)
 def test_runs_are_read_as_written(
     wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
 ) -> None:
