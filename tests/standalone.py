@@ -26,7 +26,7 @@ from mirror.playground.ports import LOOPBACK, free_ports
 from tests.harness import RunningMirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _SPARK = Path(pyspark.__file__).parent
 _PROGRAM = Path(mirror.__file__).with_name("__main__.py")
@@ -164,8 +164,11 @@ class SubmittedMirror(RunningMirror):
         cluster: Standalone,
         *,
         executors: int | None = None,
+        further: Sequence[str] = (),
     ) -> None:
-        """`executors`: no more than so many; without it, one on every worker."""
+        """`executors`: no more than so many; without it, one on every worker.
+        `further`: arguments for `spark-submit`.
+        """
         super().__init__(config, folder)
         # It looks for Spark, and lets workers run, with the Python that is named here.
         submit = ["env", f"PYSPARK_PYTHON={sys.executable}"]
@@ -177,6 +180,7 @@ class SubmittedMirror(RunningMirror):
             settings["spark.cores.max"] = executors
         for name, value in settings.items():
             submit += ["--conf", f"{name}={value}"]
+        submit += further
         arguments = self._command[self._command.index("run") :]
         self._command = [*submit, str(_PROGRAM), *arguments]
         self._cluster = cluster

@@ -71,10 +71,10 @@ def _rate(worker: Rewriter, buffer: np.ndarray, rounds: int) -> float:
     count = int(rows[:, 4].sum())
     best = 0.0
     for _ in range(rounds):
-        began = time.perf_counter()
+        began = time.process_time()
         worker.begin()
         worker.rewrite(buffer, rows, position=0, max_bytes=_HUGE, at=("topic", 0))
-        best = max(best, count / (time.perf_counter() - began))
+        best = max(best, count / (time.process_time() - began))
     return best
 
 

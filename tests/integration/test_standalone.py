@@ -13,7 +13,9 @@ from tests.harness import (
     assert_exactly_once,
     config_for,
     create_topic,
+    keys_of,
     order_of,
+    read_topic,
     wait_for,
 )
 from tests.standalone import Standalone, SubmittedMirror
@@ -143,3 +145,41 @@ def test_fewer_cores_than_slots(
         assert mirror.terminate() == 0
         assert "fewer cores than slots" in mirror.log.read_text()
     assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+
+
+def test_a_function_comes_with_the_submission(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """What `--py-files` names is found by the driver, which would refuse to start
+    without it, and by the workers of both executors.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    load.send(2000)
+    module = tmp_path / "elsewhere" / "masks_that_are_submitted.py"
+    module.parent.mkdir()
+    module.write_text(
+        "def shorter(batch):\n"
+        "    return batch.set_column(5, 'value', batch['topic'].cast('binary'))\n"
+    )
+    config = config_for(
+        source,
+        target,
+        topics=[topic_name],
+        tasks=2,
+        transform="masks_that_are_submitted:shorter",
+    )
+    with SubmittedMirror(
+        config, tmp_path / "run", spark, further=["--py-files", str(module)]
+    ) as mirror:
+        mirror.wait_copied(source, topic_name, timeout=120)
+        assert mirror.flow()["restarts"] == 0
+        assert mirror.terminate() == 0
+    found = read_topic(target, f"A.{topic_name}")
+    assert_exactly_once(keys_of(found), load.order)
+    values = {m.value() for messages in found.values() for m in messages}
+    assert values == {topic_name.encode()}

@@ -171,6 +171,28 @@ def test_problems_of_a_configuration_come_one_per_line(
     assert all("A->B" in line and "topics" in line for line in lines)
 
 
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_function_that_is_not_there_is_told_at_once(
+    tmp_path: Path, command: str
+) -> None:
+    """A transform that cannot be imported is a mistake of the configuration, before
+    Spark starts and whether or not clusters answer.
+    """
+    path = tmp_path / "mirror.yaml"
+    transform = "transform: 'no_such_masks:f', topics:"
+    path.write_text((CONFIG % 8080).replace("topics:", transform))
+
+    result = mirror(command, "-c", str(path))
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert (
+        'flows."A->B".transform: "no_such_masks:f" cannot be imported: '
+        "ModuleNotFoundError: No module named 'no_such_masks'; the module must be "
+        "installed beside mirror, or stand in a folder of PYTHONPATH"
+    ) in result.stderr.splitlines()
+
+
 def test_missing_file_exits_2() -> None:
     """A file that is not there is named; MIRROR_CONFIG counts like -c."""
     result = mirror("run", MIRROR_CONFIG="/no/such.yaml")
