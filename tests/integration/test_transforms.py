@@ -1,0 +1,320 @@
+"""Flows with a function of their own, judged by consumers who know nothing of it."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.copying import Copying, RunningLease
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    alter_topic,
+    assert_exactly_once,
+    config_for,
+    copied_records,
+    create_topic,
+    eventually,
+    keys_of,
+    producer,
+    read_topic,
+    topic_exists,
+    wait_for,
+)
+from tests.integration.test_exact_offsets import assert_exact, log_of, map_on
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+Clusters = dict[str, "PlaygroundCluster"]
+
+
+def copying(clusters: Clusters, topic: str, function: str, **settings: Any) -> Copying:
+    """A flow of one topic whose alias, and with it the progress, is the test's own."""
+    return Copying(
+        source=clusters["a"].bootstrap,
+        target=clusters["b"].bootstrap,
+        topic=topic,
+        alias=f"T{topic[-8:]}",
+        settings={"transform": f"tests.functions:{function}", **settings},
+    ).own()
+
+
+def put(bootstrap: str, topic: str, partition: int, values: Sequence[bytes]) -> None:
+    """Records whose keys tell partition and number within this call, all in a batch."""
+    client = producer(bootstrap, linger_ms=200)
+    for number, value in enumerate(values):
+        client.produce(
+            topic,
+            partition=partition,
+            key=b"%d:%d" % (partition, number),
+            value=value,
+            headers=[("own", b"1")],
+        )
+    assert client.flush(30) == 0
+
+
+def shown(messages: Sequence[Message]) -> list[tuple[Any, ...]]:
+    return [(m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in messages]
+
+
+@pytest.mark.parametrize("provenance", [True, False])
+def test_filtered_and_masked(
+    clusters: Clusters, topic_name: str, provenance: bool
+) -> None:
+    """Of records of all sizes and codecs those arrive that a function keeps, as it
+    changed them, once and in order; groups move to the right place on either side of
+    the holes it made; with the provenance header, and without.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2, seed=3)
+    load.send(10_000)
+    flow = copying(clusters, topic_name, "even_and_masked", provenance=provenance)
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        load.send(10_000)
+        eventually(
+            target, flow.copy, sum((len(keys) + 1) // 2 for keys in load.order.values())
+        )
+        reports = lease.ring()
+    records = read_topic(source, topic_name)
+    copies = read_topic(target, flow.copy)
+    for partition, messages in records.items():
+        stamps = copies[partition][0].headers() or []
+        assert [key for key, _ in stamps] == ["mirror.via"] * provenance
+        assert shown(copies[partition]) == [
+            (key, b"%d" % len(value), stamps, moment)
+            for number, (key, value, _, moment) in enumerate(shown(messages))
+            if number % 2 == 0
+        ]
+    assert sum(r.records for r in reports) == sum(map(len, copies.values()))
+    assert sum(r.removed for r in reports) == load.total - sum(
+        r.records for r in reports
+    )
+    marked = {
+        partition: [(o, key if o % 2 == 0 else b"-" + key) for o, key in log]
+        for partition, log in log_of(source, topic_name).items()
+    }
+    with map_on(target, flow.alias) as known:
+        assert_exact(known, topic_name, marked, log_of(target, flow.copy))
+
+
+def test_a_failing_function_holds_up_its_partition_only(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """A record that a function fails on sets its partition aside, with the offsets and
+    what it says; the neighbour goes on, and once the function works so does it.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    put(source, topic_name, 0, [b"1", b"poison", b"3"])
+    mended = tmp_path / "mended"
+    flow = copying(
+        clusters, topic_name, "no_poison", transform_options={"unless": str(mended)}
+    )
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        put(source, topic_name, 1, [b"1", b"void", b"3"])
+        eventually(target, flow.copy, 2)
+        reports = {r.partition: r for r in lease.ring()}
+        assert reports[0].state == "FAULTED"
+        assert reports[0].reason == (
+            "tests.functions:no_poison fails on offsets 0 to 2 of "
+            f"{topic_name}-0: ValueError: poison"
+        )
+        assert reports[1].state == "RUNNING"
+        mended.touch()
+        lease = RunningLease(slot, flow.lease(120))
+        found = eventually(target, flow.copy, 5)
+        time.sleep(0.5)
+        assert {r.partition: r.state for r in lease.ring()} == {
+            0: "RUNNING",
+            1: "RUNNING",
+        }
+    assert keys_of(found) == {0: [b"0:0", b"0:1", b"0:2"], 1: [b"1:0", b"1:2"]}
+
+
+def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
+    """With a dead-letter topic the records that a function fails on go there, whole
+    and with where they come from; all others are copied; groups move past them.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 3)
+    values = [
+        b"poison" if n in {0, 7, 8, 99} else b"void" if n == 50 else b"%d" % n
+        for n in range(100)
+    ]
+    for partition in range(2):
+        put(source, topic_name, partition, values)
+    dead = f"{topic_name}-dead"
+    flow = copying(clusters, topic_name, "no_poison", dead_letter_topic=dead)
+    assert topic_exists(target, dead)
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        eventually(target, dead, 8)
+        eventually(target, flow.copy, 2 * 95)
+        put(source, topic_name, 2, [b"poison"])  # nothing but
+        eventually(target, dead, 9)
+        reports = {r.partition: r for r in lease.ring()}
+    copies = read_topic(target, flow.copy)
+    good = [n for n in range(100) if n not in {0, 7, 8, 50, 99}]
+    assert keys_of(copies) == {
+        **{p: [b"%d:%d" % (p, n) for n in good] for p in range(2)},
+        2: [],
+    }
+    records = read_topic(source, topic_name)
+    letters = [shown([m])[0] for m in read_topic(target, dead)[0]]
+    for partition, numbers in ((0, [0, 7, 8, 99]), (1, [0, 7, 8, 99]), (2, [0])):
+        stamp = ("mirror.via", letters[0][2][-1][1])
+        assert [
+            letter for letter in letters if letter[0].startswith(b"%d:" % partition)
+        ] == [
+            (
+                b"%d:%d" % (partition, number),
+                b"poison",
+                [
+                    ("own", b"1"),
+                    ("mirror.error.cluster", flow.alias.encode()),
+                    ("mirror.error.topic", topic_name.encode()),
+                    ("mirror.error.partition", b"%d" % partition),
+                    ("mirror.error.offset", b"%d" % number),
+                    ("mirror.error.message", b"ValueError: poison"),
+                    stamp,
+                ],
+                records[partition][number].timestamp()[1],
+            )
+            for number in numbers
+        ]
+    assert [(r.records, r.removed, r.dead_letters) for r in reports.values()] == [
+        (95, 1, 4),
+        (95, 1, 4),
+        (0, 0, 1),
+    ]
+    assert reports[2].position == reports[2].end_offset
+    marked = {
+        partition: [(o, key if o in good else b"-" + key) for o, key in log]
+        for partition, log in log_of(source, topic_name).items()
+        if partition < 2
+    }
+    with map_on(target, flow.alias) as known:
+        assert_exact(known, topic_name, marked, log_of(target, flow.copy))
+
+
+def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -> None:
+    """Where the dead-letter topic takes no record, the partitions that need it wait,
+    with that reason, and no other; a raised limit is enough, and nothing is doubled.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    dead = f"{topic_name}-dead"
+    create_topic(target, dead, 2, max_message_bytes="100")
+    put(source, topic_name, 0, [b"1", b"poison", b"3"])
+    flow = copying(clusters, topic_name, "no_poison", dead_letter_topic=dead)
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        time.sleep(1)
+        put(source, topic_name, 1, [b"1", b"2"])
+        eventually(target, flow.copy, 2)
+        reports = {r.partition: r for r in lease.ring()}
+        assert reports[0].state == "FAULTED"
+        assert f"target {dead}-0" in reports[0].reason
+        assert "large" in reports[0].reason.lower()
+        assert reports[1].state == "RUNNING"
+        assert keys_of(read_topic(target, flow.copy))[0] == []
+        alter_topic(target, dead, max_message_bytes="10000")
+        lease = RunningLease(slot, flow.lease(120))
+        found = eventually(target, flow.copy, 4)
+        eventually(target, dead, 1)
+        lease.ring()
+    assert keys_of(found) == {0: [b"0:0", b"0:2"], 1: [b"1:0", b"1:1"]}
+    assert keys_of(read_topic(target, dead)) == {0: [b"0:1"], 1: []}
+
+
+_MASKS = """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def number(batch):
+        key = pc.cast(batch["key"], pa.string())
+        return pc.cast(pc.list_element(pc.split_pattern(key, ":"), 1), pa.int64())
+
+    def sieve(batch, *, every, poison):
+        numbers = number(batch)
+        if pc.any(pc.equal(numbers, pc.multiply(pc.divide(numbers, poison), poison))
+                  ).as_py():
+            raise ValueError("a multiple of " + str(poison))
+        rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, every), every))
+        return batch.filter(pc.not_equal(rest, 0))
+"""
+
+
+def test_exactly_once_while_workers_are_killed(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """A flow that filters and has dead letters copies each record that it keeps, and
+    buries each that fails, exactly once, while its workers are killed at random; the
+    function stands in a file beside the service.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 4)
+    load = NumberedLoad(source, topic_name, 4, seed=5)
+    moments = random.Random(7)
+    copy, dead = f"A.{topic_name}", f"{topic_name}-dead"
+    (tmp_path / "masks_of_a_test.py").write_text(textwrap.dedent(_MASKS))
+    config = config_for(source, target, topics=[topic_name], tasks=2)
+    config["flows"]["A->B"] |= {
+        "transform": "masks_of_a_test:sieve",
+        "transform_options": {"every": 3, "poison": 2000},
+        "dead_letter_topic": dead,
+    }
+    with RunningMirror(config, tmp_path) as mirror:
+        for _ in range(3):
+            before = copied_records(target, copy)
+            part = threading.Thread(target=load.send, args=[60_000])
+            part.start()
+            wait_for(lambda before=before: copied_records(target, copy) > before, 60)
+            time.sleep(moments.uniform(0, 1))
+            assert mirror.kill_workers() > 0
+            part.join()
+        mirror.wait_copied(source, topic_name, timeout=120)
+        status = mirror.flow()
+        assert mirror.terminate() == 0
+    assert status["restarts"] >= 3
+
+    def numbers(keys: list[bytes]) -> list[int]:
+        return [int(key.partition(b":")[2]) for key in keys]
+
+    assert_exactly_once(
+        keys_of(read_topic(target, copy)),
+        {
+            partition: [
+                key
+                for key, number in zip(keys, numbers(keys), strict=True)
+                if number % 3 and number % 2000
+            ]
+            for partition, keys in load.order.items()
+        },
+    )
+    buried = [m.key() for m in read_topic(target, dead)[0]]
+    assert sorted(buried) == sorted(
+        key
+        for keys in load.order.values()
+        for key, number in zip(keys, numbers(keys), strict=True)
+        if number % 2000 == 0
+    )
+    for partition in load.order:
+        of_one = numbers([k for k in buried if k.startswith(b"%d:" % partition)])
+        assert of_one == sorted(of_one)
