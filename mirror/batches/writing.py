@@ -1,8 +1,8 @@
-"""Writing a few records of our own to small topics, outside of the data's transactions.
+"""Writing small topics of our own: a few records now and then.
 
-Main function: `append`, to partition 0 of a topic such as a flow's control topics. It
-returns when the records are acknowledged by all replicas in sync. Topics of users
-never come this way (see `relay.target`).
+Main type: `TopicWriter`, over partition 0 of one topic; it keeps its producer, since
+brokers remember every one for a day; `append` is for a single time. Outside transactions, idempotent within one call.
+What is written inside the data's transaction is `relay`'s duty.
 """
 
 from __future__ import annotations
@@ -10,31 +10,95 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
+from mirror.clusters import admin, codes
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.produce import EncodedBatch
 
-_RECORDS_PER_BATCH = 1000
+_BATCH_BYTES = 256 << 10
+"""Well below any `max.message.bytes` that is worth setting."""
+_OVERHEAD = 32
+
+
+class TopicWriter:
+    """One writer of partition 0 of a topic. Not thread-safe, like its cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._producer: Producer | None = None
+
+    def write(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write records of keys and values, and wait until all replicas have them.
+
+        Raises:
+            MirrorError: they are not written, or only some: write all of them again.
+        """
+        if not pairs:
+            return
+        producer = self._producer
+        if producer is None:
+            producer = Producer(
+                self._cluster, transactional_id=None, transaction_timeout_ms=0
+            )
+            producer.take_over()
+        self._producer = None  # until it is known that this write went well
+        batches = list(_batches(pairs))
+        topics = self._cluster.topics([self._topic])
+        Write(self._cluster, producer, {(self._topic, 0): batches}, topics).finish()
+        self._producer = producer
 
 
 def append(
     cluster: Cluster, topic: str, entries: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    """Write (key, value) records, in this order.
+    """Write (key, value) records once, in this order.
 
     Raises:
-        ClusterError: they were not acknowledged; some of them may be written.
+        MirrorError: they were not acknowledged; some of them may be written.
     """
-    if not entries:
-        return
-    producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
-    producer.take_over()
-    batches = [
-        records.encode(entries[at : at + _RECORDS_PER_BATCH])
-        for at in range(0, len(entries), _RECORDS_PER_BATCH)
-    ]
-    Write(cluster, producer, {(topic, 0): batches}, cluster.topics([topic])).finish()
+    TopicWriter(cluster, topic).write(entries)
+
+
+def ensure_topic(
+    cluster: Cluster,
+    topic: str,
+    *,
+    replication_factor: int,
+    configs: Mapping[str, str],
+) -> None:
+    """Have a topic of one partition; one that exists is left as it is.
+
+    Raises:
+        ClusterError: it does not exist and cannot be made.
+    """
+    shown = cluster.topics([topic])[topic]
+    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        admin.create_topic(
+            cluster,
+            topic,
+            partitions=1,
+            replication_factor=replication_factor,
+            configs=configs,
+        )
+        cluster.wait_for_topic(topic)
+    elif shown.error != codes.NONE:
+        raise codes.error_for(shown.error, f"cluster {cluster.alias}: topic {topic}")
+
+
+def _batches(pairs: Sequence[tuple[bytes, bytes]]) -> Iterator[EncodedBatch]:
+    part: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key, value in pairs:
+        part.append((key, value))
+        size += len(key) + len(value) + _OVERHEAD
+        if size >= _BATCH_BYTES:
+            yield records.encode(part)
+            part, size = [], 0
+    if part:
+        yield records.encode(part)

@@ -24,6 +24,7 @@ MESSAGE_TOO_LARGE = 10
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
+UNKNOWN_TOPIC_OR_PARTITION = 3
 UNSUPPORTED_VERSION = 35
 TOPIC_ALREADY_EXISTS = 36
 INVALID_CONFIG = 40
@@ -33,6 +34,8 @@ INVALID_PRODUCER_EPOCH = 47
 CONCURRENT_TRANSACTIONS = 51
 SECURITY_DISABLED = 54
 OPERATION_NOT_ATTEMPTED = 55
+GROUP_ID_NOT_FOUND = 69
+UNSTABLE_OFFSET_COMMIT = 88
 PRODUCER_FENCED = 90
 
 _FENCED = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
@@ -43,6 +46,10 @@ GUILTY_PARTITION = frozenset({2, 3, 10, 17, 18, 29, 32, 42, 43, 44, 76, 87})
 """What a record or its topic causes, not the moment: corrupt, unknown topic, too
 large (two codes), invalid topic, not authorized, timestamp, invalid request, format,
 policy, compression type, invalid record. The partition's neighbours may go on."""
+
+GROUP_IS_ACTIVE = frozenset({22, 25, 27, 110, 113})
+"""How a coordinator says that a group has members, and its offsets are theirs: illegal
+generation, unknown member, rebalance, fenced and stale member epochs."""
 
 COORDINATOR_MOVED = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 WAIT_AND_ASK_AGAIN = frozenset(

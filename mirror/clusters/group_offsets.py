@@ -1,0 +1,258 @@
+"""Committed offsets of groups: read for many groups at once, set for idle ones.
+
+Main type: `Committed`. Answers with a hundred thousand partitions are read by hand,
+since kafka-python's decoder takes seconds for them. A group that cannot be read or
+set is told of by name, its neighbours are not held up. What is committed, and for
+whom, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+
+from mirror.clusters import codes
+from mirror.clusters.flexible import Reader
+from mirror.clusters.groups import by_coordinator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from mirror.clusters.cluster import Cluster
+
+TopicPartition = tuple[str, int]
+
+_MANY_GROUPS = 8
+"""From this version on a request may ask for many groups; newer ones want topic ids."""
+_COMMIT_AT_MOST = 9
+_PATIENCE_SECONDS = 10.0
+_IN_FLIGHT = 32
+_PARTITION = struct.Struct(">iqi")
+_ERROR_AND_TAGS = struct.Struct(">hb")
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """The committed offsets of some groups."""
+
+    groups: Mapping[str, Mapping[TopicPartition, Committed]]
+    """Every group that could be read; without offsets, if it never committed."""
+    unstable: frozenset[tuple[str, str, int]] = frozenset()
+    """Group, topic, partition that a running transaction is about to change."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Groups that could not be read, with the reason."""
+
+
+def fetch(
+    cluster: Cluster, groups: Iterable[str], *, require_stable: bool = False
+) -> GroupOffsets:
+    """What groups have committed, for all partitions.
+
+    `require_stable`: leave partitions out whose offset a transaction is about to
+    change; otherwise they have the offset from before it, which holds if it aborts.
+
+    Raises:
+        ClusterError: a coordinator does not answer.
+    """
+    read = _Read()
+    end = time.monotonic() + _PATIENCE_SECONDS
+    waiting = list(dict.fromkeys(groups))
+    while waiting:
+        read.again.clear()
+        asked = [
+            _ask(cluster, node, names, require_stable=require_stable)
+            for node, names in by_coordinator(cluster, waiting)
+        ]
+        for answers in asked:
+            for answer in answers:
+                read.take(answer)
+        waiting = list(read.again)
+        if waiting and time.monotonic() > end:
+            read.refused.update({g: codes.name_of(c) for g, c in read.again.items()})
+            break
+        if waiting:
+            time.sleep(0.05)
+    return GroupOffsets(
+        groups=read.groups, unstable=frozenset(read.unstable), refused=read.refused
+    )
+
+
+def commit(
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Set offsets of groups from outside. Returns per group the partitions that were
+    refused, with the error's code: a coordinator refuses while a group has members.
+
+    Raises:
+        ClusterError: a coordinator does not answer; some may be set.
+    """
+    refused: dict[str, dict[TopicPartition, int]] = {}
+    nodes = cluster.group_coordinators(offsets)
+    names = list(offsets)
+    for first in range(0, len(names), _IN_FLIGHT):
+        part = names[first : first + _IN_FLIGHT]
+        pending = [
+            cluster.connection(nodes[group]).send(
+                _commit_request(group, offsets[group]), at_most=_COMMIT_AT_MOST
+            )
+            for group in part
+        ]
+        for group, each in zip(part, pending, strict=True):
+            for topic in each.result().topics:
+                for partition in topic.partitions:
+                    if partition.error_code != codes.NONE:
+                        key = (topic.name, partition.partition_index)
+                        refused.setdefault(group, {})[key] = partition.error_code
+    return refused
+
+
+def _commit_request(
+    group: str, offsets: Mapping[TopicPartition, Committed]
+) -> OffsetCommitRequest:
+    topic_entry = OffsetCommitRequest.OffsetCommitRequestTopic
+    entry = topic_entry.OffsetCommitRequestPartition
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), committed in offsets.items():
+        topics.setdefault(topic, []).append(
+            entry(
+                partition_index=partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=-1,
+                committed_metadata=committed.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic_entry(name=n, partitions=p) for n, p in topics.items()],
+    )
+
+
+def _ask(
+    cluster: Cluster, node: int, groups: list[str], *, require_stable: bool
+) -> Iterator[memoryview | tuple[str, Any]]:
+    """The answers of one coordinator: bytes for many groups, or one group's each."""
+    connection = cluster.connection(node)
+    version = connection.version(OffsetFetchRequest, at_most=_MANY_GROUPS)
+    if version >= _MANY_GROUPS:
+        entry = OffsetFetchRequest.OffsetFetchRequestGroup
+        request = OffsetFetchRequest(
+            groups=[entry(group_id=group, topics=None) for group in groups],
+            require_stable=require_stable,
+        )
+        body = request.encode(version=version)
+        yield connection.send_buffers(
+            OffsetFetchRequest.API_KEY, version, [body], flexible=True
+        ).result()
+        return
+    for group in groups:
+        request = OffsetFetchRequest(
+            group_id=group, topics=None, require_stable=require_stable
+        )
+        yield group, connection.call(request, at_most=version)
+
+
+class _Read:
+    """What answers said so far."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[TopicPartition, Committed]] = {}
+        self.unstable: set[tuple[str, str, int]] = set()
+        self.refused: dict[str, str] = {}
+        self.again: dict[str, int] = {}
+        """Groups whose coordinator moves, and how it says so."""
+
+    def take(self, answer: memoryview | tuple[str, Any]) -> None:
+        if isinstance(answer, tuple):
+            group, decoded = answer
+            found: dict[TopicPartition, Committed] = {}
+            for topic in decoded.topics:
+                for each in topic.partitions:
+                    self._add(
+                        found, group, (topic.name, each.partition_index),
+                        Committed(each.committed_offset, each.metadata or ""),
+                        each.error_code,
+                    )  # fmt: skip
+            self._close(group, found, decoded.error_code)
+            return
+        reader = Reader(answer)
+        reader.tags()
+        reader.int32()  # throttle time
+        for _ in range(reader.count()):
+            group = reader.string()
+            found = {}
+            for _ in range(reader.count()):
+                self._take_topic(reader, group, found)
+            self._close(group, found, reader.int16())
+            reader.tags()
+
+    def _take_topic(
+        self, reader: Reader, group: str, found: dict[TopicPartition, Committed]
+    ) -> None:
+        topic, data = reader.string(), reader.data
+        count, at = reader.count(), reader.at
+        for _ in range(count):
+            partition, offset, _epoch = _PARTITION.unpack_from(data, at)
+            at += _PARTITION.size
+            metadata = ""
+            if data[at] <= 1:  # null or empty, as nearly always
+                at += 1
+            else:
+                reader.at = at
+                metadata = reader.string()
+                at = reader.at
+            error, tags = _ERROR_AND_TAGS.unpack_from(data, at)
+            if tags:
+                reader.at = at + 2
+                reader.tags()
+                at = reader.at
+            else:
+                at += _ERROR_AND_TAGS.size
+            if not error and offset >= 0:
+                found[topic, partition] = Committed(offset, metadata)
+            else:
+                self._add(
+                    found, group, (topic, partition), Committed(offset, metadata), error
+                )
+        reader.at = at
+        reader.tags()
+
+    def _add(
+        self,
+        found: dict[TopicPartition, Committed],
+        group: str,
+        key: TopicPartition,
+        committed: Committed,
+        error: int,
+    ) -> None:
+        if error == codes.UNSTABLE_OFFSET_COMMIT:
+            self.unstable.add((group, *key))
+        elif error != codes.NONE:
+            self.refused[group] = f"{key[0]}-{key[1]}: {codes.name_of(error)}"
+        elif committed.offset >= 0:
+            found[key] = committed
+
+    def _close(
+        self, group: str, found: dict[TopicPartition, Committed], error: int
+    ) -> None:
+        if error in codes.WAIT_AND_ASK_AGAIN:
+            self.again[group] = error
+        elif error in (codes.GROUP_ID_NOT_FOUND, codes.NONE):
+            self.groups[group] = found
+        else:
+            self.refused[group] = codes.name_of(error)

@@ -1,0 +1,99 @@
+"""Group offsets on the target, set from checkpoints: only forward, only idle groups.
+
+Main function: `sync`. A group with members on the target is theirs; a coordinator
+refuses to set its offsets, and this module does not try. Offsets are read again right
+before they are set, so that a group that was at work meanwhile is not rewound
+(KAFKA-19794). Where groups should stand is `checkpoints`'s answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes, group_offsets, groups
+from mirror.clusters.group_offsets import Committed
+from mirror.clusters.groups import GroupKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.offsets.mm2_records import Checkpoint
+
+TopicPartition = tuple[str, int]
+
+_GROUPS_AT_ONCE = 32
+"""Few, since between reading and setting offsets a group may begin to work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSyncResult:
+    """What one round did."""
+
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """Groups whose offsets were set, with the number of partitions."""
+    active: frozenset[str] = frozenset()
+    """Groups left alone, since they have members on the target."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Groups whose offsets could not be read or set, with the reason."""
+
+
+def sync(
+    target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
+) -> GroupSyncResult:
+    """Bring groups of the target to where they stand on the source.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    listed = groups.list_groups(target)
+    idle, active, refused = [], set(), {}
+    for name in known:
+        group = listed.get(name)
+        if group is not None and group.kind is GroupKind.SHARE:
+            refused[name] = "is a share group on the target, which has no offsets"
+        elif group is None or group.idle:
+            idle.append(name)
+        else:
+            active.add(name)
+    read = group_offsets.fetch(target, idle)
+    refused.update(read.refused)
+    behind = [
+        name
+        for name in idle
+        if name in read.groups and forward(known[name], read.groups[name])
+    ]
+    moved: dict[str, int] = {}
+    for first in range(0, len(behind), _GROUPS_AT_ONCE):
+        part = behind[first : first + _GROUPS_AT_ONCE]
+        present = group_offsets.fetch(target, part).groups
+        wanted = {
+            name: steps
+            for name in part
+            if name in present and (steps := forward(known[name], present[name]))
+        }
+        answers = group_offsets.commit(target, wanted)
+        for name, steps in wanted.items():
+            wrong = answers.get(name, {})
+            if codes.GROUP_IS_ACTIVE & set(wrong.values()):
+                active.add(name)
+                continue
+            if wrong:
+                key, code = next(iter(wrong.items()))
+                refused[name] = f"{key[0]}-{key[1]}: {codes.name_of(code)}"
+            if len(steps) > len(wrong):
+                moved[name] = len(steps) - len(wrong)
+    return GroupSyncResult(moved=moved, active=frozenset(active), refused=refused)
+
+
+def forward(
+    wanted: Mapping[TopicPartition, Checkpoint],
+    present: Mapping[TopicPartition, Committed],
+) -> dict[TopicPartition, Committed]:
+    """The offsets to set so that a group stands nowhere behind its checkpoints."""
+    return {
+        key: Committed(checkpoint.downstream, checkpoint.metadata)
+        for key, checkpoint in wanted.items()
+        if key not in present or present[key].offset < checkpoint.downstream
+    }

@@ -1,0 +1,213 @@
+"""Where groups stand: their committed offsets on the source, and on the target.
+
+Main types: `Place`, one partition of one group on both sides, and `Standing`, what one
+look at the source's groups found. `look` is used by the service and by the command
+line alike. What is written because of it, `checkpoints` and `group_sync` know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from mirror.clusters import admin, group_offsets, groups
+from mirror.clusters.groups import GroupKind
+from mirror.offsets.translation import Exactness, Translated, Translator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.group_offsets import Committed
+    from mirror.clusters.groups import Group
+
+TopicPartition = tuple[str, int]
+
+_WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
+
+
+class Knowing(Translator, Protocol):
+    """A translator that also knows how far each partition is copied."""
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next source offset to copy, -1 while not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """Which groups a flow looks after: patterns that must match a whole name."""
+
+    include: tuple[str, ...]
+    """Regular expressions; empty: no group."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions, which win over `include`; empty: no group is left out."""
+
+    def matches(self, group: str) -> bool:
+        return any(re.fullmatch(pattern, group) for pattern in self.include) and not (
+            any(re.fullmatch(pattern, group) for pattern in self.exclude)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """The copy of a source topic."""
+
+    topic: str
+    """On the target."""
+    partitions: int
+    """On the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group stands in one partition."""
+
+    topic: str
+    """On the source."""
+    partition: int
+    target_topic: str
+    upstream: int
+    translated: Translated
+    behind: int = 0
+    """How many source offsets that the group has read are not copied yet."""
+    metadata: str = ""
+
+    @property
+    def downstream(self) -> int:
+        """The next offset to read on the target, -1 if there is no answer."""
+        return self.translated.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where all groups of a flow stand."""
+
+    groups: Mapping[str, Group]
+    """Those that are looked after, as the source lists them."""
+    places: Mapping[str, tuple[Place, ...]]
+    """For every group that has offsets in topics that are copied."""
+    not_covered: tuple[str, ...] = ()
+    """Groups that match, but share records and have no offsets (KIP-932)."""
+    refused: Mapping[str, str] | None = None
+    """Groups that could not be read, with the reason."""
+
+
+def look(
+    source: Cluster,
+    group_filter: GroupFilter,
+    copies: Mapping[str, Copy],
+    knowing: Knowing,
+) -> Standing:
+    """Read the groups of the source that match, and translate their offsets.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    listed = {
+        name: group
+        for name, group in groups.list_groups(source).items()
+        if group_filter.matches(name)
+    }
+    covered = {
+        name: group
+        for name, group in listed.items()
+        if group.kind not in _WITHOUT_OFFSETS
+    }
+    read = group_offsets.fetch(source, covered)
+    committed = {
+        name: {key: value for key, value in offsets.items() if key[0] in copies}
+        for name, offsets in read.groups.items()
+    }
+    edges = _edges(source, _open_questions(committed, copies, knowing))
+    return Standing(
+        groups=covered,
+        places={
+            name: tuple(places)
+            for name, offsets in committed.items()
+            if (places := translated(offsets, copies, knowing, edges))
+        },
+        not_covered=tuple(sorted(listed.keys() - covered.keys())),
+        refused=read.refused,
+    )
+
+
+def translated(
+    committed: Mapping[TopicPartition, Committed],
+    copies: Mapping[str, Copy],
+    knowing: Knowing,
+    edges: Mapping[TopicPartition, tuple[int, int]],
+) -> list[Place]:
+    """Where one group stands, given its offsets on the source.
+
+    `edges` are first and end offset of partitions of which nothing is copied, or
+    nothing is committed. An empty partition of a topic that the group reads counts as
+    read to its end: the group has nothing to commit there, and all to lose if the
+    first record comes after it has moved. Where all that is left on the source is
+    still to be copied, the group will begin at the copy's first record.
+    """
+    places = []
+    for (topic, partition), offset in committed.items():
+        answer = knowing.translate(topic, partition, offset.offset)
+        if answer.exactness is Exactness.UNKNOWN:
+            first = edges.get((topic, partition), (-1, -1))[0]
+            if offset.offset <= first:
+                answer = Translated(offset=0, exactness=Exactness.TIP)
+        position = knowing.position(topic, partition)
+        behind = offset.offset - position if position >= 0 else 0
+        places.append(
+            Place(
+                topic,
+                partition,
+                copies[topic].topic,
+                offset.offset,
+                answer,
+                max(behind, 0) if answer.exactness is Exactness.BEHIND else 0,
+                offset.metadata,
+            )
+        )
+    for topic, partition in missing(committed, copies):
+        first, end = edges.get((topic, partition), (-1, -1))
+        if first == end >= 0:
+            answer = knowing.translate(topic, partition, end)
+            if answer.exactness is Exactness.UNKNOWN:
+                answer = Translated(offset=0, exactness=Exactness.TIP)
+            places.append(Place(topic, partition, copies[topic].topic, end, answer))
+    return sorted(places, key=lambda place: (place.topic, place.partition))
+
+
+def missing(
+    committed: Iterable[TopicPartition], copies: Mapping[str, Copy]
+) -> set[TopicPartition]:
+    """Partitions without an offset, of topics in which the group has others."""
+    has = set(committed)
+    return {
+        (topic, partition)
+        for topic in {topic for topic, _ in has}
+        for partition in range(copies[topic].partitions)
+    } - has
+
+
+def _open_questions(
+    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    copies: Mapping[str, Copy],
+    knowing: Knowing,
+) -> set[TopicPartition]:
+    """Partitions whose edges on the source have to be known."""
+    asked = set().union(*(missing(offsets, copies) for offsets in committed.values()))
+    for key in set().union(*committed.values()):
+        if knowing.position(*key) < 0:
+            asked.add(key)
+    return asked
+
+
+def _edges(
+    source: Cluster, partitions: set[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    if not partitions:
+        return {}
+    firsts, ends = (
+        admin.list_offsets(source, partitions, timestamp=timestamp, committed=False)
+        for timestamp in (admin.EARLIEST, admin.LATEST)
+    )
+    return {key: (firsts[key], ends[key]) for key in firsts.keys() & ends.keys()}

@@ -1,0 +1,124 @@
+"""Heartbeats: a record a second that shows a way between clusters is alive.
+
+Main type: `Heartbeats`, of one flow. It writes into `heartbeats` on the flow's target,
+as MirrorMaker 2 does, if asked to also on its source, and looks at the copy of the
+source's heartbeats on the target, which tells whether copying works, be there other
+records or not. That they are copied is `policy`'s doing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+from mirror.batches.reading import TopicReader
+from mirror.batches.writing import TopicWriter, ensure_topic
+from mirror.clusters import admin, codes
+from mirror.errors import AuthorizationError, ClusterError, CorruptBatchError
+from mirror.offsets.mm2_records import TOPIC_CONFIGS, Heartbeat
+from mirror.policy import HEARTBEATS
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+
+_LOOK_SECONDS = 5.0
+_LAST_RECORDS = 20
+"""Of these, markers of transactions included, one is a heartbeat for sure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatsResult:
+    """What one beat did and saw. Times are epoch seconds, 0 for never."""
+
+    written_at: float
+    copied_at: float
+    """When the newest heartbeat that came over from the source was written there."""
+    problem: str = ""
+    """Why there is none on the source, although asked for."""
+
+
+class Heartbeats:
+    """The heartbeats of one flow. Not thread-safe."""
+
+    def __init__(
+        self,
+        source_alias: str,
+        target_alias: str,
+        copy_topic: str,
+        *,
+        on_source: bool = False,
+        replication_factor: int = -1,
+    ) -> None:
+        """`copy_topic`: what the copy of the source's heartbeats is called.
+
+        `replication_factor`: of the topics, if they have to be made.
+        """
+        self._aliases = (source_alias, target_alias)
+        self._copy_topic = copy_topic
+        self._on_source = on_source
+        self._replication_factor = replication_factor
+        self._writers: dict[str, tuple[Cluster, TopicWriter]] = {}
+        self._looked_at = 0.0
+        self._copied_at = 0.0
+        self._position = 0
+
+    def sync(self, source: Cluster, target: Cluster) -> HeartbeatsResult:
+        """Write one heartbeat.
+
+        Raises:
+            MirrorError: it is not written, or the copies cannot be read.
+        """
+        mine, other = self._aliases
+        now = time.time()
+        self._write(target, mine, other, now)
+        problem = ""
+        if self._on_source:
+            try:
+                self._write(source, other, mine, now)
+            except AuthorizationError as error:
+                problem = str(error)
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._look(target)
+            self._looked_at = time.monotonic()
+        return HeartbeatsResult(
+            written_at=now, copied_at=self._copied_at, problem=problem
+        )
+
+    def _write(self, cluster: Cluster, source: str, target: str, now: float) -> None:
+        beat = Heartbeat(source=source, target=target, timestamp=int(now * 1000))
+        self._writer(cluster).write([beat.encode()])
+
+    def _writer(self, cluster: Cluster) -> TopicWriter:
+        known = self._writers.get(cluster.alias)
+        if known is not None and known[0] is cluster:
+            return known[1]
+        ensure_topic(
+            cluster,
+            HEARTBEATS,
+            replication_factor=self._replication_factor,
+            configs=TOPIC_CONFIGS,
+        )
+        writer = TopicWriter(cluster, HEARTBEATS)
+        self._writers[cluster.alias] = (cluster, writer)
+        return writer
+
+    def _look(self, target: Cluster) -> None:
+        shown = target.topics([self._copy_topic])[self._copy_topic]
+        if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        place = (self._copy_topic, 0)
+        end = admin.list_offsets(target, [place], timestamp=admin.LATEST).get(place)
+        if end is None:
+            raise ClusterError(
+                f"cluster {target.alias}: {self._copy_topic} has no leader"
+            )
+        position = max(self._position, end - _LAST_RECORDS)
+        reader = TopicReader(target, self._copy_topic, position=position)
+        for _, key, value in reader.read(end=end):
+            try:
+                beat = Heartbeat.decode(key, value)
+            except CorruptBatchError:  # a topic of somebody else's under this name
+                continue
+            self._copied_at = max(self._copied_at, beat.timestamp / 1000)
+        self._position = reader.position
