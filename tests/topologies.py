@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+import json
 from pathlib import Path
 import re
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
+from tests.copying import Witness
 from tests.harness import (
     RunningMirror,
     create_topic,
@@ -103,19 +105,28 @@ class Stage:
         self,
         mirror: RunningMirror,
         expected: Mapping[str, Mapping[str, Iterable[tuple[str, str]]]],
-        timeout: float = 60,
+        timeout: float = 120,
     ) -> None:
         """Until every cluster's topics hold at least as many records as they should."""
         deadline = time.monotonic() + timeout
         for alias, topics in expected.items():
+            bootstrap = self.bootstrap[alias]
             for topic, origins in topics.items():
                 wanted = sum(self.sent[origin].total() for origin in origins)
-                while (have := self._count(alias, topic)) < wanted:
-                    assert time.monotonic() < deadline, (
-                        f"{topic} on {alias}: {have} of {wanted} records\n"
-                        f"{mirror.log_tail()}"
+                try:
+                    wait_for(
+                        lambda at=(bootstrap, topic): topic_exists(*at),
+                        deadline - time.monotonic(),
                     )
-                    time.sleep(0.3)
+                    with Witness(bootstrap) as witness:
+                        witness.begin(topic)
+                        witness.wait(wanted, deadline - time.monotonic())
+                except AssertionError as error:
+                    flows = json.dumps(mirror.status()["flows"], indent=1)
+                    raise AssertionError(
+                        f"{topic} on {alias}: {error}\n{flows[:8000]}\n"
+                        f"{mirror.log_tail()}"
+                    ) from error
 
     def assert_holds(
         self, expected: Mapping[str, Mapping[str, Iterable[tuple[str, str]]]]
@@ -163,11 +174,6 @@ class Stage:
             for topic in topics_of(bootstrap)
             if not topic.endswith((".internal", "heartbeats"))
         }
-
-    def _count(self, alias: str, topic: str) -> int:
-        if not topic_exists(self.bootstrap[alias], topic):
-            return 0
-        return len(self.messages(alias, topic))
 
     def _assert_topic(
         self, alias: str, topic: str, origins: list[tuple[str, str]]

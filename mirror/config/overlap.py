@@ -151,9 +151,8 @@ def literal_topics(flow: FlowConfig, *, partly: bool = False) -> tuple[str, ...]
     """The topics' names, if the flow lists names and nothing else; with `partly`, those
     that it lists beside patterns.
     """
-    names = tuple(re.sub(r"\\([.\-])", r"\1", pattern) for pattern in flow.topics)
-    listed = tuple(name for name in names if LEGAL_NAME.fullmatch(name))
-    return listed if partly or len(listed) == len(names) else ()
+    listed = tuple(filter(None, map(_as_name, flow.topics)))
+    return listed if partly or len(listed) == len(flow.topics) else ()
 
 
 def _count_ways(flows_from: Mapping[str, Sequence[FlowConfig]]) -> int:
@@ -206,6 +205,8 @@ def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
 @functools.lru_cache(maxsize=1024)
 def _meant_by(pattern: str, words: tuple[str, ...]) -> tuple[str, ...]:
     """Some names that the pattern matches; none if it is beyond us."""
+    if name := _as_name(pattern):
+        return (name,)
     for fillings in (words or (_ANYTHING,), ("", ".", "-", "_", "0", "a")):
         names = dict.fromkeys(
             name
@@ -235,6 +236,12 @@ def _filled(pattern: str, words: Iterable[str]) -> Iterator[str]:
                 _plain(text) + word
                 for text, word in zip(texts, (*filling, ""), strict=True)
             )
+
+
+def _as_name(pattern: str) -> str | None:
+    """The name, if the pattern is one; its dots mean dots, whatever else they match."""
+    name = re.sub(r"\\([.\-])", r"\1", pattern)
+    return name if LEGAL_NAME.fullmatch(name) else None
 
 
 def _start(pattern: str) -> str:
