@@ -65,12 +65,16 @@ def topics_without_end(flows: list[FlowConfig], cluster: str, topic: str) -> boo
 def repeats(flows: list[FlowConfig], cluster: str, topic: str) -> bool:
     """Whether a record written to a topic comes to any topic a second time."""
     there = {(cluster, topic)}
+    copied: dict[tuple[str, str], str] = {}
     new: deque[tuple[str, str, tuple[str, ...]]] = deque([(cluster, topic, ())])
     while new:
         here, name, via = new.popleft()
         for flow in flows:
             copy = copies(flow, name) if flow.source == here else None
             if copy is None or (flow.provenance and flow.target in via):
+                continue
+            # Two topics of one flow with one copy are refused while it runs.
+            if copied.setdefault((flow.name, copy), name) != name:
                 continue
             if (flow.target, copy) in there:
                 return True
