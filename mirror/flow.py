@@ -21,10 +21,13 @@ from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
 from mirror.errors import ClusterError, FlowError
+from mirror.group_jobs import GroupJobs
 from mirror.jobs import Job, Jobs
 from mirror.leases import Placement
 from mirror.metadata import topics
+from mirror.metadata.topics import TopicsResult
 from mirror.observe.status import FlowState
+from mirror.offsets.groups import Copy
 from mirror.pace import pace, recent, sample
 from mirror.query import LeaseQuery, LeaseResult, Terms, report_seconds, short
 from mirror.relay import dead_letters
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.executors import Homes
-    from mirror.metadata.topics import TopicsResult
     from mirror.observe.status import Board
     from mirror.pace import Pace, Sample
 
@@ -102,6 +104,7 @@ class Flow:
             sla_seconds=flow.sla_seconds,
             bounds=bounds(flow.sla_seconds),
         )
+        self._found = TopicsResult(topics=())
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -207,11 +210,19 @@ class Flow:
 
     def _jobs(self) -> list[Job]:
         """What runs beside the data."""
-        return self._topic_jobs.jobs()
+        groups = GroupJobs(self.config, self._copies, self._board)
+        return [*self._topic_jobs.jobs(), *groups.jobs()]
+
+    def _copies(self) -> dict[str, Copy]:
+        """The topics that are copied, as of the last look."""
+        return {
+            each.topic: Copy(topic=each.target_topic, partitions=each.partitions)
+            for each in self._found.topics
+        }
 
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""
-        found = topics.sync(source, target, self.config)
+        self._found = found = topics.sync(source, target, self.config)
         for name in found.created:
             log.info("target topic created", flow=self.name, topic=name)
         for name in found.grown:

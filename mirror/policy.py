@@ -220,7 +220,8 @@ class TopicFilter:
     """Which topics a flow wants: patterns that must match a whole name.
 
     Exclude wins over include. Topics that brokers or mirrors keep for themselves
-    never match; `heartbeats` matches only if a pattern spells the word out.
+    never match. Heartbeats, with or without prefixes, match if asked for; the topic
+    `heartbeats` else only if a pattern spells the word out.
     """
 
     include: tuple[str, ...]
@@ -228,6 +229,8 @@ class TopicFilter:
     exclude: tuple[str, ...] = ()
     """Regular expressions; empty: no topic is left out."""
     separator: str = "."
+    heartbeats: bool = False
+    """Whether heartbeats match, whatever the patterns say."""
     _patterns: tuple[tuple[re.Pattern[str], ...], ...] = field(
         init=False, repr=False, compare=False
     )
@@ -242,6 +245,8 @@ class TopicFilter:
     def matches(self, name: str) -> bool:
         if is_internal(name, self.separator):
             return False
+        if self.heartbeats and name.rpartition(self.separator)[2] == HEARTBEATS:
+            return True
         if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
             return False
         return _any_matches(self._patterns[0], name) and not self.excludes(name)

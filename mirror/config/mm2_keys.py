@@ -88,6 +88,22 @@ FLOW: dict[str, Meaning] = {
     "sync.topic.acls.interval.seconds": ("sync_topic_acls_seconds", _text),
     "exactly.once.source.support": _EXACTLY_ONCE,
     "exactly.once.support": _EXACTLY_ONCE,
+    "groups": ("groups", _list),
+    "groups.whitelist": ("groups", _list),
+    "groups.exclude": ("groups_exclude", _list),
+    "groups.blacklist": ("groups_exclude", _list),
+    "emit.checkpoints.enabled": ("emit_checkpoints", _text),
+    "emit.checkpoints.interval.seconds": ("emit_checkpoints_seconds", _text),
+    "sync.group.offsets.enabled": ("sync_group_offsets", _text),
+    "sync.group.offsets.interval.seconds": ("sync_group_offsets_seconds", _text),
+    "emit.heartbeats.enabled": ("emit_heartbeats", _text),
+    "emit.heartbeats.interval.seconds": ("emit_heartbeats_seconds", _text),
+    "heartbeats.replication.enabled": ("heartbeats_replication", _text),
+    "emit.offset-syncs.enabled": ("emit_offset_syncs", _text),
+    "offset-syncs.topic.location": ("offset_syncs_location", _text),
+    "checkpoints.topic.replication.factor": ("checkpoints_replication_factor", _text),
+    "heartbeats.topic.replication.factor": ("heartbeats_replication_factor", _text),
+    "offset-syncs.topic.replication.factor": ("offset_syncs_replication_factor", _text),
 }
 """At the top level, for all flows, or with a flow before it."""
 
@@ -109,18 +125,7 @@ _SERVED = {*CLUSTER, *FLOW, *FLOW_ONLY, *FROM_SOURCE, *FROM_TARGET}
 
 # MirrorMaker 2's own keys that look like served ones: no misspellings of those.
 _LATER = {
-    "groups",
-    "groups.exclude",
-    "groups.blacklist",
     "refresh.topics.enabled",
-    "refresh.groups.enabled",
-    "refresh.groups.interval.seconds",
-    "sync.group.offsets.interval.seconds",
-    "emit.checkpoints.interval.seconds",
-    "emit.heartbeats.interval.seconds",
-    "checkpoints.topic.replication.factor",
-    "heartbeats.topic.replication.factor",
-    "offset-syncs.topic.replication.factor",
     "offsets.topic.replication.factor",
     "offset.storage.replication.factor",
     "status.storage.replication.factor",
@@ -130,6 +135,13 @@ _LATER = {
     "group.filter.class",
     "producer.acks",
     "ssl.enabled.protocols",
+}
+
+_NOT_NEEDED = {
+    "offset.lag.max": "offsets are translated exactly, for any lag",
+    "refresh.groups.enabled": "groups are looked for with every round of checkpoints",
+    "refresh.groups.interval.seconds": "groups are looked for with every round of "
+    "checkpoints; emit.checkpoints.interval.seconds says how often",
 }
 
 
@@ -161,6 +173,8 @@ def answer(key: str, rest: str) -> str:
             f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
             f"write {rest}, or A->B.{rest}"
         )
+    if rest in _NOT_NEEDED:
+        return f"{key}: not needed, ignored: {_NOT_NEEDED[rest]}"
     meant = "" if rest in _LATER or "${" in key else _near_key(rest)
     if meant:
         return f"{key}: unknown, ignored{meant}"

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from mirror.config import values
+from mirror.config.group_settings import GroupSettings
 from mirror.config.section import Alias, Number, Patterns, Secret, Section, Text, Whole
 from mirror.config.topic_sync import TopicSync
 from mirror.errors import ConfigError
@@ -98,7 +99,7 @@ class ClusterConfig(Section):
         return self
 
 
-class FlowConfig(TopicSync):
+class FlowConfig(TopicSync, GroupSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
     source: Alias = Field(description="Alias, taken from the flow's name.")
@@ -230,6 +231,7 @@ class FlowConfig(TopicSync):
             include=self.topics,
             exclude=self.topics_exclude,
             separator=self.separator,
+            heartbeats=self.heartbeats_replication,
         )
 
     @model_validator(mode="after")

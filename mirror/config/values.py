@@ -147,6 +147,19 @@ def patterns(value: Any) -> tuple[str, ...]:
     return listed
 
 
+def group_patterns(value: Any) -> tuple[str, ...]:
+    """The same for groups, whose names may have any character."""
+    listed = _listed(value)
+    _refuse_all(
+        [
+            f"[{index}]: {_shown(pattern)} {wrong}"
+            for index, pattern in enumerate(listed)
+            if (wrong := _uncompilable(pattern))
+        ]
+    )
+    return listed
+
+
 def rename(value: Any) -> tuple[Rule, ...]:
     """Rules for names, each tried once so that a bad one is found at start."""
     if value is None:
@@ -193,6 +206,10 @@ def _wrong_pattern(pattern: str) -> str | None:
             "matches no topic: names have no spaces and no #; "
             "a comment cannot follow a value on the same line"
         )
+    return _uncompilable(pattern)
+
+
+def _uncompilable(pattern: str) -> str | None:
     try:
         with warnings.catch_warnings():
             # What Python only warns about means something else in Java.

@@ -1,6 +1,6 @@
 """What a running service knows of itself, as values: the answer of `/status`.
 
-Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `JobStatus`,
+Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `JobStatus`, `GroupStatus`,
 `PartitionStatus`, and `Board`, where flows pin their newest state and everybody else
 reads. The JSON form is versioned; fields may be added, never renamed, within a version.
 """
@@ -200,6 +200,30 @@ class AclStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """One consumer group of a flow's source, as of the last look at the groups."""
+
+    group: str
+    type: str
+    partitions: int
+    """In which it stands somewhere."""
+    source_offset: int
+    """The sum over its partitions."""
+    target_offset: int
+    """The sum over its partitions, of those that have an answer."""
+    behind: int
+    """Source offsets that it has read and that are not copied yet."""
+    unknown: int
+    """Partitions without an answer."""
+    exactness: str
+    """The worst of its partitions."""
+    active_on_target: bool
+    """It has members there, so its offsets are not set; false if they never are."""
+    reason: str
+    """Why it could not be read, or its offsets not be set; empty if all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -239,6 +263,17 @@ class FlowStatus:
     """Copies that are not as their topics are."""
     acls: AclStatus = AclStatus()
     jobs: tuple[JobStatus, ...] = ()
+    checkpoint_at: float = 0.0
+    """When groups were last looked at with success, epoch seconds; 0 for never."""
+    heartbeat_at: float = 0.0
+    """When the target last got a heartbeat, epoch seconds; 0 for never."""
+    copied_heartbeat_at: float = 0.0
+    """When the newest heartbeat that was copied was written on the source; 0: none."""
+    group_count: int = 0
+    groups: tuple[GroupStatus, ...] = ()
+    """Those in trouble first, 200 at most."""
+    share_groups: tuple[str, ...] = ()
+    """Groups that match, but have no offsets (KIP-932): they are not covered."""
     partitions: tuple[PartitionStatus, ...] = ()
 
     @property

@@ -26,7 +26,7 @@ ROWS: tuple[set[str], ...] = (
     {"cli"},
     {"service"},
     {"flow"},
-    {"query", "topic_jobs"},
+    {"query", "topic_jobs", "group_jobs"},
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs"},
     {"pace"},

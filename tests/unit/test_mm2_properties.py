@@ -242,12 +242,19 @@ A.ssl.endpoint.identification.algorithm =
     ("line", "warning"),
     [
         (
-            "sync.group.offsets.enabled = true",
-            "sync.group.offsets.enabled: not yet supported, ignored",
+            "offset.lag.max = 1",
+            (
+                "offset.lag.max: not needed, ignored: offsets are translated exactly, "
+                "for any lag"
+            ),
         ),
         (
             "A->B.refresh.groups.interval.seconds = 5",
-            "A->B.refresh.groups.interval.seconds: not yet supported, ignored",
+            (
+                "A->B.refresh.groups.interval.seconds: not needed, ignored: groups are "
+                "looked for with every round of checkpoints; "
+                "emit.checkpoints.interval.seconds says how often"
+            ),
         ),
         (
             "A.consumer.fetch.max.bytes = 5",

@@ -270,3 +270,22 @@ def test_an_illegal_name_comes_with_its_reason(name: str, reason: str | None) ->
 def test_a_filter_travels() -> None:
     """Tasks get their filter pickled."""
     assert pickle.loads(pickle.dumps(ALL)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("heartbeats", True),
+        ("C.heartbeats", True),
+        ("C.D.heartbeats", True),
+        ("my-heartbeats", False),
+        ("orders", False),
+    ],
+)
+def test_heartbeats_are_copied_whatever_the_patterns_say(
+    name: str, copied: bool
+) -> None:
+    """With or without the prefixes of hops, although nothing matches or all is out."""
+    none = TopicFilter(include=(), exclude=(".*",), heartbeats=True)
+    assert none.matches(name) is copied
+    assert not TopicFilter(include=(".*",)).matches("heartbeats")

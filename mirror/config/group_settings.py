@@ -1,0 +1,121 @@
+"""Settings of a flow about who has read how far: groups, checkpoints, heartbeats.
+
+Main type: `GroupSettings`, a part of `FlowConfig`. What the settings do is the duty of
+`offsets` and of `group_jobs`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mirror.config import values
+from mirror.config.section import Number, Section, Whole
+
+GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns)]
+
+GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
+"""What MirrorMaker 2 leaves out when it is told nothing."""
+
+
+class GroupSettings(Section):
+    """Whose offsets are translated, and what is written because of it."""
+
+    groups: GroupPatterns = Field(
+        default=(".*",),
+        description="Consumer groups whose offsets are translated: regular expressions "
+        "that must match a group's whole name; a list, or one text with commas. Empty: "
+        "no group.",
+    )
+    groups_exclude: GroupPatterns = Field(
+        default=GROUPS_EXCLUDE,
+        description="Groups to leave out although `groups` matches them. Empty: none.",
+    )
+    emit_checkpoints: bool = Field(
+        default=True,
+        description="Whether the target's topic <source>.checkpoints.internal is told "
+        "where groups stand on both sides. Off: nothing is written, and nobody who has "
+        "only the target knows.",
+    )
+    emit_checkpoints_seconds: Number = Field(
+        default=10.0,
+        gt=0,
+        description="From one look at the groups to the next; zero is refused.",
+    )
+    sync_group_offsets: bool = Field(
+        default=False,
+        description="Whether the offsets of groups are set on the target, too: only "
+        "forward, and only of groups without members there. Needs emit_checkpoints.",
+    )
+    sync_group_offsets_seconds: Number | None = Field(
+        default=None,
+        gt=0,
+        description="How often, at most. Null: with every look at the groups; zero is "
+        "refused.",
+    )
+    emit_heartbeats: bool = Field(
+        default=True,
+        description="Whether a record is written to the target's topic `heartbeats` "
+        "again and again.",
+    )
+    emit_heartbeats_seconds: Number = Field(
+        default=1.0, gt=0, description="How often; zero is refused."
+    )
+    heartbeats_on_source: bool = Field(
+        default=False,
+        description="Whether the source gets heartbeats as well, so that their copy "
+        "shows on the target that copying works, and from where. Needs the right to "
+        "write there. Off: the source is only read; a flow back writes them as well.",
+    )
+    heartbeats_replication: bool = Field(
+        default=True,
+        description="Whether the source's heartbeats are copied, whatever `topics` and "
+        "`topics_exclude` say. Off: only if `topics` spells the word out.",
+    )
+    emit_offset_syncs: bool = Field(
+        default=False,
+        description="Whether offset syncs are written in MirrorMaker 2's format, for "
+        "going back to it; mirror itself does not need them.",
+    )
+    offset_syncs_location: Literal["source", "target"] = Field(
+        default="source", description="Where MirrorMaker 2 will look for them."
+    )
+    checkpoints_replication_factor: Whole | None = Field(
+        default=None,
+        ge=-1,
+        le=32767,
+        description="Replicas of the checkpoints topic. Null: as "
+        "replication_factor; -1: the brokers' default; 0 is refused.",
+    )
+    heartbeats_replication_factor: Whole | None = Field(
+        default=None,
+        ge=-1,
+        le=32767,
+        description="Replicas of the topic `heartbeats`. Null: as "
+        "replication_factor; -1: the brokers' default; 0 is refused.",
+    )
+    offset_syncs_replication_factor: Whole | None = Field(
+        default=None,
+        ge=-1,
+        le=32767,
+        description="Replicas of the offset syncs topic. Null: as "
+        "replication_factor; -1: the brokers' default; 0 is refused.",
+    )
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        if self.sync_group_offsets and not self.emit_checkpoints:
+            raise values.refusal(
+                "sync_group_offsets",
+                "it follows the checkpoints, and emit_checkpoints is off",
+                "turn emit_checkpoints on",
+            )
+        for name in ("checkpoints", "heartbeats", "offset_syncs"):
+            if getattr(self, field := f"{name}_replication_factor") == 0:
+                raise values.refusal(
+                    field,
+                    "0 replicas would hold nothing",
+                    "right would be 3, -1 for the brokers' default, or null",
+                )
+        return self

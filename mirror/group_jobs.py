@@ -1,0 +1,211 @@
+"""The jobs that keep who has read how far: groups and heartbeats of one flow.
+
+Main type: `GroupJobs`. It puts together what `offsets` can do, in the order in which
+it has to be done, and shows the outcome on the board. One job looks at the groups,
+since checkpoints, group offsets and offset syncs come from the same look and the same
+map; heartbeats have another, since theirs is another rhythm.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.complaint import Complaint
+from mirror.jobs import Job
+from mirror.observe.status import GroupStatus
+from mirror.offsets import group_sync
+from mirror.offsets.checkpoints import Checkpoints
+from mirror.offsets.group_sync import GroupSyncResult
+from mirror.offsets.groups import GroupFilter, look
+from mirror.offsets.heartbeats import Heartbeats
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_syncs import OffsetSyncs
+from mirror.offsets.translation import Exactness
+from mirror.policy import HEARTBEATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.observe.status import Board
+    from mirror.offsets.groups import Copy, Place, Standing
+
+log = structlog.get_logger()
+
+CHECKPOINTS = "checkpoints"
+_MOST_SHOWN = 200
+"""Groups in the status; those in trouble come first."""
+_WORST = (
+    Exactness.UNKNOWN,
+    Exactness.BEFORE,
+    Exactness.BEHIND,
+    Exactness.TIP,
+    Exactness.EXACT,
+)
+
+
+class GroupJobs:
+    """Work on the groups of one flow, one turn after the other."""
+
+    def __init__(
+        self, flow: FlowConfig, copies: Callable[[], Mapping[str, Copy]], board: Board
+    ) -> None:
+        """`copies`: the topics that are copied now."""
+        self._flow = flow
+        self._copies = copies
+        self._board = board
+        self._map: tuple[Cluster, OffsetMap] | None = None
+        self._synced_at = -float("inf")
+        self._group_sync = GroupSyncResult()
+        self._complaint = Complaint()
+        self._heartbeat_complaint = Complaint()
+        on_source = flow.offset_syncs_location == "source"
+        self._checkpoints = Checkpoints(
+            flow.source,
+            separator=flow.separator,
+            replication_factor=self._replicas(flow.checkpoints_replication_factor),
+        )
+        self._offset_syncs = OffsetSyncs(
+            flow.target if on_source else flow.source,
+            separator=flow.separator,
+            replication_factor=self._replicas(flow.offset_syncs_replication_factor),
+        )
+        self._heartbeats = Heartbeats(
+            flow.source,
+            flow.target,
+            flow.replication_policy.target_topic(HEARTBEATS),
+            on_source=flow.heartbeats_on_source,
+            replication_factor=self._replicas(flow.heartbeats_replication_factor),
+        )
+
+    def jobs(self) -> list[Job]:
+        """What the flow's settings ask for."""
+        flow = self._flow
+        jobs = []
+        if flow.emit_checkpoints or flow.emit_offset_syncs:
+            jobs.append(
+                Job(
+                    name=CHECKPOINTS,
+                    seconds=flow.emit_checkpoints_seconds,
+                    work=self._look_at_groups,
+                )
+            )
+        if flow.emit_heartbeats or flow.heartbeats_on_source:
+            jobs.append(
+                Job(
+                    name=HEARTBEATS,
+                    seconds=flow.emit_heartbeats_seconds,
+                    work=self._beat,
+                )
+            )
+        return jobs
+
+    def _replicas(self, chosen: int | None) -> int:
+        return self._flow.replication_factor if chosen is None else chosen
+
+    def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
+        flow = self._flow
+        offset_map = self._known_of(target)
+        if flow.emit_checkpoints:
+            standing = look(
+                source,
+                GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
+                self._copies(),
+                offset_map,
+            )
+            result = self._checkpoints.sync(target, standing)
+            if flow.sync_group_offsets and self._group_sync_due():
+                self._group_sync = group_sync.sync(target, result.known)
+                self._synced_at = time.monotonic()
+            self._show(standing)
+        if flow.emit_offset_syncs:
+            on_source = flow.offset_syncs_location == "source"
+            self._offset_syncs.sync(
+                source if on_source else target, offset_map, offset_map.partitions()
+            )
+
+    def _group_sync_due(self) -> bool:
+        pause = self._flow.sync_group_offsets_seconds or 0.0
+        return time.monotonic() - self._synced_at >= pause
+
+    def _known_of(self, target: Cluster) -> OffsetMap:
+        if self._map is None or self._map[0] is not target:
+            self._map = (
+                target,
+                OffsetMap(target, self._flow.source, self._flow.separator),
+            )
+        self._map[1].refresh()
+        return self._map[1]
+
+    def _show(self, standing: Standing) -> None:
+        sync = self._group_sync
+        refused = {**(standing.refused or {}), **sync.refused}
+        if refused:
+            name, reason = next(iter(refused.items()))
+            text = f"{len(refused)} groups, among them {name}: {reason}"
+            if self._complaint.due(text):
+                log.warning("groups left out", flow=self._flow.name, reason=text)
+        else:
+            self._complaint.clear()
+        places = {
+            **dict.fromkeys(refused.keys() & standing.groups.keys(), ()),
+            **standing.places,
+        }
+        shown = [
+            _status(
+                name,
+                standing.groups[name].kind,
+                found,
+                reason=refused.get(name, ""),
+                active=name in sync.active,
+            )
+            for name, found in places.items()
+        ]
+        shown.sort(key=_trouble)
+        self._board.update(
+            self._flow.name,
+            checkpoint_at=time.time(),
+            groups=tuple(shown[:_MOST_SHOWN]),
+            group_count=len(shown),
+            share_groups=standing.not_covered,
+        )
+
+    def _beat(self, source: Cluster, target: Cluster) -> None:
+        result = self._heartbeats.sync(source, target)
+        self._board.update(
+            self._flow.name,
+            heartbeat_at=result.written_at,
+            copied_heartbeat_at=result.copied_at,
+        )
+        if result.problem and self._heartbeat_complaint.due(result.problem):
+            log.warning(
+                "no heartbeats on the source, which allows us none",
+                flow=self._flow.name, reason=result.problem,
+            )  # fmt: skip
+
+
+def _status(
+    name: str, kind: str, places: tuple[Place, ...], *, reason: str, active: bool
+) -> GroupStatus:
+    kinds = [place.translated.exactness for place in places]
+    return GroupStatus(
+        group=name,
+        type=str(kind),
+        partitions=len(places),
+        source_offset=sum(place.upstream for place in places),
+        target_offset=sum(max(place.downstream, 0) for place in places),
+        behind=sum(place.behind for place in places),
+        unknown=kinds.count(Exactness.UNKNOWN),
+        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
+        active_on_target=active,
+        reason=reason,
+    )
+
+
+def _trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+    worst = _WORST.index(Exactness(status.exactness))
+    return (not status.reason, worst, -status.behind, status.group)
