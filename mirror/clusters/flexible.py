@@ -1,8 +1,7 @@
 """Reading answers in Kafka's flexible encoding (KIP-482) by hand.
 
 Main type: `Reader`, a place in an answer's bytes. For answers that kafka-python does
-not know, or that hold so much that its general decoder takes seconds. What the fields
-mean is the caller's.
+not know. What the fields mean is the caller's.
 """
 
 from __future__ import annotations

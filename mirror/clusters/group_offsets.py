@@ -1,22 +1,19 @@
 """Committed offsets of groups: read for many groups at once, set for idle ones.
 
-Main type: `Committed`. Answers with a hundred thousand partitions are read by hand,
-since kafka-python's decoder takes seconds for them. A group that cannot be read or
-set is told of by name, its neighbours are not held up. What is committed, and for
-whom, is decided elsewhere.
+Main type: `Committed`. Coordinators are asked for many groups in one request. A group
+that cannot be read or set is told of by name, its neighbours are not held up. What is
+committed, and for whom, is decided elsewhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 
 from mirror.clusters import codes
-from mirror.clusters.flexible import Reader
 from mirror.clusters.groups import by_coordinator
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ _MANY_GROUPS = 8
 _COMMIT_AT_MOST = 9
 _PATIENCE_SECONDS = 10.0
 _IN_FLIGHT = 32
-_PARTITION = struct.Struct(">iqi")
-_ERROR_AND_TAGS = struct.Struct(">hb")
 
 
 class Committed(NamedTuple):
@@ -76,8 +71,8 @@ def fetch(
             for node, names in by_coordinator(cluster, waiting)
         ]
         for answers in asked:
-            for answer in answers:
-                read.take(answer)
+            for group, answer in answers:
+                read.take(group, answer)
         waiting = list(read.again)
         if waiting and time.monotonic() > end:
             read.refused.update({g: codes.name_of(c) for g, c in read.again.items()})
@@ -145,8 +140,8 @@ def _commit_request(
 
 def _ask(
     cluster: Cluster, node: int, groups: list[str], *, require_stable: bool
-) -> Iterator[memoryview | tuple[str, Any]]:
-    """The answers of one coordinator: bytes for many groups, or one group's each."""
+) -> Iterator[tuple[str, Any]]:
+    """What one coordinator says of each group."""
     connection = cluster.connection(node)
     version = connection.version(OffsetFetchRequest, at_most=_MANY_GROUPS)
     if version >= _MANY_GROUPS:
@@ -155,10 +150,8 @@ def _ask(
             groups=[entry(group_id=group, topics=None) for group in groups],
             require_stable=require_stable,
         )
-        body = request.encode(version=version)
-        yield connection.send_buffers(
-            OffsetFetchRequest.API_KEY, version, [body], flexible=True
-        ).result()
+        for answer in connection.call(request, at_most=version).groups:
+            yield answer.group_id, answer
         return
     for group in groups:
         request = OffsetFetchRequest(
@@ -177,82 +170,24 @@ class _Read:
         self.again: dict[str, int] = {}
         """Groups whose coordinator moves, and how it says so."""
 
-    def take(self, answer: memoryview | tuple[str, Any]) -> None:
-        if isinstance(answer, tuple):
-            group, decoded = answer
-            found: dict[TopicPartition, Committed] = {}
-            for topic in decoded.topics:
-                for each in topic.partitions:
-                    self._add(
-                        found, group, (topic.name, each.partition_index),
-                        Committed(each.committed_offset, each.metadata or ""),
-                        each.error_code,
-                    )  # fmt: skip
-            self._close(group, found, decoded.error_code)
-            return
-        reader = Reader(answer)
-        reader.tags()
-        reader.int32()  # throttle time
-        for _ in range(reader.count()):
-            group = reader.string()
-            found = {}
-            for _ in range(reader.count()):
-                self._take_topic(reader, group, found)
-            self._close(group, found, reader.int16())
-            reader.tags()
-
-    def _take_topic(
-        self, reader: Reader, group: str, found: dict[TopicPartition, Committed]
-    ) -> None:
-        topic, data = reader.string(), reader.data
-        count, at = reader.count(), reader.at
-        for _ in range(count):
-            partition, offset, _epoch = _PARTITION.unpack_from(data, at)
-            at += _PARTITION.size
-            metadata = ""
-            if data[at] <= 1:  # null or empty, as nearly always
-                at += 1
-            else:
-                reader.at = at
-                metadata = reader.string()
-                at = reader.at
-            error, tags = _ERROR_AND_TAGS.unpack_from(data, at)
-            if tags:
-                reader.at = at + 2
-                reader.tags()
-                at = reader.at
-            else:
-                at += _ERROR_AND_TAGS.size
-            if not error and offset >= 0:
-                found[topic, partition] = Committed(offset, metadata)
-            else:
-                self._add(
-                    found, group, (topic, partition), Committed(offset, metadata), error
-                )
-        reader.at = at
-        reader.tags()
-
-    def _add(
-        self,
-        found: dict[TopicPartition, Committed],
-        group: str,
-        key: TopicPartition,
-        committed: Committed,
-        error: int,
-    ) -> None:
-        if error == codes.UNSTABLE_OFFSET_COMMIT:
-            self.unstable.add((group, *key))
-        elif error != codes.NONE:
-            self.refused[group] = f"{key[0]}-{key[1]}: {codes.name_of(error)}"
-        elif committed.offset >= 0:
-            found[key] = committed
-
-    def _close(
-        self, group: str, found: dict[TopicPartition, Committed], error: int
-    ) -> None:
+    def take(self, group: str, answer: Any) -> None:
+        error = answer.error_code
         if error in codes.WAIT_AND_ASK_AGAIN:
             self.again[group] = error
-        elif error in (codes.GROUP_ID_NOT_FOUND, codes.NONE):
-            self.groups[group] = found
-        else:
+            return
+        if error not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
             self.refused[group] = codes.name_of(error)
+            return
+        found = self.groups[group] = {}
+        for topic in answer.topics:
+            name = topic.name
+            for each in topic.partitions:
+                error, offset = each.error_code, each.committed_offset
+                key = (name, each.partition_index)
+                if error == codes.UNSTABLE_OFFSET_COMMIT:
+                    self.unstable.add((group, *key))
+                elif error != codes.NONE:
+                    text = f"{name}-{key[1]}: {codes.name_of(error)}"
+                    self.refused[group] = text
+                elif offset >= 0:
+                    found[key] = Committed(offset, each.metadata or "")
