@@ -572,13 +572,17 @@ def wait_for(
 def config_for(
     source: str, target: str, *, flows: Sequence[str] = ("A->B",), **settings: Any
 ) -> dict[str, Any]:
-    """A configuration of clusters A and B; `settings` are those of every flow."""
+    """A configuration of clusters A and B; `settings` are those of every flow.
+
+    Heartbeats are off: they would be copied beside a test's own records.
+    """
+    quiet = {"emit_heartbeats": False, "heartbeats_replication": False}
     return {
         "clusters": {
             "A": {"bootstrap_servers": source},
             "B": {"bootstrap_servers": target},
         },
-        "flows": {name: {"lease_seconds": 2, **settings} for name in flows},
+        "flows": {name: {"lease_seconds": 2, **quiet, **settings} for name in flows},
     }
 
 

@@ -1,8 +1,8 @@
 """Writing small topics of our own: a few records now and then.
 
 Main type: `TopicWriter`, over partition 0 of one topic; it keeps its producer, since
-brokers remember every one for a day; `append` is for a single time. Outside transactions, idempotent within one call.
-What is written inside the data's transaction is `relay`'s duty.
+brokers remember every one for a day; `append` is for a single time. Outside
+transactions; what is written inside the data's is `relay`'s duty.
 """
 
 from __future__ import annotations
