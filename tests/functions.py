@@ -17,6 +17,13 @@ def only(batch: pa.RecordBatch, offsets: list[int]) -> pa.RecordBatch:
     return batch.filter(pc.is_in(batch.column("offset"), pa.array(offsets, pa.int64())))
 
 
+def sliced(batch: pa.RecordBatch, first: int, count: int) -> pa.Table:
+    """Two views on parts of what was given, with what lies before, between, behind."""
+    return pa.Table.from_batches(
+        [batch.slice(first, count), batch.slice(first + count + 1)]
+    )
+
+
 def fails_on(
     batch: pa.RecordBatch, offsets: list[int], removes: tuple[int, ...] = ()
 ) -> pa.RecordBatch:

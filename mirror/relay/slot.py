@@ -232,7 +232,9 @@ class Slot:
         for work in done:
             self._positions.update(work.moved)
             for key in work.moved:
-                self._faults.clear(key)
+                # What is read no longer was set aside behind this: not to be forgotten.
+                if self._reader.offset(key) is not None:
+                    self._faults.clear(key)
             self._tally.committed(work.counts, work.moved, seconds=now - work.begun)
             self._release(work)
 

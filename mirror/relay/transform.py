@@ -48,7 +48,7 @@ class Transform:
         """
         try:
             answer = self._function(batch, **self._options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TransformError(one_line(error)) from error
         try:
             return _checked(batch, answer)
@@ -86,7 +86,7 @@ def _load(name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = (

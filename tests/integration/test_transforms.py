@@ -147,6 +147,35 @@ def test_a_failing_function_holds_up_its_partition_only(
     assert keys_of(found) == {0: [b"0:0", b"0:1", b"0:2"], 1: [b"1:0", b"1:2"]}
 
 
+def test_what_stands_before_a_failure_is_copied(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """Of one answer of the source, what a function takes before it fails is copied,
+    and the partition that is then set aside is tried again, although the records
+    before it are committed only afterwards.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 1)
+    put(source, topic_name, 0, [b""] * 69_999 + [b"poison"])
+    mended = tmp_path / "mended"
+    flow = copying(
+        clusters, topic_name, "no_poison", transform_options={"unless": str(mended)}
+    )
+    with flow.slot() as slot:
+        lease = RunningLease(slot, flow.lease(120))
+        copied = len(eventually(target, flow.copy, 60_000)[0])
+        time.sleep(2)
+        (report,) = lease.ring()
+        assert report.state == "FAULTED"
+        assert f"offsets {report.position} to 69999" in report.reason
+        assert report.position == len(read_topic(target, flow.copy)[0]) >= copied
+        mended.touch()
+        lease = RunningLease(slot, flow.lease(120))
+        found = eventually(target, flow.copy, 70_000)
+        lease.ring()
+    assert keys_of(found) == {0: [b"0:%d" % n for n in range(70_000)]}
+
+
 def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
     """With a dead-letter topic the records that a function fails on go there, whole
     and with where they come from; all others are copied; groups move past them.

@@ -229,6 +229,16 @@ def test_answers_that_do_not_fit(wrong: Any, problem: str) -> None:
     assert str(caught.value).startswith(problem)
 
 
+def test_a_function_that_leaves_is_one_that_fails() -> None:
+    """To call exit() ends no worker."""
+
+    def leave(_given: pa.RecordBatch) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(TransformError, match="SystemExit: 3"):
+        answer(leave)
+
+
 def test_a_long_error_is_one_line() -> None:
     """A function's own words reach people as one line of bounded length."""
 

@@ -136,6 +136,31 @@ def test_records_survive_arrow(  # noqa: PLR0917
         assert done.newest == max(timestamp for *_, timestamp in wanted)
 
 
+@given(
+    records=st.lists(_batch.map(lambda batch: batch.records), min_size=1, max_size=4),
+    first=st.integers(0, 20),
+    count=st.integers(0, 20),
+    stamps=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_views_on_parts_are_written(records, first, count, stamps):
+    """Arrays that begin in the middle of their buffers, as slices do, are read from
+    where they begin.
+    """
+    batches = [Batch(part) for part in records]
+    done = run(rewriter("sliced", first=first, count=count, stamps=stamps), batches)
+    wanted = [
+        (key, value, vias_last(headers) if stamps else headers, timestamp)
+        for key, value, headers, timestamp in expected_of(
+            place(batches), 0, stamps=stamps
+        )
+    ]
+    assert shown(decode(done.batches)) == [
+        *wanted[first : first + count],
+        *wanted[first + count + 1 :],
+    ]
+
+
 def test_a_function_sees_the_columns_of_a_record():
     """Names, types and values are what the documentation says, in one batch of all
     records of a partition; provenance headers are not shown.
