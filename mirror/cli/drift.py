@@ -19,10 +19,10 @@ NOT_SET = "not set"
 def differences(topic: Mapping[str, Any]) -> str:
     """All of it in one line."""
     here, there = topic["partitions"], topic["target_partitions"]
-    if not there:
-        return "no copy yet"
     said = []
-    if there < here:
+    if not there and not topic["problem"]:
+        said.append("no copy yet")
+    elif 0 < there < here:
         said.append("too few partitions")
     elif there > here and not topic["merged"]:
         said.append("more partitions than its topic")

@@ -164,6 +164,10 @@ class _Look:
                 for each in writers
             ),
         )
+        error = self._shown[topic.target_topic].error
+        if error not in (codes.NONE, codes.UNKNOWN_TOPIC):
+            problem = f"target topic {topic.target_topic}: {codes.name_of(error)}"
+            return replace(drift, problem=problem), {}
         copy = self._copies.get(topic.target_topic)
         if copy is None or copy.missing or self._sources[topic.topic].missing:
             return drift, {}  # the next look for topics will tell

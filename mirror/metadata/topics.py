@@ -8,7 +8,7 @@ ACLs and schemas are other modules'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror import policy
@@ -17,11 +17,11 @@ from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from mirror.clusters.cluster import Cluster, Topic
-    from mirror.clusters.configs import TopicConfigs
     from mirror.config.schema import FlowConfig
+    from mirror.errors import ClusterError
     from mirror.policy import TopicMapping
 
 _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
@@ -83,31 +83,26 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     """
     found = select(source, flow)
     copies = target.topics({topic.target_topic for topic in found.topics})
-    created, grown, problems = [], [], list(found.problems)
-    models = configs.describe(
-        source,
-        [
-            topic.topic
-            for topic in found.topics
-            if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC
-        ],
-    )
+    missing = [
+        topic
+        for topic in found.topics
+        if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC
+    ]
+    created, problems = _create(source, target, missing, flow)
+    problems[:0] = found.problems
+    grown = []
     for topic in found.topics:
         copy = copies[topic.target_topic]
-        try:
-            if copy.error == codes.UNKNOWN_TOPIC:
-                made, wrong = _create(target, topic, models[topic.topic], flow)
-                created += [topic.target_topic] * made
-                problems += wrong
-            elif copy.error != codes.NONE:
-                problems.append(
-                    f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
-                )
-            elif copy.partitions < topic.partitions:
+        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC):
+            problems.append(
+                f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
+            )
+        elif 0 < copy.partitions < topic.partitions:
+            try:
                 admin.add_partitions(target, copy.name, count=topic.partitions)
                 grown.append(copy.name)
-        except (AuthorizationError, BrokerError) as error:
-            problems.append(str(error))
+            except (AuthorizationError, BrokerError) as error:
+                problems.append(str(error))
     return TopicsResult(
         topics=found.topics,
         created=tuple(created),
@@ -117,37 +112,45 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
 
 
 def _create(
-    target: Cluster, topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig
-) -> tuple[bool, list[str]]:
-    """Whether a copy was made, and what about it is not as it should be."""
-    if model.missing:
-        return False, []  # deleted this very moment
-    problems = []
-    if model.error is not None:
-        problems.append(f"{model.error}; its copy has the brokers' defaults")
-
-    def create(values: Mapping[str, str]) -> bool:
-        return admin.create_topic(
-            target,
-            topic.target_topic,
+    source: Cluster, target: Cluster, missing: Sequence[MirroredTopic], flow: FlowConfig
+) -> tuple[list[str], list[str]]:
+    """The copies made, with their topics' configs, and what is not as it should be."""
+    models = configs.describe(source, [topic.topic for topic in missing])
+    problems = [
+        f"{model.error}; its copy has the brokers' defaults"
+        for model in models.values()
+        if model.error is not None and not model.missing
+    ]
+    wanted = {
+        topic.target_topic: admin.NewTopic(
+            name=topic.target_topic,
             partitions=topic.partitions,
             replication_factor=flow.replication_factor,
-            configs=values,
+            configs=config_rules.wanted(models[topic.topic].configs, flow),
         )
+        for topic in missing
+        if not models[topic.topic].missing  # deleted this very moment
+    }
+    made = admin.create_topics(target, list(wanted.values()))
+    created = list(made.created)
+    for name, error in made.refused.items():
+        new = wanted[name]
+        if not new.configs or not _is_about_configs(error):
+            problems.append(str(error))
+            continue
+        # A copy without one config is better than no copy, but it has to be said.
+        again = admin.create_topics(target, [replace(new, configs={})])
+        created += again.created
+        problems += map(str, again.refused.values())
+        if again.created:
+            for key, value in new.configs.items():
+                refused = configs.alter(target, {name: {key: value}})
+                problems += map(str, refused.values())
+    return created, problems
 
-    wanted = config_rules.wanted(model.configs, flow)
-    try:
-        return create(wanted), problems
-    except BrokerError as error:
-        if not wanted or not error.name.startswith(_INVALID_CONFIG):
-            raise
-    # A copy without one config is better than no copy, but it has to be said.
-    made = create({})
-    for name, value in wanted.items():
-        problems += map(
-            str, configs.alter(target, {topic.target_topic: {name: value}}).values()
-        )
-    return made, problems
+
+def _is_about_configs(error: ClusterError) -> bool:
+    return isinstance(error, BrokerError) and error.name.startswith(_INVALID_CONFIG)
 
 
 def _mirrored(mapping: TopicMapping, topic: Topic) -> MirroredTopic:

@@ -61,24 +61,26 @@ def test_a_config_that_is_refused_does_not_stop_the_others(
 
 
 def test_a_copy_is_made_without_the_config_that_its_brokers_refuse(
-    ends: dict[str, str], topic_name: str
+    ends: dict[str, str], topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic with a config that the target's brokers do not know gets a copy with all
     others, and the refused one is told by name.
     """
     create_topic(ends["A"], topic_name, 2, cleanup_policy="compact")
+    # Both brokers are of one version: the source is made to know one config more.
+    model = TopicConfigs(
+        configs={
+            name: Config(value=value, origin=Origin.TOPIC, settable=True)
+            for name, value in (("cleanup.policy", "compact"), ("no.such", "1"))
+        }
+    )
+    monkeypatch.setattr(
+        topics.configs, "describe", lambda _cluster, names: dict.fromkeys(names, model)
+    )
     with sides(ends, topics=[topic_name]) as made:
-        (topic,) = topics.select(made.reach("A"), made.flow("A->B")).topics
-        model = TopicConfigs(
-            configs={
-                name: Config(value=value, origin=Origin.TOPIC, settable=True)
-                for name, value in (("cleanup.policy", "compact"), ("no.such", "1"))
-            }
-        )
-        created, problems = topics._create(
-            made.reach("B"), topic, model, made.flow("A->B")
-        )
-    assert created
+        found = made.sync_topics()
+    problems = found.problems
+    assert found.created == (f"A.{topic_name}",)
     assert len(problems) == 1
     assert "no.such" in problems[0]
     assert overrides(ends["B"], f"A.{topic_name}") == {"cleanup.policy": "compact"}
@@ -216,6 +218,16 @@ def test_what_brokers_are_set_to_is_not_pinned_on_copies(
     assert effective(target, copy, "segment.bytes") == "2000000"
     # What is the same anyhow need not be set.
     assert overrides(target, copy).keys() == {"retention.ms", "segment.bytes"}
+
+    new = f"{topic_name}-new"
+    create_topic(source, new, cleanup_policy="compact")
+    with sides(
+        {"A": source, "B": target}, topics=[new], use_defaults_from="source"
+    ) as made_sides:
+        assert made_sides.sync_topics().problems == ()
+        assert made_sides.sync_configs().corrected == ()
+    assert effective(target, f"A.{new}", "retention.ms") == "86400000"
+    assert effective(target, f"A.{new}", "cleanup.policy") == "compact"
 
 
 def test_a_copy_with_more_partitions_is_told(
