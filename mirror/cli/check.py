@@ -82,3 +82,8 @@ def _show(found: Survey) -> None:
     for flow in found.flows:
         if not flow.topics:
             complain(f"flow {flow.name}: no topic of {flow.source_id} matches")
+        if flow.came_from_target:
+            complain(
+                f"note: flow {flow.name} leaves out {', '.join(flow.came_from_target)}:"
+                " by their names they came from its target"
+            )

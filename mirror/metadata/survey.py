@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 import contextlib
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
@@ -18,6 +19,8 @@ from mirror.errors import ClusterError
 from mirror.metadata import topics
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.clusters.cluster import Topic
     from mirror.config.schema import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
@@ -51,6 +54,8 @@ class SurveyedFlow:
     topics: tuple[SurveyedTopic, ...]
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
+    came_from_target: tuple[str, ...] = ()
+    """Topics that match, and are left out since their names say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ def survey(config: MirrorConfig) -> Survey:
                 found.append(_compare(source, target, flow))
             except ClusterError as error:
                 failures.append(f"flow {flow.name}: {error}")
+    mistakes += _doubled(found)
     return Survey(
         flows=tuple(found), mistakes=tuple(mistakes), failures=tuple(failures)
     )
@@ -131,6 +137,26 @@ def _one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str
     )
 
 
+def _doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
+    """One cluster under two aliases, with one copy of what both would bring."""
+    found = []
+    for one, other in combinations(flows, 2):
+        if (one.source_id, one.target_id) != (other.source_id, other.target_id):
+            continue
+        ours, theirs = (
+            {(topic.topic, topic.target_topic) for topic in flow.topics}
+            for flow in (one, other)
+        )
+        if common := ours & theirs:
+            topic, copy = min(common)
+            found.append(
+                f"flows {one.name} and {other.name} go from one and the same cluster "
+                f"({one.source_id}) to another, and both would copy {topic} to {copy}, "
+                "so every record would be doubled; remove one of them"
+            )
+    return found
+
+
 def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
     selected = topics.select(source, flow)
     copies = target.topics({topic.target_topic for topic in selected.topics})
@@ -147,6 +173,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
             _surveyed(topic, copies[topic.target_topic]) for topic in selected.topics
         ),
         problems=(*selected.problems, *problems),
+        came_from_target=selected.came_from_target,
     )
 
 

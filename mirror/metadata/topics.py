@@ -50,6 +50,8 @@ class TopicsResult:
     """Target topics that got more partitions."""
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
+    came_from_target: tuple[str, ...] = ()
+    """Topics that match, and are left out since their names say so."""
 
 
 def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
@@ -71,6 +73,7 @@ def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
             f"source topic {rejection.topic}: {rejection.reason}"
             for rejection in selection.rejected
         ),
+        came_from_target=selection.cycles,
     )
 
 

@@ -100,6 +100,48 @@ def test_check_refuses_one_cluster_as_both(clusters: Clusters, tmp_path: Path) -
     assert "one and the same cluster" in line
 
 
+def test_check_finds_one_source_under_two_names(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """What no file can tell, that two aliases are one cluster, is found by asking."""
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create(a, {topic_name: 1})
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        f"clusters:\n"
+        f"  A: {{bootstrap_servers: '{a}'}}\n"
+        f"  A2: {{bootstrap_servers: '{a.replace('127.0.0.1', 'localhost')}'}}\n"
+        f"  B: {{bootstrap_servers: '{b}'}}\n"
+        f"defaults: {{topics: ['{topic_name}'], policy: identity}}\n"
+        f"flows: {{A->B: {{}}, A2->B: {{}}}}\n"
+    )
+
+    result = mirror("check", "-c", str(path))
+
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("flows A->B and A2->B go from one and the same cluster (")
+    assert f"both would copy {topic_name} to {topic_name}" in line
+
+
+def test_check_tells_what_names_leave_out(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """A topic of our own that looks like a copy from the target is not copied, and
+    not in silence.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create(a, {topic_name: 1, f"B.{topic_name}": 1})
+    config = write_config(tmp_path, a=a, b=b, topics=f"(B.)?{topic_name}")
+
+    result = mirror("check", "-c", config)
+
+    assert result.returncode == 0
+    assert f"A.{topic_name}" in result.stdout
+    (note,) = result.stderr.splitlines()
+    assert note.startswith(f"note: flow A->B leaves out B.{topic_name}: ")
+
+
 def test_check_names_the_cluster_that_does_not_answer(
     clusters: Clusters, tmp_path: Path
 ) -> None:
