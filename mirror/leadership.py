@@ -9,13 +9,13 @@ second writer from doing harm is fencing (`relay.ownership`), which does not tru
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 import json
 import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -25,13 +25,13 @@ from mirror.complaint import Complaint
 from mirror.errors import AuthorizationError, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.schema import ClusterConfig, FlowConfig
 
 log = structlog.get_logger()
 
-_HEARTBEAT_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 0.5
 _VALID_SECONDS = SESSION_SECONDS + 3.0
 """A new sharing may take three seconds, in which the last one holds."""
 _PAUSE_SECONDS = 1.0
@@ -47,21 +47,24 @@ class Wish:
     """Those it could lead."""
     leads: tuple[str, ...] = ()
     """Those it leads now."""
+    ready: bool = True
+    """Whether it could begin at once; else it gets what nobody else could lead."""
 
 
 def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
     """The member that shall lead each flow."""
     able = {
-        flow: [m for m, wish in wishes.items() if flow in wish.flows]
+        flow: _ready([m for m, wish in wishes.items() if flow in wish.flows], wishes)
         for flow in {flow for wish in wishes.values() for flow in wish.flows}
     }
     # Who is the only one for a flow shall not have to lead others as well.
     wanted = sorted(able, key=lambda flow: (len(able[flow]), flow))
     load = dict.fromkeys(wishes, 0)
-    fair = -(-len(wanted) // max(len(wishes), 1))
+    members = {member for some in able.values() for member in some}
+    fair = -(-len(wanted) // max(len(members), 1))
     leaders: dict[str, str] = {}
     for flow in wanted:
-        now = [m for m, wish in wishes.items() if flow in wish.leads]
+        now = [member for member in able[flow] if flow in wishes[member].leads]
         if now and load[keeps := _least(now, wishes, load)] < fair:
             leaders[flow] = keeps
             load[keeps] += 1
@@ -70,6 +73,10 @@ def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
             leaders[flow] = chosen = _least(able[flow], wishes, load)
             load[chosen] += 1
     return leaders
+
+
+def _ready(members: list[str], wishes: Mapping[str, Wish]) -> list[str]:
+    return [member for member in members if wishes[member].ready] or members
 
 
 def _least(
@@ -109,6 +116,7 @@ class Leadership:
         self._clusters = clusters
         self._group = group
         self._stopping = threading.Event()
+        self._ready = threading.Event()
         self._known = {target: _Known() for target in set(self._target.values())}
         self._threads = [
             threading.Thread(
@@ -121,6 +129,10 @@ class Leadership:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def ready(self) -> None:
+        """Flows could begin at once from here on."""
+        self._ready.set()
 
     def close(self) -> None:
         """Leave the groups, so that others take over at once."""
@@ -185,7 +197,8 @@ class Leadership:
     def _take_part(self, target: str, membership: Membership) -> None:
         known = self._known[target]
         while not self._stopping.is_set():
-            got = json.loads(membership.join(self._wish(target)))
+            ready = self._ready.is_set()
+            got = json.loads(membership.join(self._wish(target, ready=ready)))
             before = known.leaders
             known.leaders = got["leaders"]
             known.mine = frozenset(got["yours"])
@@ -195,16 +208,17 @@ class Leadership:
                 log.info("leaders", cluster=target, **known.leaders)
             while not self._stopping.wait(_HEARTBEAT_SECONDS):
                 began = time.monotonic()
-                if not membership.heartbeat():
+                if not membership.heartbeat() or ready != self._ready.is_set():
                     break
                 known.heard_at = began
             if not membership.member_id:  # the others count us out
                 known.heard_at = float("-inf")
 
-    def _wish(self, target: str) -> bytes:
+    def _wish(self, target: str, *, ready: bool) -> bytes:
         flows = [flow for flow, to in self._target.items() if to == target]
         leads = [flow for flow in flows if self.leads(flow)]
-        return json.dumps({"name": self.name, "flows": flows, "leads": leads}).encode()
+        wish = Wish(name=self.name, flows=tuple(flows), leads=tuple(leads), ready=ready)
+        return json.dumps(asdict(wish)).encode()
 
     @staticmethod
     def _share(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -223,7 +237,10 @@ class Leadership:
 
 
 def _parse(text: bytes) -> Wish:
-    said: Mapping[str, str | Sequence[str]] = json.loads(text)
+    said: dict[str, Any] = json.loads(text)
     return Wish(
-        name=str(said["name"]), flows=tuple(said["flows"]), leads=tuple(said["leads"])
+        name=said["name"],
+        flows=tuple(said["flows"]),
+        leads=tuple(said["leads"]),
+        ready=said["ready"],
     )

@@ -10,29 +10,27 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import reduce
 import re
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 import structlog
 
 from mirror.bell import Bell
 from mirror.errors import FlowError
-from mirror.executors import one_row
 from mirror.leases import LONGEST_SECONDS, lease_length
 from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
+from mirror.slot_frames import slot_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from mirror.config.schema import FlowConfig
@@ -57,8 +55,6 @@ _GAPS = 20
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
-# Spark reads its `environment` when a function is wrapped: one flow at a time.
-_wrapping = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,18 +261,14 @@ class LeaseQuery:
         spread = self._placement.spread(self._assignments, self._slots)
         if self._planned is not None and self._planned[:2] == (spread, places):
             return self._planned[2]
-        context = self._spark.sparkContext
-        frames = []
-        with _wrapping:
-            for slot, part in spread.items():
-                row = to_row(slot, self._generation, part)
-                # Part of the key of Spark's worker pools: the slot stays warm in one
-                # process.
-                context.environment["MIRROR_SLOT"] = f"{self._flow.name}/{slot}"
-                frame = one_row(self._spark, row, places[slot])
-                frames.append(frame.mapInArrow(self._task, SQL_SCHEMA))
-            context.environment.pop("MIRROR_SLOT", None)
-        union = reduce(DataFrame.union, frames)
+        union = slot_frames(
+            self._spark,
+            self._flow.name,
+            {slot: to_row(slot, self._generation, p) for slot, p in spread.items()},
+            places,
+            work=self._task,
+            schema=SQL_SCHEMA,
+        )
         self._planned = (spread, places, union)
         return union
 

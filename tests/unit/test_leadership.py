@@ -66,3 +66,11 @@ def test_only_who_has_a_flow_leads_it() -> None:
         "two": Wish(name="two", flows=("A->B",)),
     }
     assert share(wishes) == {"A->B": "two", "C->B": "one"}
+
+
+def test_who_is_not_ready_waits() -> None:
+    """An instance that still starts takes nothing from one that runs; alone it leads."""
+    starting = Wish(name="new", flows=FLOWS, ready=False)
+    running = Wish(name="old", flows=FLOWS, leads=FLOWS)
+    assert set(share({"new": starting, "old": running}).values()) == {"old"}
+    assert set(share({"new": starting}).values()) == {"new"}
