@@ -69,7 +69,7 @@ def test_only_who_has_a_flow_leads_it() -> None:
 
 
 def test_who_is_not_ready_waits() -> None:
-    """An instance that still starts takes nothing from one that runs; alone it leads."""
+    """One that still starts takes nothing from one that runs; alone it leads."""
     starting = Wish(name="new", flows=FLOWS, ready=False)
     running = Wish(name="old", flows=FLOWS, leads=FLOWS)
     assert set(share({"new": starting, "old": running}).values()) == {"old"}
