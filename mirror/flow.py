@@ -153,8 +153,7 @@ class Flow:
                     f"the same cluster ({source.cluster_id}); it would copy its copies"
                 )
             found = self.discover(source, target)
-            copies = {topic.target_topic for topic in found.topics}
-            dead_letters.prepare(target, self.config, copies)
+            dead_letters.prepare(target, self.config)
             slots = self._sizing.begin(_partitions(found), most_slots())
             self._samples.clear()
             generation = take_ownership(

@@ -54,6 +54,7 @@ _GAPS = 20
 """So many of the last gaps tell how long a lease shall be."""
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
+_OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 
 
@@ -298,7 +299,7 @@ def short(error: BaseException) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     if python:
-        return python[-1].removeprefix("mirror.errors.FlowError: ").strip()[:300]
+        return _OUR_ERROR.sub("", python[-1]).strip()[:300]
     # A worker that died leaves only Java's view: causes within one line, last first.
     java = [
         line.rpartition("Exception: ")[2] for line in lines if "Exception: " in line

@@ -95,7 +95,7 @@ class Copying:
             found = topics.sync(source, target, flow)
             assert not found.problems
             target.wait_for_topic(self.copy)
-            dead_letters.prepare(target, flow, [self.copy])
+            dead_letters.prepare(target, flow)
             self.partitions = found.topics[0].partitions
             self._assignments = tuple(
                 Assignment(

@@ -63,15 +63,24 @@ def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
         flow.replication_policy,
         flow.target,
     )
+    # Copies and dead letters in one topic could not be told apart, nor counted.
+    dead = {m for m in selection.mappings if m.target_topic == flow.dead_letter_topic}
     return TopicsResult(
         topics=tuple(
             _mirrored(mapping, seen[mapping.topic])
             for mapping in selection.mappings
-            if seen[mapping.topic].partitions
+            if seen[mapping.topic].partitions and mapping not in dead
         ),
-        problems=tuple(
-            f"source topic {rejection.topic}: {rejection.reason}"
-            for rejection in selection.rejected
+        problems=(
+            *(
+                f"source topic {rejection.topic}: {rejection.reason}"
+                for rejection in selection.rejected
+            ),
+            *(
+                f"source topic {mapping.topic}: its copy would be the flow's "
+                f"dead_letter_topic {mapping.target_topic}; choose another name there"
+                for mapping in dead
+            ),
         ),
         came_from_target=selection.cycles,
     )

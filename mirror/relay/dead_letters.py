@@ -13,18 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from mirror.batches.schema import HEADERS, KEPT
-from mirror.clusters import admin
-from mirror.errors import FlowError
+from mirror.clusters import admin, codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
 
 PREFIX = "mirror.error."
 _PARTITIONS = 1
-_UNKNOWN_TOPIC = 3
 
 
 def letters(
@@ -77,23 +75,14 @@ def letters(
     )
 
 
-def prepare(target: Cluster, flow: FlowConfig, copies: Iterable[str]) -> None:
-    """Have the flow's dead-letter topic, if it wants one. `copies`: topics that it
-    writes copies to.
+def prepare(target: Cluster, flow: FlowConfig) -> None:
+    """Have the flow's dead-letter topic, if it wants one.
 
     Raises:
-        FlowError: the topic is one of these.
         ClusterError: it cannot be made.
     """
     topic = flow.dead_letter_topic
-    if topic is None:
-        return
-    if topic in copies:
-        raise FlowError(
-            f"flow {flow.name}: dead_letter_topic {topic} is the copy of a topic as "
-            "well; choose another name"
-        )
-    if target.topics([topic])[topic].error != _UNKNOWN_TOPIC:
+    if topic is None or target.topics([topic])[topic].error != codes.UNKNOWN_TOPIC:
         return
     admin.create_topic(
         target,

@@ -22,11 +22,14 @@ from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
 from mirror.clusters.produce import HEADER_SIZE
 from mirror.errors import TransformError
+from mirror.policy import HEARTBEATS
 from mirror.relay import dead_letters
 from mirror.relay.rewrite import _MERGE_BYTES, Rewriter, Rewritten, _pack
 from mirror.relay.transform import transform_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.batches.arrow import Chunk
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.produce import EncodedBatch
@@ -59,13 +62,16 @@ class TransformingRewriter(Rewriter):
         codec: int | None,
         transform: Transform,
         dead_letters_of: str | None,
+        spares: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
         """`dead_letters_of`: the source's alias, where records that fail become dead
-        letters; None: they hold their partition up.
+        letters; None: they hold their partition up. `spares`: topics that the function
+        is not meant for.
         """
         super().__init__(provenance, codec=codec)
         self._relays = False
         self._transform = transform
+        self._spares = spares
         self._dead_letters_of = dead_letters_of
         self._decoder = Decoder(via=provenance.key, home=provenance.home)
         self._deadline = 0.0
@@ -93,6 +99,9 @@ class TransformingRewriter(Rewriter):
     def _merge(
         self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
     ) -> None:
+        if self._spares(self._at[0]):
+            super()._merge(buffer, rows, position, max_bytes, done)
+            return
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
         source, end, sections = self._sections(buffer, rows, source_codec)
@@ -213,12 +222,15 @@ def rewriters(
     """
     transform = transform_of(flow)
     assert transform is not None
+    names = flow.replication_policy
     return [
         TransformingRewriter(
             provenance,
             codec=codec,
             transform=transform,
             dead_letters_of=flow.source if flow.dead_letter_topic else None,
+            # Mirrors read them, on every hop, as they were written.
+            spares=lambda topic: names.original_topic(topic) == HEARTBEATS,
         )
         for _ in range(count)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import textwrap
 import threading
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import MirrorConfig
+from mirror.metadata import topics
 from tests.copying import Copying, RunningLease
 from tests.harness import (
     NumberedLoad,
@@ -270,6 +274,58 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
         lease.ring()
     assert keys_of(found) == {0: [b"0:0", b"0:2"], 1: [b"1:0", b"1:1"]}
     assert keys_of(read_topic(target, dead)) == {0: [b"0:1"], 1: []}
+
+
+def test_a_dead_letter_topic_is_no_copy(clusters: Clusters, topic_name: str) -> None:
+    """A topic whose copy would be the dead-letter topic is not copied, and said to be
+    a problem.
+    """
+    create_topic(clusters["a"].bootstrap, topic_name)
+    config = MirrorConfig.model_validate(
+        config_for(
+            clusters["a"].bootstrap,
+            clusters["b"].bootstrap,
+            topics=[topic_name],
+            transform="tests.functions:identity",
+            dead_letter_topic=f"A.{topic_name}",
+        )
+    )
+    with contextlib.closing(Cluster(config.clusters["A"]).connect()) as source:
+        found = topics.select(source, config.flows["A->B"])
+    assert found.topics == ()
+    assert found.problems == (
+        (
+            f"source topic {topic_name}: its copy would be the flow's "
+            f"dead_letter_topic A.{topic_name}; choose another name there"
+        ),
+    )
+
+
+def test_a_function_that_workers_cannot_import(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """Where only the driver has the function, the flow says so, and copies nothing."""
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name)
+    (tmp_path / "only_on_the_driver.py").write_text(
+        "import os\n"
+        "if 'MIRROR_SLOT' in os.environ:\n"
+        "    raise ImportError('not on executors')\n"
+        "def same(batch): return batch\n"
+    )
+    config = config_for(
+        source, target, topics=[topic_name], transform="only_on_the_driver:same"
+    )
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_until(
+            lambda document: (
+                document["flows"][0]["reason"]
+                == 'flow A->B: "only_on_the_driver:same" cannot be imported: '
+                "ImportError: not on executors"
+            )
+        )
+        assert mirror.flow()["state"] == "RETRYING"
+        assert mirror.terminate() == 0
 
 
 _MASKS = """

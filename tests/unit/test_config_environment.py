@@ -85,10 +85,13 @@ def test_variables_win_over_the_file(tmp_path: Path) -> None:
         MIRROR_SERVICE__http_port="0",
         MIRROR_SERVICE__spark='{"spark.executor.memory": "2g"}',
         MIRROR_SERVICE__log_level="",
+        MIRROR_DEFAULTS__transform="masks:redact",
+        MIRROR_DEFAULTS__transform_options='{"salt": "x"}',
     )
     flow = config.flows["us-east->eu"]
     assert (flow.tasks, flow.exactly_once, flow.compression) == (4, False, "zstd")
     assert flow.topics == ("a{1,2}", "b")
+    assert flow.transform_options == {"salt": "x"}
     assert config.clusters["us-east"].request_timeout_seconds == 7
     assert config.clusters["eu"].bootstrap_servers == ("c:1", "d:2")
     assert config.service.http_port == 0

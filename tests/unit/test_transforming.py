@@ -18,6 +18,7 @@ import pytest
 from mirror.batches import codecs, to_columns
 from mirror.batches.arrow import Decoder
 from mirror.batches.schema import SCHEMA
+from mirror.config.schema import FlowConfig
 from mirror.errors import CorruptBatchError, TransformError
 from mirror.relay import provenance, transforming
 from mirror.relay.transform import Transform
@@ -213,6 +214,25 @@ def test_masked_columns_are_written():
         (None, None, [VIA, VIA], 3_600_000),
     ]
     assert done.filtered == 1
+
+
+def test_heartbeats_are_not_for_functions():
+    """Whichever prefix they have by now, heartbeats are copied as they are."""
+    flow = FlowConfig.model_validate(
+        {"source": "A", "target": "B", "transform": "tests.functions:masks"}
+    )
+    (worker,) = transforming.rewriters(flow, provenance.none(), codec=None, count=1)
+    placed = place([Batch((Record(key=b"k", value=b"beat"),) * 3)])
+    buffer = buffer_of(placed)
+    for topic, value in (
+        ("heartbeats", b"beat"),
+        ("C.heartbeats", b"beat"),
+        ("heartbeats-of-mine", b"4"),
+    ):
+        done = worker.rewrite(
+            buffer, read(buffer).rows, position=0, max_bytes=HUGE, at=(topic, 0)
+        )
+        assert [v for _, v, *_ in shown(decode(done.batches))] == [value] * 3
 
 
 def test_a_table_and_a_method_will_do():
