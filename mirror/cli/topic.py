@@ -70,6 +70,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Show topics and their copies; correct configs and ACLs of copies.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
 )
 
 
@@ -193,7 +194,7 @@ def correct_configs(
     _end(failures)
 
 
-@app.command("acls")
+@app.command("acls", short_help="Give copies the ACLs of their topics, once.")
 def sync_acls(
     config: ConfigFile,
     *,

@@ -207,7 +207,7 @@ def _described(cluster: Cluster, result: Any) -> TopicConfigs:
         what = f"cluster {cluster.alias}: reading configs of topic"
         return TopicConfigs(
             error=codes.error_for(result.error_code, f"{what} {result.resource_name}"),
-            missing=result.error_code == codes.UNKNOWN_TOPIC,
+            missing=result.error_code == codes.UNKNOWN_TOPIC_OR_PARTITION,
         )
     known = frozenset(Origin)
     return TopicConfigs(

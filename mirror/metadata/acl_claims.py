@@ -15,8 +15,7 @@ import json
 from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
-from mirror.batches.writing import append
-from mirror.clusters import admin
+from mirror.batches.writing import append, ensure_topic
 from mirror.clusters.acls import Binding
 from mirror.errors import ClusterError
 
@@ -72,15 +71,12 @@ class Claims:
         if not claims:
             return
         topic = topic_name(source)
-        if source not in self._by_source:
-            admin.create_topic(
-                self._cluster,
-                topic,
-                partitions=1,
-                replication_factor=replication_factor,
-                configs=_TOPIC_CONFIGS,
-            )
-            self._cluster.wait_for_topic(topic)
+        ensure_topic(
+            self._cluster,
+            topic,
+            replication_factor=replication_factor,
+            configs=_TOPIC_CONFIGS,
+        )
         append(
             self._cluster,
             topic,

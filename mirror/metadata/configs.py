@@ -165,7 +165,7 @@ class _Look:
             ),
         )
         error = self._shown[topic.target_topic].error
-        if error not in (codes.NONE, codes.UNKNOWN_TOPIC):
+        if error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
             problem = f"target topic {topic.target_topic}: {codes.name_of(error)}"
             return replace(drift, problem=problem), {}
         copy = self._copies.get(topic.target_topic)

@@ -163,7 +163,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
     problems = [
         f"target topic {copy.name}: {codes.name_of(copy.error)}"
         for copy in copies.values()
-        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC)
+        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
     ]
     return SurveyedFlow(
         name=flow.name,
@@ -178,7 +178,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
 
 
 def _surveyed(topic: MirroredTopic, copy: Topic) -> SurveyedTopic:
-    if copy.error == codes.UNKNOWN_TOPIC:
+    if copy.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         what = TO_BE_CREATED
     else:
         what = EXISTS if copy.partitions >= topic.partitions else TO_BE_GROWN

@@ -98,14 +98,14 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     missing = [
         topic
         for topic in found.topics
-        if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC
+        if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION
     ]
     created, problems = _create(source, target, missing, flow)
     problems[:0] = found.problems
     grown = []
     for topic in found.topics:
         copy = copies[topic.target_topic]
-        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC):
+        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
             problems.append(
                 f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
             )
