@@ -82,7 +82,10 @@ def prepare(target: Cluster, flow: FlowConfig) -> None:
         ClusterError: it cannot be made.
     """
     topic = flow.dead_letter_topic
-    if topic is None or target.topics([topic])[topic].error != codes.UNKNOWN_TOPIC:
+    if (
+        topic is None
+        or target.topics([topic])[topic].error != codes.UNKNOWN_TOPIC_OR_PARTITION
+    ):
         return
     admin.create_topic(
         target,
