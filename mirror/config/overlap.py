@@ -169,7 +169,8 @@ def _count_ways(flows_from: Mapping[str, Sequence[FlowConfig]]) -> int:
 
 def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
     """Names that flows want, and what these were called before other flows."""
-    patterns = list(dict.fromkeys(each for flow in flows for each in flow.topics))
+    ruled = [rule.match for flow in flows for rule in flow.rename]
+    patterns = list(dict.fromkeys([p for f in flows for p in f.topics] + ruled))
     words = dict.fromkeys(
         [
             _ANYTHING,

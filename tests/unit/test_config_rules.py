@@ -16,6 +16,14 @@ UNSTAMPED = {"policy": "identity", "provenance": False}
 RENAMED = {"policy": "rename", "rename": [{"match": r"eu\.(.*)", "to": r"copy.\1"}]}
 
 
+def renamed(prefix: str) -> dict[str, Any]:
+    rules = [
+        {"match": r"eu\.(.*)", "to": "x.$1"},
+        {"match": ".*", "to": f"{prefix}.$0"},
+    ]
+    return {"policy": "rename", "rename": rules}
+
+
 def config(flows: dict[str, dict[str, Any]], **servers: str) -> MirrorConfig:
     aliases = {alias: f"{alias}:9092" for alias in ("A", "B", "C", "D", "A.x")}
     return MirrorConfig.model_validate(
@@ -192,6 +200,15 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
                     "rename": [{"match": r"eu\.(.*)", "to": r"copy.\1"}],
                 },
             },
+            (
+                "flows: A -> D and A -> B -> D bring the same topics of A to D under "
+                "one name, so every record would be doubled; remove one way, or let "
+                "them copy different topics"
+            ),
+        ),
+        # Only topics that a rule speaks of meet again.
+        (
+            {"A->B": renamed("b"), "B->D": IDENTITY, "A->D": renamed("d")},
             (
                 "flows: A -> D and A -> B -> D bring the same topics of A to D under "
                 "one name, so every record would be doubled; remove one way, or let "
