@@ -42,6 +42,7 @@ FLOW_COLUMNS = (
 )
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
+TRANSFORM_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "REMOVED", "DEAD-LETTERS")
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "TARGET-TOPIC", "STATE", "LAG", "RECORDS"),
     *("LATENCY-P50", "REASON"),
@@ -107,6 +108,15 @@ def status(
                 for partition in flow["partitions"]
             ),
         )
+    transformed = [
+        (flow["name"], part["topic"], part["partition"], *left_out)
+        for flow in flows
+        for part in flow["partitions"]
+        if any(left_out := (part.get("removed", 0), part.get("dead_letters", 0)))
+    ]
+    if transformed:
+        blank_line()
+        table(TRANSFORM_COLUMNS, transformed)
     problems = [(flow["name"], text) for flow in flows for text in flow["problems"]]
     if problems:
         blank_line()

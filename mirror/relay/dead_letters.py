@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirror.batches.schema import HEADERS, KEPT
-from mirror.clusters import admin, codes
+from mirror.batches.writing import ensure_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
 
 PREFIX = "mirror.error."
-_PARTITIONS = 1
 
 
 def letters(
@@ -81,16 +80,10 @@ def prepare(target: Cluster, flow: FlowConfig) -> None:
     Raises:
         ClusterError: it cannot be made.
     """
-    topic = flow.dead_letter_topic
-    if (
-        topic is None
-        or target.topics([topic])[topic].error != codes.UNKNOWN_TOPIC_OR_PARTITION
-    ):
-        return
-    admin.create_topic(
-        target,
-        topic,
-        partitions=_PARTITIONS,
-        replication_factor=flow.replication_factor,
-    )
-    target.wait_for_topic(topic)
+    if flow.dead_letter_topic is not None:
+        ensure_topic(
+            target,
+            flow.dead_letter_topic,
+            replication_factor=flow.replication_factor,
+            configs={},
+        )

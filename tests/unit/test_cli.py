@@ -349,6 +349,19 @@ def test_status_shows_slots_and_what_remains(board: Board, url: str) -> None:
     assert slot.split() == ["A->B", "1", "3", "91%", "5000", "7.5", "kB/s"]
 
 
+def test_status_shows_what_a_transform_left_out(board: Board, url: str) -> None:
+    """Records that a function removed, or failed on, are counted where it did so."""
+    board.update(
+        "A->B",
+        partitions=(partition(), partition(partition=4, removed=12, dead_letters=1)),
+    )
+
+    *_, columns, row = mirror("status", "-u", url).stdout.splitlines()
+
+    assert tuple(columns.split()) == status_command.TRANSFORM_COLUMNS
+    assert row.split() == ["A->B", "orders", "4", "12", "1"]
+
+
 def test_status_shows_what_differs(board: Board, url: str) -> None:
     """A copy that is not as its topic is stands below, with all that differs."""
     board.update(
