@@ -72,8 +72,12 @@ class Service:
         Raises:
             JavaMissingError: Spark cannot start.
         """
+        service = self._config.service
         server = StatusServer(
-            self.board, self._config.service.http_host, self._config.service.http_port
+            self.board,
+            service.http_host,
+            service.http_port,
+            per_partition=service.metrics_per == "partition",
         )
         with server:
             if ready is not None:
@@ -82,7 +86,7 @@ class Service:
             self._leadership.start()
             # A local session is as wide as it will ever be from its start.
             slots = max(self._least_slots(), _cores_here())
-            spark = session(self._config.service, slots=slots)
+            spark = session(service, slots=slots)
             self._listen_to_signals()  # again: Spark has put a handler of its own
             stop_on_signals(spark, self.stop)
             try:
@@ -103,6 +107,7 @@ class Service:
                     while thread.is_alive():  # in slices: signals are handled here
                         thread.join(0.2)
                         self._follow_leadership()
+                        self.board.turned()
             finally:
                 self._leadership.close()
                 if is_alive(spark):

@@ -1,4 +1,4 @@
-"""The service's HTTP port: `/status`, `/healthz`, `/readyz`, read-only.
+"""The service's HTTP port: `/status`, `/metrics`, `/healthz`, `/readyz`, read-only.
 
 Main type: `StatusServer`, a context manager around the standard library's WSGI
 server in a thread of its own. What it shows comes from the `Board`; nothing can be
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from mirror.errors import MirrorError
-from mirror.observe.status import FlowState
+from mirror.observe.exposition import exposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,19 +23,26 @@ if TYPE_CHECKING:
 
     from mirror.observe.status import Board
 
-_JSON = [("Content-Type", "application/json; charset=utf-8")]
+_JSON = "application/json; charset=utf-8"
+_PATHS = ("/status", "/metrics", "/healthz", "/readyz")
+_READY = frozenset({"RUNNING", "STANDBY", "PAUSED"})
+"""A flow that is paused, or led elsewhere, is as ready as it is meant to be."""
 
 
 class StatusServer:
     """Answers while the context is open."""
 
-    def __init__(self, board: Board, host: str, port: int) -> None:
-        """Bind; port 0 takes any free one.
+    def __init__(
+        self, board: Board, host: str, port: int, *, per_partition: bool = True
+    ) -> None:
+        """Bind; port 0 takes any free one. `per_partition`: metrics have so many
+        series, else one per topic.
 
         Raises:
             MirrorError: the address cannot be bound.
         """
         self._board = board
+        self._metrics = exposition(board, per_partition=per_partition)
         try:
             self._server = make_server(
                 host, port, self._answer, server_class=_Server, handler_class=_Handler
@@ -66,27 +73,37 @@ class StatusServer:
     def _answer(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
-        status, document = self._route(environ.get("PATH_INFO", "/"))
-        # A copy: the server adds the length to the very list it is given.
-        start_response(f"{status.value} {status.phrase}", list(_JSON))
-        return [json.dumps(document).encode() + b"\n"]
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            status = HTTPStatus.OK
+            kind, body = self._metrics(environ.get("HTTP_ACCEPT", ""))
+        else:
+            status, document = self._route(path)
+            kind, body = _JSON, json.dumps(document).encode() + b"\n"
+        headers = [("Content-Type", kind), ("Cache-Control", "no-store")]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body]
 
     def _route(self, path: str) -> tuple[HTTPStatus, Any]:
         if path == "/status":
             return HTTPStatus.OK, self._board.read().to_json()
         if path == "/healthz":
+            reason = self._board.standstill()
+            if reason:
+                found = {"status": "stands still", "reason": reason}
+                return HTTPStatus.SERVICE_UNAVAILABLE, found
             return HTTPStatus.OK, {"status": "alive"}
         if path == "/readyz":
             waiting = {
                 flow.name: f"{flow.state} {flow.reason}".strip()
                 for flow in self._board.read().flows
-                if flow.state not in {FlowState.RUNNING, FlowState.STANDBY}
+                if flow.state.value not in _READY
             }
             ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
             return ready, {"ready": not waiting, "waiting": waiting}
         return HTTPStatus.NOT_FOUND, {
             "error": f"nothing at {path}",
-            "paths": ["/status", "/healthz", "/readyz"],
+            "paths": list(_PATHS),
         }
 
 

@@ -16,6 +16,8 @@ from typing import Any
 from mirror import __version__
 
 FORMAT_VERSION = 1
+_STANDSTILL_SECONDS = 60.0
+"""What should have moved for so long will not do so by itself."""
 
 
 class FlowState(StrEnum):
@@ -224,6 +226,20 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkStatus:
+    """What Spark says of a flow's streaming query, whose micro-batches are leases."""
+
+    batches: int = 0
+    """Since the service started."""
+    failures: int = 0
+    """Queries that ended with an exception, since the service started."""
+    began_at: float = 0.0
+    """When the last micro-batch began, epoch seconds."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """How long its phases took, in seconds, by Spark's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -252,11 +268,14 @@ class FlowStatus:
     """When the last lease reported, epoch seconds; 0 for never."""
     report_due: float = 0.0
     """When the next one will have reported at the latest."""
+    overdue: float = 0.0
+    """For how many seconds nothing is known, beyond what is usual."""
     sla_seconds: float = 60.0
     transactions: TransactionStatus = TransactionStatus()
     bounds: tuple[float, ...] = ()
     """Upper ends of the buckets of `times`, in seconds."""
     times: tuple[TopicTimes, ...] = ()
+    spark: SparkStatus = SparkStatus()
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     drift: tuple[TopicDrift, ...] = ()
@@ -331,7 +350,7 @@ def _later(flow: FlowStatus, now: float) -> FlowStatus:
         else partition
         for partition in flow.partitions
     )
-    return replace(flow, partitions=tuple(partitions))
+    return replace(flow, overdue=late, partitions=tuple(partitions))
 
 
 class Board:
@@ -340,6 +359,7 @@ class Board:
     def __init__(self, flows: tuple[str, ...]) -> None:
         now = time.time()
         self._started = now
+        self._turned_at = 0.0
         self._lock = threading.Lock()
         self._flows = {
             name: FlowStatus(name=name, state=FlowState.STARTING, since=now)
@@ -354,6 +374,22 @@ class Board:
         return ServiceStatus(
             started=self._started, flows=tuple(_later(flow, now) for flow in flows)
         )
+
+    def turned(self) -> None:
+        """The service's main loop has turned once more."""
+        self._turned_at = time.monotonic()
+
+    def standstill(self) -> str:
+        """What stands still although it should move, empty if nothing does."""
+        if self._turned_at:
+            still = time.monotonic() - self._turned_at
+            if still > _STANDSTILL_SECONDS:
+                return f"the service's main loop has not turned for {still:.0f} s"
+        for flow in self.read().flows:
+            late = time.time() - flow.report_due
+            if flow.state is FlowState.RUNNING and late > _STANDSTILL_SECONDS:
+                return f"flow {flow.name}: a lease is overdue by {late:.0f} s"
+        return ""
 
     def flow(self, name: str) -> FlowStatus:
         with self._lock:

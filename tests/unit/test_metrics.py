@@ -1,0 +1,304 @@
+"""What `/metrics` says of a board."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+import json
+import re
+import time
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from mirror.observe.exposition import exposition
+from mirror.observe.http import StatusServer
+from mirror.observe.metrics import METRICS, Kind, names
+from mirror.observe.status import (
+    Board,
+    FlowState,
+    FlowStatus,
+    HistogramStatus,
+    JobStatus,
+    PartitionStatus,
+    SlotStatus,
+    SparkStatus,
+    TopicTimes,
+    TransactionStatus,
+)
+from mirror.relay.latency import bounds
+
+pytestmark = pytest.mark.unit
+
+FLOW = {"source": "A", "target": "B"}
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def partition(topic: str, number: int, **changes: Any) -> PartitionStatus:
+    values: dict[str, Any] = {
+        field.name: 0 for field in fields(PartitionStatus) if field.name != "partition"
+    }
+    values |= {
+        "topic": topic,
+        "partition": number,
+        "target_topic": f"A.{topic}",
+        "state": "RUNNING",
+        "reason": "",
+    }
+    return PartitionStatus(**values | changes)
+
+
+def full_board(**changes: Any) -> Board:
+    """A flow that has everything a flow can have."""
+    board = Board(("A->B",))
+    now = time.time()
+    counts = tuple(range(len(bounds(60.0)) + 1))
+    times = HistogramStatus(counts=counts, sum_seconds=7.5)
+    known: dict[str, Any] = {
+        "source": "A",
+        "target": "B",
+        "state": FlowState.RUNNING,
+        "restarts": 2,
+        "leases": 9,
+        "slots": 1,
+        "lease_gap_ms": 80.0,
+        "slot_loads": (
+            SlotStatus(
+                number=0,
+                partitions=3,
+                busy=0.5,
+                records_per_second=1.0,
+                bytes_per_second=100.0,
+            ),
+        ),
+        "catching_up": True,
+        "remaining_seconds": 30.0,
+        "reported_at": now,
+        "report_due": now + 20,
+        "transactions": TransactionStatus(
+            committed=10, seconds=1.5, aborted=2, takeovers=3
+        ),
+        "bounds": bounds(60.0),
+        "times": (
+            TopicTimes(
+                topic="orders", target_topic="A.orders", latency=times, age=times
+            ),
+        ),
+        "spark": SparkStatus(
+            batches=9, failures=1, began_at=now, phases=(("addBatch", 10.0),)
+        ),
+        "problems": ("topic x: no",),
+        "jobs": (
+            JobStatus(
+                name="checkpoints",
+                succeeded_at=now,
+                seconds=0.2,
+                failures=1,
+                error="no",
+            ),
+        ),
+        "partitions": (
+            partition("orders", 0, records=5, bytes=50, bytes_in=40, lag_seconds=3.0),
+            partition("orders", 1, records=7, lag=4, lag_seconds=9.0, state="FAULTED"),
+            partition("events", 0, lag_seconds=-1.0),
+        ),
+    }
+    board.update("A->B", **known | changes)
+    return board
+
+
+def scrape(board: Board, *, per_partition: bool = True) -> Samples:
+    _, body = exposition(board, per_partition=per_partition)("")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset({**FLOW, **labels}.items())
+
+
+def test_all_that_is_declared_is_exposed():
+    """A flow that has everything shows every declared metric, and none besides but
+    those of the process.
+    """
+    found = {name for name, _ in scrape(full_board())}
+
+    assert {n for n in found if not n.startswith(("process_", "python_"))} == names()
+
+
+def test_every_field_of_a_partition_is_shown():
+    """Whoever adds a counter to the status adds a metric as well."""
+    shown = scrape(full_board())
+    numbers = {
+        *("records", "bytes", "bytes_in", "filtered", "skipped", "lost"),
+        *("lag", "lag_seconds"),
+    }
+    of_partitions = {n for n, labels in shown if "partition" in dict(labels)}
+
+    assert len(of_partitions) == len(numbers)
+    # What is not shown as a series of its own, and where it is instead.
+    elsewhere = {
+        *("topic", "partition", "target_topic", "slot"),  # labels
+        *("state", "reason", "since"),  # mirror_partitions; words are for /status
+        *("position", "end_offset"),  # their difference is the lag
+        *("latency_p50_ms", "latency_p99_ms"),  # the histogram
+    }
+    assert {f.name for f in fields(PartitionStatus)} == numbers | elsewhere
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_follow_prometheus(metric):
+    """One prefix, base units, _total on counters and on nothing else."""
+    assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert not re.search(r"_(ms|milliseconds|kb|mb|percent|count)(_|$)", metric.name)
+    assert metric.help.endswith(".")
+    if metric.kind is Kind.HISTOGRAM:
+        assert metric.name.endswith("_seconds")
+
+
+def test_values():
+    """Counters, gauges, states, a histogram and a summary say what the status says."""
+    shown = scrape(full_board())
+
+    assert shown[key("mirror_records_total", topic="orders", partition="0")] == 5
+    assert shown[key("mirror_read_bytes_total", topic="orders", partition="0")] == 40
+    assert shown[key("mirror_lag_seconds", topic="orders", partition="1")] == 9
+    assert key("mirror_lag_seconds", topic="events", partition="0") not in shown
+    assert shown[key("mirror_flow_lag_seconds")] == 9
+    assert shown[key("mirror_flow_within_sla")] == 1
+    assert shown[key("mirror_flow_lease_gap_seconds")] == pytest.approx(0.08)
+    assert shown[key("mirror_flow_state", state="RUNNING")] == 1
+    assert shown[key("mirror_flow_state", state="FAILED")] == 0
+    assert shown[key("mirror_partitions", topic="orders", state="FAULTED")] == 1
+    assert shown[key("mirror_partitions", topic="events", state="FAULTED")] == 0
+    assert shown[key("mirror_topic_info", topic="orders", target_topic="A.orders")] == 1
+    assert shown[key("mirror_transaction_duration_seconds_count")] == 10
+    assert shown[key("mirror_transaction_duration_seconds_sum")] == 1.5
+    assert shown[key("mirror_job_failing", job_name="checkpoints")] == 1
+    assert shown[key("mirror_spark_batch_phase_seconds", phase="addBatch")] == 10
+
+    name = "mirror_replication_latency_seconds"
+    ends = bounds(60.0)
+    at_sla = ends.index(60.0)
+    below = sum(range(at_sla + 1))
+    assert shown[key(f"{name}_bucket", topic="orders", le="60.0")] == below
+    everything = sum(range(len(ends) + 1))
+    assert shown[key(f"{name}_bucket", topic="orders", le="+Inf")] == everything
+    assert shown[key(f"{name}_count", topic="orders")] == everything
+    assert shown[key(f"{name}_sum", topic="orders")] == 7.5
+
+
+def test_per_topic():
+    """With thousands of partitions, topics have the sums and the latest partition's
+    lag, and no series names a partition.
+    """
+    shown = scrape(full_board(), per_partition=False)
+
+    assert shown[key("mirror_records_total", topic="orders")] == 12
+    assert shown[key("mirror_lag_records", topic="orders")] == 4
+    assert shown[key("mirror_lag_seconds", topic="orders")] == 9
+    assert not any("partition" in dict(labels) for _, labels in shown)
+    assert {name for name, _ in shown} == {name for name, _ in scrape(full_board())}
+
+
+def test_a_topic_that_is_gone_has_no_series():
+    """Neither of its partitions nor of its times."""
+    board = full_board()
+    assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(board))
+
+    board.update("A->B", partitions=(partition("events", 0),), times=())
+
+    assert {dict(labels).get("topic") for _, labels in scrape(board)} == {
+        None,
+        "events",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "within"),
+    [
+        ({"sla_seconds": 9.0}, 1),
+        ({"sla_seconds": 8.9}, 0),
+        ({"state": FlowState.STOPPED}, None),
+        ({"reported_at": 0.0, "state": FlowState.STARTING}, None),
+        ({"reported_at": 0.0, "state": FlowState.RETRYING}, 0),
+        ({"reported_at": 1.0, "state": FlowState.RETRYING}, 0),
+    ],
+)
+def test_within_the_sla(changes: dict[str, Any], within: int | None) -> None:
+    """As late as the SLA says is in time; a flow that is down is not, once it should
+    have reported; one that is stopped on purpose breaks no promise.
+    """
+    assert scrape(full_board(**changes)).get(key("mirror_flow_within_sla")) == within
+
+
+def test_odd_topic_names_survive():
+    """Kafka allows dots, dashes and underscores only; the escaping holds for more."""
+    odd = 'a"b\\c'
+    shown = scrape(full_board(partitions=(partition(odd, 0, records=3),), times=()))
+
+    assert shown[key("mirror_records_total", topic=odd, partition="0")] == 3
+
+
+def test_a_flow_that_only_begins_has_metrics():
+    """Prometheus may come before anything is known."""
+    shown = scrape(Board(("A->B",)))
+
+    assert any(name == "mirror_flow_state" for name, _ in shown)
+
+
+def get(url: str, **headers: str) -> tuple[int, str, str]:
+    try:
+        with urlopen(Request(url, headers=headers), timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_metrics_over_http():
+    """Prometheus gets the format that it asks for, old and new."""
+    with StatusServer(full_board(), "127.0.0.1", 0) as server:
+        url = f"{server.url}/metrics"
+        code, kind, text = get(url)
+        assert (code, kind.partition(";")[0]) == (200, "text/plain")
+        assert "# TYPE mirror_records_total counter" in text
+        code, kind, text = get(url, Accept="application/openmetrics-text;version=1.0.0")
+        assert (code, kind.partition(";")[0]) == (200, "application/openmetrics-text")
+        assert any(f.name == "mirror_records" for f in openmetrics(text))
+
+
+def test_health_over_http():
+    """Alive while things move; a lease that is long overdue, or a main loop that hangs,
+    is not; ready while every flow runs.
+    """
+    board = full_board()
+    with StatusServer(board, "127.0.0.1", 0) as server:
+        assert get(f"{server.url}/healthz")[0] == 200
+        assert get(f"{server.url}/readyz")[0] == 200
+        board.update("A->B", report_due=time.time() - 100)
+        code, _, text = get(f"{server.url}/healthz")
+        assert code == 503
+        assert "A->B" in json.loads(text)["reason"]
+        board.update("A->B", state=FlowState.RETRYING, reason="no broker")
+        assert get(f"{server.url}/healthz")[0] == 200
+        code, _, text = get(f"{server.url}/readyz")
+        assert code == 503
+        assert json.loads(text)["waiting"] == {"A->B": "RETRYING no broker"}
+        assert get(f"{server.url}/nothing")[0] == 404
+
+
+def test_flow_status_defaults_are_declared():
+    """A flow without anything is a valid one for every metric."""
+    empty = FlowStatus(name="A->B", state=FlowState.STARTING)
+    for metric in METRICS:
+        list(metric.rows(empty))
