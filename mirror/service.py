@@ -22,6 +22,7 @@ from mirror.errors import MirrorError
 from mirror.executors import Homes
 from mirror.flow import Flow
 from mirror.leadership import Leadership
+from mirror.listener import QueryListener
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.query import short
@@ -89,6 +90,7 @@ class Service:
             spark = session(service, slots=slots)
             self._listen_to_signals()  # again: Spark has put a handler of its own
             stop_on_signals(spark, self.stop)
+            spark.streams.addListener(QueryListener(self.board))
             try:
                 self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
                 self._leadership.ready()

@@ -108,8 +108,13 @@ class RunningMirror:
             assert time.monotonic() < deadline, f"no status:\n{self.log_tail()}"
             time.sleep(0.1)
 
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        return self._url.removesuffix("/status").rstrip("/")
+
     def status(self) -> dict[str, Any]:
-        url = self._url.removesuffix("/status").rstrip("/") + "/status"
+        url = f"{self.url}/status"
         with urllib.request.urlopen(url, timeout=5) as answer:
             return json.load(answer)
 
@@ -324,6 +329,11 @@ def alter_topic(bootstrap: str, topic: str, **configs: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
 
 
 def topic_exists(bootstrap: str, topic: str) -> bool:

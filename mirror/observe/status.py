@@ -342,6 +342,9 @@ class ServiceStatus:
 
 
 def _later(flow: FlowStatus, now: float) -> FlowStatus:
+    if flow.state is FlowState.STANDBY:
+        # Another instance knows; what this one once knew is no longer so.
+        return replace(flow, slot_loads=(), times=(), jobs=(), partitions=())
     if not (late := flow.overdue_seconds(now)):
         return flow
     partitions = (

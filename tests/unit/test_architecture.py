@@ -29,7 +29,7 @@ ROWS: tuple[set[str], ...] = (
     {"query", "topic_jobs", "group_jobs"},
     {"slot_frames"},
     {"executors", "leadership"},
-    {"leases", "bell", "sizing", "scoreboard", "spark", "jobs"},
+    {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
     {"pace"},
     {"relay"},
     {"recovery"},

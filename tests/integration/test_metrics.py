@@ -1,0 +1,138 @@
+"""What a running service exposes, judged by what brokers and records say."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from tests.harness import (
+    RunningMirror,
+    create_topic,
+    delete_topic,
+    eventually,
+    producer,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def scrape(mirror: RunningMirror) -> Samples:
+    with urlopen(f"{mirror.url}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    """The sum of the series that have these labels; None if there is none."""
+    found = [
+        number for own, number in samples.get(name, ()) if labels.items() <= own.items()
+    ]
+    return sum(found) if found else None
+
+
+def test_metrics_of_a_topic(
+    clusters: dict[str, PlaygroundCluster],
+    shared_mirror: RunningMirror,
+    shared_topic: str,
+) -> None:
+    """Records, bytes, latencies and lags of a topic are what was sent, no more; Spark's
+    own progress is there; a deleted topic's series go.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, shared_topic, 2)
+    client = producer(source, linger_ms=0)
+    for number in range(300):
+        client.produce(shared_topic, b"v" * 1000, partition=number % 2)
+    assert client.flush(30) == 0
+    eventually(target, f"A.{shared_topic}", 300)
+
+    def copied() -> float | None:
+        return value(scrape(shared_mirror), "mirror_records_total", topic=shared_topic)
+
+    wait_for(lambda: copied() == 300, 20, 0.3)
+    shown = scrape(shared_mirror)
+    here: dict[str, Any] = {"source": "A", "target": "B", "topic": shared_topic}
+    for way in ("read", "written"):
+        size = value(shown, f"mirror_{way}_bytes_total", **here)
+        assert size is not None
+        assert 300_000 < size < 400_000
+    assert value(shown, "mirror_lag_records", **here) == 0
+    assert value(shown, "mirror_lag_seconds", **here) == 0
+    for name in ("mirror_replication_latency_seconds", "mirror_record_age_seconds"):
+        assert value(shown, f"{name}_count", **here) == 300
+        assert value(shown, f"{name}_bucket", le="60.0", **here) == 300
+    assert value(shown, "mirror_partitions", state="FAULTED", **here) == 0
+    copy = {"target_topic": f"A.{shared_topic}"}
+    assert value(shown, "mirror_topic_info", **here, **copy) == 1
+    assert value(shown, "mirror_flow_within_sla", source="A") == 1
+    assert (value(shown, "mirror_transaction_duration_seconds_count") or 0) > 0
+    assert (value(shown, "mirror_takeovers_total") or 0) >= 1
+    wait_for(
+        lambda: (value(scrape(shared_mirror), "mirror_spark_batches_total") or 0) > 0
+    )
+    phase = value(
+        scrape(shared_mirror),
+        "mirror_spark_batch_phase_seconds",
+        phase="triggerExecution",
+    )
+    assert phase is not None
+    assert 0 < phase < 60
+
+    delete_topic(source, shared_topic)
+    wait_for(lambda: copied() is None, 30, 0.5)
+    assert shared_topic not in str(scrape(shared_mirror))
+
+
+def test_a_refused_record_makes_its_partition_late(
+    clusters: dict[str, PlaygroundCluster],
+    shared_mirror: RunningMirror,
+    shared_topic: str,
+) -> None:
+    """The lag in seconds of a partition that is set aside is the age of the record
+    that waits, and grows with it; its neighbour has none.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(target, f"A.{shared_topic}", 2, max_message_bytes="10000")
+    create_topic(source, shared_topic, 2)
+    client = producer(source)
+    sent = time.time()
+    client.produce(shared_topic, b"x" * 20_000, partition=0)
+    client.produce(shared_topic, b"x", partition=1)
+    assert client.flush(30) == 0
+
+    def late(partition: str) -> float | None:
+        return value(
+            scrape(shared_mirror),
+            "mirror_lag_seconds",
+            topic=shared_topic,
+            partition=partition,
+        )
+
+    wait_for(lambda: (late("0") or 0) > 4, 40, 0.3)
+    assert (late("0") or 0) <= time.time() - sent
+    wait_for(lambda: (late("0") or 0) > 8, 40, 0.3)
+    assert (late("0") or 0) <= time.time() - sent
+    assert late("1") == 0
+    assert (
+        value(
+            scrape(shared_mirror),
+            "mirror_partitions",
+            topic=shared_topic,
+            state="FAULTED",
+        )
+        == 1
+    )
