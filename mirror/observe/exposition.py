@@ -21,7 +21,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from mirror.observe.metrics import METRICS, SERVICE_METRICS, Fold, Kind
+from mirror.observe.metrics import METRICS, SERVICE_METRICS
+from mirror.observe.series import Fold, Kind
 from mirror.observe.status import HistogramStatus
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
-    from mirror.observe.metrics import Labels, Metric, Value
+    from mirror.observe.series import Labels, Metric, Value
     from mirror.observe.status import Board, FlowStatus, ServiceStatus
 
 _FLOW = ("source", "target")

@@ -1,149 +1,35 @@
 """Every metric of a service: its name, its meaning, and where its value comes from.
 
-Main name: `METRICS`, the table; a further field of the status needs one line here.
+Main name: `METRICS`, the table; a further field of the status needs one entry here.
 Values are read from the frozen statuses when somebody asks, so what is no longer
 mirrored has no series. How they are written out is `exposition`'s duty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mirror.observe.status import FlowState, HistogramStatus
+from mirror.observe.series import (
+    Fold,
+    Kind,
+    Metric,
+    of_flow,
+    of_jobs,
+    of_partitions,
+    of_slots,
+    of_spark,
+    of_topics,
+    of_transactions,
+)
+from mirror.observe.status import AclState, FlowState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from mirror.observe.status import (
-        FlowStatus,
-        JobStatus,
-        PartitionStatus,
-        SlotStatus,
-        SparkStatus,
-        TopicTimes,
-        TransactionStatus,
-    )
-
-Labels = tuple[str, ...]
-Value = float | HistogramStatus | tuple[float, float]
-"""A number, a histogram, or the count and the sum of a summary."""
-Rows = Iterable[tuple[Labels, Value | None]]
+    from mirror.observe.series import Labels, Value
+    from mirror.observe.status import FlowStatus
 
 PARTITION_STATES = ("RUNNING", "CATCHING_UP", "PAUSED", "FAULTED")
-
-
-class Kind(StrEnum):
-    """Prometheus' types."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    SUMMARY = "summary"
-
-
-class Fold(StrEnum):
-    """What a topic's value is, made of its partitions'."""
-
-    SUM = "sum"
-    MAX = "max"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """One metric of each flow. All have the labels `source` and `target`."""
-
-    name: str
-    """As it is asked for: counters end in _total."""
-    kind: Kind
-    help: str
-    labels: Labels
-    """Those beyond source and target."""
-    rows: Callable[[FlowStatus], Rows]
-    """The further labels' values with the metric's; None: there is no value now."""
-    fold: Fold | None = None
-    """With this it has the label `partition`, which can be left out."""
-
-    @property
-    def sample_names(self) -> frozenset[str]:
-        """What its time series are called."""
-        endings = {
-            Kind.HISTOGRAM: ("_bucket", "_count", "_sum"),
-            Kind.SUMMARY: ("_count", "_sum"),
-        }.get(self.kind, ("",))
-        return frozenset(self.name + ending for ending in endings)
-
-
-def _flow(
-    name: str, kind: Kind, text: str, value: Callable[[FlowStatus], Value | None]
-) -> Metric:
-    def rows(flow: FlowStatus) -> Rows:
-        yield (), value(flow)
-
-    return Metric(name=name, kind=kind, help=text, labels=(), rows=rows)
-
-
-def _partition(
-    name: str,
-    kind: Kind,
-    text: str,
-    value: Callable[[PartitionStatus], float | None],
-    fold: Fold = Fold.SUM,
-) -> Metric:
-    def rows(flow: FlowStatus) -> Rows:
-        for each in flow.partitions:
-            yield (each.topic, str(each.partition)), value(each)
-
-    labels = ("topic", "partition")
-    return Metric(name=name, kind=kind, help=text, labels=labels, rows=rows, fold=fold)
-
-
-def _times(
-    name: str, text: str, value: Callable[[TopicTimes], HistogramStatus]
-) -> Metric:
-    def rows(flow: FlowStatus) -> Rows:
-        for each in flow.times:
-            yield (each.topic,), value(each)
-
-    return Metric(
-        name=name, kind=Kind.HISTOGRAM, help=text, labels=("topic",), rows=rows
-    )
-
-
-def _slot(
-    name: str, kind: Kind, text: str, value: Callable[[SlotStatus], float]
-) -> Metric:
-    def rows(flow: FlowStatus) -> Rows:
-        for each in flow.slot_loads:
-            yield (str(each.number),), value(each)
-
-    return Metric(name=name, kind=kind, help=text, labels=("slot",), rows=rows)
-
-
-def _job(
-    name: str, kind: Kind, text: str, value: Callable[[JobStatus], float | None]
-) -> Metric:
-    def rows(flow: FlowStatus) -> Rows:
-        for each in flow.jobs:
-            yield (each.name,), value(each)
-
-    return Metric(name=name, kind=kind, help=text, labels=("job_name",), rows=rows)
-
-
-def _transactions(
-    name: str, kind: Kind, text: str, value: Callable[[TransactionStatus], Value]
-) -> Metric:
-    return _flow(name, kind, text, lambda flow: value(flow.transactions))
-
-
-def _spark(
-    name: str, kind: Kind, text: str, value: Callable[[SparkStatus], float | None]
-) -> Metric:
-    return _flow(
-        name, kind, text, lambda flow: value(flow.spark) if flow.spark.batches else None
-    )
 
 
 def _known(value: float, unit: float = 1.0) -> float | None:
@@ -154,6 +40,11 @@ def _known(value: float, unit: float = 1.0) -> float | None:
 def _states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
     for state in FlowState:
         yield (state.value,), float(flow.state is state)
+
+
+def _acl_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for state in AclState:
+        yield (state.value,), float(flow.acls.state is state)
 
 
 def _partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
@@ -191,186 +82,293 @@ _C, _G = Kind.COUNTER, Kind.GAUGE
 
 METRICS: tuple[Metric, ...] = (
     # ---- What was copied
-    _partition(
-        "mirror_records_total", _C,
-        "Records copied.", lambda p: p.records,
+    of_partitions(
+        "mirror_records_total",
+        _C,
+        "Records copied.",
+        lambda p: p.records,
     ),
-    _partition(
-        "mirror_written_bytes_total", _C,
-        "Bytes of record batches sent to the target.", lambda p: p.bytes,
+    of_partitions(
+        "mirror_written_bytes_total",
+        _C,
+        "Bytes of record batches sent to the target.",
+        lambda p: p.bytes,
     ),
-    _partition(
-        "mirror_read_bytes_total", _C,
-        "Bytes of record batches fetched from the source.", lambda p: p.bytes_in,
+    of_partitions(
+        "mirror_read_bytes_total",
+        _C,
+        "Bytes of record batches fetched from the source.",
+        lambda p: p.bytes_in,
     ),
-    _partition(
-        "mirror_filtered_records_total", _C,
+    of_partitions(
+        "mirror_filtered_records_total",
+        _C,
         "Records left out because they came through the target before.",
         lambda p: p.filtered,
     ),
-    _partition(
-        "mirror_skipped_records_total", _C,
+    of_partitions(
+        "mirror_skipped_records_total",
+        _C,
         "Records of aborted transactions and transaction markers, which are never "
-        "copied.", lambda p: p.skipped,
+        "copied.",
+        lambda p: p.skipped,
     ),
-    _partition(
-        "mirror_lost_records_total", _C,
+    of_partitions(
+        "mirror_lost_records_total",
+        _C,
         "Offsets that vanished at the source before they could be copied.",
         lambda p: p.lost,
     ),
+    of_partitions(
+        "mirror_transform_removed_records_total",
+        _C,
+        "Records that the flow's transform left out.",
+        lambda p: p.removed,
+    ),
+    of_partitions(
+        "mirror_dead_letter_records_total",
+        _C,
+        "Records on which the transform failed, sent to the dead-letter topic.",
+        lambda p: p.dead_letters,
+    ),
     # ---- How late it is
-    _partition(
-        "mirror_lag_records", _G,
-        "Source offsets not copied yet, as of the last lease.", lambda p: p.lag,
+    of_partitions(
+        "mirror_lag_records",
+        _G,
+        "Source offsets not copied yet, as of the last lease.",
+        lambda p: p.lag,
     ),
-    _partition(
-        "mirror_lag_seconds", _G,
+    of_partitions(
+        "mirror_lag_seconds",
+        _G,
         "Age of the oldest record not copied yet, 0 if there is none.",
-        lambda p: _known(p.lag_seconds), Fold.MAX,
+        lambda p: _known(p.lag_seconds),
+        Fold.MAX,
     ),
-    _flow(
-        "mirror_flow_lag_seconds", _G,
+    of_flow(
+        "mirror_flow_lag_seconds",
+        _G,
         "The lag in seconds of the flow's latest partition.",
         lambda f: _known(f.lag_seconds),
     ),
-    _flow(
-        "mirror_flow_sla_seconds", _G,
+    of_flow(
+        "mirror_flow_sla_seconds",
+        _G,
         "How far behind the flow may be: its setting sla_seconds.",
         lambda f: f.sla_seconds,
     ),
-    _flow(
-        "mirror_flow_within_sla", _G,
+    of_flow(
+        "mirror_flow_within_sla",
+        _G,
         "1 if no partition is further behind than the SLA allows, else 0; none while "
-        "the flow is stopped or paused on purpose.", _within_sla,
+        "the flow is stopped or paused on purpose.",
+        _within_sla,
     ),
-    _times(
+    of_topics(
         "mirror_replication_latency_seconds",
         "From a record's timestamp to its commit on the target; each record counts "
-        "as the newest of its partition in its transaction.", lambda t: t.latency,
+        "as the newest of its partition in its transaction.",
+        lambda t: t.latency,
     ),
-    _times(
+    of_topics(
         "mirror_record_age_seconds",
         "From a record's timestamp to its fetch from the source, counted likewise.",
         lambda t: t.age,
     ),
     # ---- How the flow is
     Metric(
-        name="mirror_flow_state", kind=_G, labels=("state",), rows=_states,
+        name="mirror_flow_state",
+        kind=_G,
+        labels=("state",),
+        rows=_states,
         help="1 for the state that the flow is in, 0 for the others.",
     ),
-    _flow(
-        "mirror_flow_state_since_timestamp_seconds", _G,
-        "When the flow came into its state.", lambda f: f.since,
+    of_flow(
+        "mirror_flow_state_since_timestamp_seconds",
+        _G,
+        "When the flow came into its state.",
+        lambda f: f.since,
     ),
-    _flow(
-        "mirror_flow_restarts_total", _C,
-        "How often the flow failed and was run again.", lambda f: f.restarts,
+    of_flow(
+        "mirror_flow_restarts_total",
+        _C,
+        "How often the flow failed and was run again.",
+        lambda f: f.restarts,
     ),
-    _flow(
-        "mirror_flow_report_timestamp_seconds", _G,
-        "When the flow's last lease reported.", lambda f: f.reported_at or None,
+    of_flow(
+        "mirror_flow_report_timestamp_seconds",
+        _G,
+        "When the flow's last lease reported.",
+        lambda f: f.reported_at or None,
     ),
-    _flow(
-        "mirror_flow_report_overdue_seconds", _G,
+    of_flow(
+        "mirror_flow_report_overdue_seconds",
+        _G,
         "How long nothing is known of the flow beyond what is usual, 0 if all is well.",
         lambda f: f.overdue,
     ),
-    _flow(
-        "mirror_flow_catching_up", _G,
-        "1 while the flow works off a backlog.", lambda f: float(f.catching_up),
+    of_flow(
+        "mirror_flow_catching_up",
+        _G,
+        "1 while the flow works off a backlog.",
+        lambda f: float(f.catching_up),
     ),
-    _flow(
-        "mirror_flow_backfill_remaining_seconds", _G,
+    of_flow(
+        "mirror_flow_backfill_remaining_seconds",
+        _G,
         "Until the flow has caught up, if it goes on like this; none if it need not, "
-        "or if its lag does not shrink.", lambda f: _known(f.remaining_seconds),
+        "or if its lag does not shrink.",
+        lambda f: _known(f.remaining_seconds),
     ),
-    _flow(
-        "mirror_flow_problem_topics", _G,
+    of_flow(
+        "mirror_flow_problem_topics",
+        _G,
         "Topics that match the flow's filters and cannot be copied.",
         lambda f: len(f.problems),
     ),
     Metric(
-        name="mirror_partitions", kind=_G, labels=("topic", "state"),
-        rows=_partition_states, help="Source partitions by state.",
+        name="mirror_partitions",
+        kind=_G,
+        labels=("topic", "state"),
+        rows=_partition_states,
+        help="Source partitions by state.",
     ),
     Metric(
-        name="mirror_topic_info", kind=_G, labels=("topic", "target_topic"),
-        rows=_copies, help="Always 1: what a topic's copy is called on the target.",
+        name="mirror_topic_info",
+        kind=_G,
+        labels=("topic", "target_topic"),
+        rows=_copies,
+        help="Always 1: what a topic's copy is called on the target.",
     ),
     # ---- Its transactions, leases and slots
-    _transactions(
-        "mirror_transaction_duration_seconds", Kind.SUMMARY,
+    of_transactions(
+        "mirror_transaction_duration_seconds",
+        Kind.SUMMARY,
         "Transactions committed on the target, from the first write to the commit.",
         lambda t: (t.committed, t.seconds),
     ),
-    _transactions(
-        "mirror_transactions_aborted_total", _C,
+    of_transactions(
+        "mirror_transactions_aborted_total",
+        _C,
         "Transactions given up; what they held is copied again.",
         lambda t: t.aborted,
     ),
-    _transactions(
-        "mirror_takeovers_total", _C,
+    of_transactions(
+        "mirror_takeovers_total",
+        _C,
         "How often a slot began anew: at its start, when it came to another process, "
-        "and after any error.", lambda t: t.takeovers,
+        "and after any error.",
+        lambda t: t.takeovers,
     ),
-    _flow(
-        "mirror_flow_leases", _G,
-        "Leases since the flow was last started.", lambda f: f.leases,
+    of_flow(
+        "mirror_flow_leases",
+        _G,
+        "Leases since the flow was last started.",
+        lambda f: f.leases,
     ),
-    _flow(
-        "mirror_flow_lease_gap_seconds", _G,
+    of_flow(
+        "mirror_flow_lease_gap_seconds",
+        _G,
         "In which no slot worked, around the last lease.",
         lambda f: _known(f.lease_gap_ms, 0.001),
     ),
-    _flow("mirror_flow_slots", _G, "Slots that share the partitions.",
-          lambda f: f.slots),
-    _slot(
-        "mirror_slot_busy_ratio", _G,
+    of_flow(
+        "mirror_flow_slots", _G, "Slots that share the partitions.", lambda f: f.slots
+    ),
+    of_slots(
+        "mirror_slot_busy_ratio",
+        _G,
         "CPU seconds per second of a slot in the last lease; near 1 it cannot do more.",
         lambda s: s.busy,
     ),
-    _slot("mirror_slot_partitions", _G, "Partitions of a slot.",
-          lambda s: s.partitions),
-    _slot(
-        "mirror_slot_written_bytes_per_second", _G,
+    of_slots(
+        "mirror_slot_partitions", _G, "Partitions of a slot.", lambda s: s.partitions
+    ),
+    of_slots(
+        "mirror_slot_written_bytes_per_second",
+        _G,
         "What a slot sent to the target in the last lease.",
         lambda s: s.bytes_per_second,
     ),
+    # ---- What surrounds the records
+    of_flow(
+        "mirror_flow_drifted_topics",
+        _G,
+        "Copies whose partitions or configs are not as their topics', as of the last "
+        "look.",
+        lambda f: sum(each.differs for each in f.drift),
+    ),
+    Metric(
+        name="mirror_acl_state",
+        kind=_G,
+        labels=("state",),
+        rows=_acl_states,
+        help="1 for the state of the flow's ACL sync, 0 for the others.",
+    ),
+    of_flow(
+        "mirror_acls_added_total",
+        _C,
+        "ACLs given to copies.",
+        lambda f: f.acls.added,
+    ),
+    of_flow(
+        "mirror_acls_removed_total",
+        _C,
+        "ACLs taken from copies, because their topics no longer have them.",
+        lambda f: f.acls.removed,
+    ),
     # ---- Work beside the data
-    _job(
-        "mirror_job_last_success_timestamp_seconds", _G,
-        "When a job beside the data last went well.", lambda j: j.succeeded_at or None,
+    of_jobs(
+        "mirror_job_last_success_timestamp_seconds",
+        _G,
+        "When a job beside the data last went well.",
+        lambda j: j.succeeded_at or None,
     ),
-    _job(
-        "mirror_job_failing", _G,
-        "1 if the job's last turn failed.", lambda j: float(bool(j.error)),
+    of_jobs(
+        "mirror_job_failing",
+        _G,
+        "1 if the job's last turn failed.",
+        lambda j: float(bool(j.error)),
     ),
-    _job(
-        "mirror_job_failures_total", _C,
+    of_jobs(
+        "mirror_job_failures_total",
+        _C,
         "Turns of a job that failed since the flow was last started.",
         lambda j: j.failures,
     ),
-    _job("mirror_job_last_duration_seconds", _G, "How long a job's last turn took.",
-         lambda j: j.seconds),
-    # ---- Spark's own view of the streaming query
-    _spark(
-        "mirror_spark_batches_total", _C,
-        "Micro-batches that Spark finished; each is a lease.", lambda s: s.batches,
+    of_jobs(
+        "mirror_job_last_duration_seconds",
+        _G,
+        "How long a job's last turn took.",
+        lambda j: j.seconds,
     ),
-    _spark(
-        "mirror_spark_batch_timestamp_seconds", _G,
-        "When Spark began the last micro-batch.", lambda s: s.began_at or None,
+    # ---- Spark's own view of the streaming query
+    of_spark(
+        "mirror_spark_batches_total",
+        _C,
+        "Micro-batches that Spark finished; each is a lease.",
+        lambda s: s.batches,
+    ),
+    of_spark(
+        "mirror_spark_batch_timestamp_seconds",
+        _G,
+        "When Spark began the last micro-batch.",
+        lambda s: s.began_at or None,
     ),
     Metric(
-        name="mirror_spark_batch_phase_seconds", kind=_G, labels=("phase",),
+        name="mirror_spark_batch_phase_seconds",
+        kind=_G,
+        labels=("phase",),
         rows=_phases,
         help="How long the phases of Spark's last micro-batch took, by Spark's names.",
     ),
-    _spark(
-        "mirror_spark_query_failures_total", _C,
-        "Streaming queries that ended with an exception.", lambda s: s.failures,
+    of_spark(
+        "mirror_spark_query_failures_total",
+        _C,
+        "Streaming queries that ended with an exception.",
+        lambda s: s.failures,
     ),
-)  # fmt: skip
+)
 
 SERVICE_METRICS = {
     "mirror_build_info": "Always 1: the versions that run here.",

@@ -18,7 +18,8 @@ import pytest
 
 from mirror.observe.exposition import exposition
 from mirror.observe.http import StatusServer
-from mirror.observe.metrics import METRICS, Kind, names
+from mirror.observe.metrics import METRICS, names
+from mirror.observe.series import Kind
 from mirror.observe.status import (
     Board,
     FlowState,
@@ -139,7 +140,7 @@ def test_every_field_of_a_partition_is_shown():
     shown = scrape(full_board())
     numbers = {
         *("records", "bytes", "bytes_in", "filtered", "skipped", "lost"),
-        *("lag", "lag_seconds"),
+        *("lag", "lag_seconds", "removed", "dead_letters"),
     }
     of_partitions = {n for n, labels in shown if "partition" in dict(labels)}
 
