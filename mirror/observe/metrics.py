@@ -59,7 +59,7 @@ def _partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
 
 
 def _within_sla(flow: FlowStatus) -> float | None:
-    if flow.state is FlowState.STOPPED or flow.state.value == "PAUSED":
+    if flow.state.value in {"STOPPED", "STANDBY", "PAUSED"}:
         return None
     if not flow.reported_at:
         # Nothing is known yet: a flow that only begins has not broken a promise.
