@@ -11,13 +11,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from mirror.observe.status import (
-    HistogramStatus,
-    PartitionStatus,
-    SlotStatus,
-    TopicTimes,
-    TransactionStatus,
-)
+from mirror.observe.measures import HistogramStatus, TopicTimes, TransactionStatus
+from mirror.observe.status import PartitionStatus, SlotStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

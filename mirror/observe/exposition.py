@@ -21,9 +21,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from mirror.observe.measures import HistogramStatus
 from mirror.observe.metrics import METRICS, SERVICE_METRICS
 from mirror.observe.series import Fold, Kind
-from mirror.observe.status import HistogramStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

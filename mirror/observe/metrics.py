@@ -7,13 +7,21 @@ mirrored has no series. How they are written out is `exposition`'s duty.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from mirror.observe.readings import (
+    acl_states,
+    copies,
+    known,
+    partition_states,
+    phases,
+    states,
+    within_sla,
+)
 from mirror.observe.series import (
     Fold,
     Kind,
     Metric,
     of_flow,
+    of_groups,
     of_jobs,
     of_partitions,
     of_slots,
@@ -21,62 +29,6 @@ from mirror.observe.series import (
     of_topics,
     of_transactions,
 )
-from mirror.observe.status import AclState, FlowState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mirror.observe.series import Labels, Value
-    from mirror.observe.status import FlowStatus
-
-PARTITION_STATES = ("RUNNING", "CATCHING_UP", "PAUSED", "FAULTED")
-
-
-def _known(value: float, unit: float = 1.0) -> float | None:
-    """Statuses say -1 where nothing is known; a metric then has no value."""
-    return value * unit if value >= 0 else None
-
-
-def _states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    for state in FlowState:
-        yield (state.value,), float(flow.state is state)
-
-
-def _acl_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    for state in AclState:
-        yield (state.value,), float(flow.acls.state is state)
-
-
-def _partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    counts: dict[Labels, int] = {}
-    for each in flow.partitions:
-        for state in PARTITION_STATES:
-            counts.setdefault((each.topic, state), 0)
-        key = (each.topic, each.state)
-        counts[key] = counts.get(key, 0) + 1
-    for labels, count in counts.items():
-        yield labels, float(count)
-
-
-def _within_sla(flow: FlowStatus) -> float | None:
-    if flow.state.value in {"STOPPED", "STANDBY", "PAUSED"}:
-        return None
-    if not flow.reported_at:
-        # Nothing is known yet: a flow that only begins has not broken a promise.
-        return None if flow.state is FlowState.STARTING else 0.0
-    return float(flow.lag_seconds <= flow.sla_seconds)
-
-
-def _copies(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    names = {(each.topic, each.target_topic) for each in flow.partitions}
-    for name in sorted(names):
-        yield name, 1.0
-
-
-def _phases(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
-    for phase, seconds in flow.spark.phases:
-        yield (phase,), seconds
-
 
 _C, _G = Kind.COUNTER, Kind.GAUGE
 
@@ -142,14 +94,14 @@ METRICS: tuple[Metric, ...] = (
         "mirror_lag_seconds",
         _G,
         "Age of the oldest record not copied yet, 0 if there is none.",
-        lambda p: _known(p.lag_seconds),
+        lambda p: known(p.lag_seconds),
         Fold.MAX,
     ),
     of_flow(
         "mirror_flow_lag_seconds",
         _G,
         "The lag in seconds of the flow's latest partition.",
-        lambda f: _known(f.lag_seconds),
+        lambda f: known(f.lag_seconds),
     ),
     of_flow(
         "mirror_flow_sla_seconds",
@@ -162,7 +114,7 @@ METRICS: tuple[Metric, ...] = (
         _G,
         "1 if no partition is further behind than the SLA allows, else 0; none while "
         "the flow is stopped or paused on purpose.",
-        _within_sla,
+        within_sla,
     ),
     of_topics(
         "mirror_replication_latency_seconds",
@@ -180,7 +132,7 @@ METRICS: tuple[Metric, ...] = (
         name="mirror_flow_state",
         kind=_G,
         labels=("state",),
-        rows=_states,
+        rows=states,
         help="1 for the state that the flow is in, 0 for the others.",
     ),
     of_flow(
@@ -218,7 +170,7 @@ METRICS: tuple[Metric, ...] = (
         _G,
         "Until the flow has caught up, if it goes on like this; none if it need not, "
         "or if its lag does not shrink.",
-        lambda f: _known(f.remaining_seconds),
+        lambda f: known(f.remaining_seconds),
     ),
     of_flow(
         "mirror_flow_problem_topics",
@@ -230,14 +182,14 @@ METRICS: tuple[Metric, ...] = (
         name="mirror_partitions",
         kind=_G,
         labels=("topic", "state"),
-        rows=_partition_states,
+        rows=partition_states,
         help="Source partitions by state.",
     ),
     Metric(
         name="mirror_topic_info",
         kind=_G,
         labels=("topic", "target_topic"),
-        rows=_copies,
+        rows=copies,
         help="Always 1: what a topic's copy is called on the target.",
     ),
     # ---- Its transactions, leases and slots
@@ -270,7 +222,7 @@ METRICS: tuple[Metric, ...] = (
         "mirror_flow_lease_gap_seconds",
         _G,
         "In which no slot worked, around the last lease.",
-        lambda f: _known(f.lease_gap_ms, 0.001),
+        lambda f: known(f.lease_gap_ms, 0.001),
     ),
     of_flow(
         "mirror_flow_slots", _G, "Slots that share the partitions.", lambda f: f.slots
@@ -302,7 +254,7 @@ METRICS: tuple[Metric, ...] = (
         name="mirror_acl_state",
         kind=_G,
         labels=("state",),
-        rows=_acl_states,
+        rows=acl_states,
         help="1 for the state of the flow's ACL sync, 0 for the others.",
     ),
     of_flow(
@@ -316,6 +268,52 @@ METRICS: tuple[Metric, ...] = (
         _C,
         "ACLs taken from copies, because their topics no longer have them.",
         lambda f: f.acls.removed,
+    ),
+    of_flow(
+        "mirror_checkpoint_timestamp_seconds",
+        _G,
+        "When the source's groups were last translated with success.",
+        lambda f: f.checkpoint_at or None,
+    ),
+    of_flow(
+        "mirror_heartbeat_timestamp_seconds",
+        _G,
+        "When the target last got a heartbeat of this flow.",
+        lambda f: f.heartbeat_at or None,
+    ),
+    of_flow(
+        "mirror_copied_heartbeat_timestamp_seconds",
+        _G,
+        "When the newest heartbeat that was copied was written on the source.",
+        lambda f: f.copied_heartbeat_at or None,
+    ),
+    of_flow(
+        "mirror_groups",
+        _G,
+        "Groups that the flow looks after.",
+        lambda f: f.group_count,
+    ),
+    of_flow(
+        "mirror_share_groups",
+        _G,
+        "Groups that match, but have no offsets: they are not covered.",
+        lambda f: len(f.share_groups),
+    ),
+    of_groups(
+        "mirror_group_behind_records",
+        "Source offsets that a group has read and that are not copied yet: what it "
+        "would miss now on the target.",
+        lambda g: g.behind,
+    ),
+    of_groups(
+        "mirror_group_unknown_partitions",
+        "Partitions in which a group's place on the target is not known.",
+        lambda g: g.unknown,
+    ),
+    of_groups(
+        "mirror_group_failing",
+        "1 if a group could not be read, or its offsets not be set.",
+        lambda g: float(bool(g.reason)),
     ),
     # ---- Work beside the data
     of_jobs(
@@ -359,7 +357,7 @@ METRICS: tuple[Metric, ...] = (
         name="mirror_spark_batch_phase_seconds",
         kind=_G,
         labels=("phase",),
-        rows=_phases,
+        rows=phases,
         help="How long the phases of Spark's last micro-batch took, by Spark's names.",
     ),
     of_spark(

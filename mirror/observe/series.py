@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mirror.observe.status import HistogramStatus
+from mirror.observe.measures import HistogramStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirror.observe.measures import SparkStatus, TopicTimes, TransactionStatus
     from mirror.observe.status import (
         FlowStatus,
+        GroupStatus,
         JobStatus,
         PartitionStatus,
         SlotStatus,
-        SparkStatus,
-        TopicTimes,
-        TransactionStatus,
     )
 
 Labels = tuple[str, ...]
@@ -128,6 +127,14 @@ def of_jobs(
             yield (each.name,), value(each)
 
     return Metric(name=name, kind=kind, help=text, labels=("job_name",), rows=rows)
+
+
+def of_groups(name: str, text: str, value: Callable[[GroupStatus], float]) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.groups:
+            yield (each.group,), value(each)
+
+    return Metric(name=name, kind=Kind.GAUGE, help=text, labels=("group",), rows=rows)
 
 
 def of_transactions(

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from mirror import __version__
+from mirror.observe.measures import SparkStatus, TopicTimes, TransactionStatus
 
 FORMAT_VERSION = 1
 _STANDSTILL_SECONDS = 60.0
@@ -73,39 +74,6 @@ class PartitionStatus:
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 if nothing came."""
     latency_p99_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramStatus:
-    """Copied records by seconds. Counters are since the service started."""
-
-    counts: tuple[int, ...] = ()
-    """Records per bucket; the last one is beyond the flow's last bound."""
-    sum_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicTimes:
-    """How long the records of one topic took, each by the newest of its transaction."""
-
-    topic: str
-    target_topic: str
-    latency: HistogramStatus
-    """From a record's timestamp to its commit on the target."""
-    age: HistogramStatus
-    """From a record's timestamp to its fetch from the source."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionStatus:
-    """The transactions of one flow. Counters are since the service started."""
-
-    committed: int = 0
-    seconds: float = 0.0
-    """How long these took together."""
-    aborted: int = 0
-    takeovers: int = 0
-    """How often a slot began anew: at its start, and after any error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,20 +194,6 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkStatus:
-    """What Spark says of a flow's streaming query, whose micro-batches are leases."""
-
-    batches: int = 0
-    """Since the service started."""
-    failures: int = 0
-    """Queries that ended with an exception, since the service started."""
-    began_at: float = 0.0
-    """When the last micro-batch began, epoch seconds."""
-    phases: tuple[tuple[str, float], ...] = ()
-    """How long its phases took, in seconds, by Spark's names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
     """One flow."""
 
@@ -271,11 +225,11 @@ class FlowStatus:
     overdue: float = 0.0
     """For how many seconds nothing is known, beyond what is usual."""
     sla_seconds: float = 60.0
-    transactions: TransactionStatus = TransactionStatus()
+    transactions: TransactionStatus = field(default_factory=TransactionStatus)
     bounds: tuple[float, ...] = ()
     """Upper ends of the buckets of `times`, in seconds."""
     times: tuple[TopicTimes, ...] = ()
-    spark: SparkStatus = SparkStatus()
+    spark: SparkStatus = field(default_factory=SparkStatus)
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     drift: tuple[TopicDrift, ...] = ()

@@ -18,19 +18,22 @@ import pytest
 
 from mirror.observe.exposition import exposition
 from mirror.observe.http import StatusServer
+from mirror.observe.measures import (
+    HistogramStatus,
+    SparkStatus,
+    TopicTimes,
+    TransactionStatus,
+)
 from mirror.observe.metrics import METRICS, names
 from mirror.observe.series import Kind
 from mirror.observe.status import (
     Board,
     FlowState,
     FlowStatus,
-    HistogramStatus,
+    GroupStatus,
     JobStatus,
     PartitionStatus,
     SlotStatus,
-    SparkStatus,
-    TopicTimes,
-    TransactionStatus,
 )
 from mirror.relay.latency import bounds
 
@@ -101,6 +104,24 @@ def full_board(**changes: Any) -> Board:
                 seconds=0.2,
                 failures=1,
                 error="no",
+            ),
+        ),
+        "checkpoint_at": now,
+        "heartbeat_at": now,
+        "copied_heartbeat_at": now,
+        "group_count": 1,
+        "groups": (
+            GroupStatus(
+                group="g",
+                type="classic",
+                partitions=1,
+                source_offset=5,
+                target_offset=5,
+                behind=3,
+                unknown=0,
+                exactness="exact",
+                active_on_target=False,
+                reason="",
             ),
         ),
         "partitions": (

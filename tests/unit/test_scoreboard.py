@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.observe.status import SlotStatus, TransactionStatus
+from mirror.observe.measures import TransactionStatus
+from mirror.observe.status import SlotStatus
 from mirror.relay.report import PartitionReport, from_row, to_arrow
 from mirror.scoreboard import Scoreboard, slot_loads
 
