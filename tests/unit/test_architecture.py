@@ -61,6 +61,7 @@ LIBRARY_USERS = {
         "spark",
         "executors",
         "slot_frames",
+        "listener",
         "playground",
         "relay.task",
         "relay.daemon",
