@@ -9,6 +9,7 @@ it decides when to run again. How a lease is carried out is `relay`'s duty.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 import math
 import shutil
 import threading
@@ -27,15 +28,18 @@ from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.metadata.topics import TopicsResult
 from mirror.observe.status import FlowState
+from mirror.offsets import progress
 from mirror.offsets.groups import Copy
 from mirror.pace import pace, recent, sample
 from mirror.query import LeaseQuery, LeaseResult, Terms, report_seconds, short
+from mirror.recovery.pauses import Pauses, PausesReader
 from mirror.relay import dead_letters
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
 from mirror.scoreboard import Scoreboard, slot_loads
 from mirror.sizing import LONGEST_SECONDS, Sizing
+from mirror.topic_changes import TopicChanges
 from mirror.topic_jobs import CONFIGS as TOPIC_CONFIGS
 from mirror.topic_jobs import TopicJobs
 
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_PAUSES_SECONDS = 2.0
+"""How often to look what somebody wants to rest."""
 _PACE_SECONDS = 10.0
 """How often to log how catching up gets on."""
 _AT_REST: dict[str, Any] = {
@@ -105,6 +111,10 @@ class Flow:
             bounds=bounds(flow.sla_seconds),
         )
         self._found = TopicsResult(topics=())
+        self._lock = threading.Lock()
+        self._changes = TopicChanges(flow, board)
+        self._pauses: PausesReader | None = None
+        self._paused = Pauses()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -152,6 +162,8 @@ class Flow:
                     f"flow {self.name}: {source.alias} and {target.alias} are one and "
                     f"the same cluster ({source.cluster_id}); it would copy its copies"
                 )
+            self._paused = PausesReader(target, self.config).read()
+            self._changes.begin()
             found = self.discover(source, target)
             dead_letters.prepare(target, self.config)
             slots = self._sizing.begin(_partitions(found), most_slots())
@@ -169,6 +181,9 @@ class Flow:
             )
             log.info("flow starts", flow=self.name, slots=slots,
                      topics=len(found.topics))  # fmt: skip
+            known = progress.read(target, progress.topic_name(self.config.source))
+            self._changes.remember(known.positions)
+            found = self.discover(source, target)
             plan = Plan(
                 flow=self.config,
                 source=self._clusters[0],
@@ -187,8 +202,8 @@ class Flow:
                 took=self._show,
             )
             stack.callback(run.close)
-            run.update(found)
             self._run = run
+            self._direct(found)
             if self._stopping.is_set() or self.resting:
                 return False
             shutil.rmtree(self._checkpoint, ignore_errors=True)
@@ -210,7 +225,8 @@ class Flow:
     def _jobs(self) -> list[Job]:
         """What runs beside the data."""
         groups = GroupJobs(self.config, self._copies, self._board)
-        return [*self._topic_jobs.jobs(), *groups.jobs()]
+        pauses = Job(name="pauses", seconds=_PAUSES_SECONDS, work=self._look_at_pauses)
+        return [*self._topic_jobs.jobs(), *groups.jobs(), pauses]
 
     def _copies(self) -> dict[str, Copy]:
         """The topics that are copied, as of the last look."""
@@ -219,17 +235,36 @@ class Flow:
             for each in self._found.topics
         }
 
+    def _look_at_pauses(self, _source: Cluster, target: Cluster) -> None:
+        """Let rest what somebody wants to rest, soon after they said so."""
+        if self._pauses is None or self._pauses.target is not target:
+            self._pauses = PausesReader(target, self.config)
+        paused = self._pauses.read()
+        if paused != self._paused:
+            log.info("pauses changed", flow=self.name,
+                     rules=[asdict(rule) for rule in paused.rules])  # fmt: skip
+        self._paused = paused
+        self._direct(self._found)
+
+    def _direct(self, found: TopicsResult) -> None:
+        """Tell the query what to copy from now on."""
+        with self._lock:
+            self._found = found
+            if self._run is not None:
+                self._run.update(found, self._paused)
+
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""
-        self._found = found = topics.sync(source, target, self.config)
+        found = topics.sync(source, target, self.config)
         for name in found.created:
             log.info("target topic created", flow=self.name, topic=name)
         for name in found.grown:
             log.info("target topic grown", flow=self.name, topic=name)
-        self._tell_of("topics", found.problems)
         if found.created:
             # Several flows may write it: they have to agree on its configs.
             self._kick(TOPIC_CONFIGS)
+        found, problems = self._changes.look(source, found)
+        self._tell_of("topics", problems)
         return found
 
     def _tell_of(self, whose: str, problems: Sequence[str]) -> None:
@@ -300,7 +335,7 @@ class Flow:
                 break
             try:
                 found = self.discover(*clusters)
-                run.update(found)
+                self._direct(found)
                 if self._sizing.outgrown(_partitions(found), most_slots()):
                     run.begin_again()
                 self._complaint.clear()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mirror.relay.report import PartitionReport
 
+_AT_REST = frozenset({PartitionState.FAULTED, PartitionState.PAUSED})
 _SMOOTHED_SECONDS = 30.0
 _SHORTEST_SECONDS = 3.0
 """A trend of less is none."""
@@ -59,7 +60,7 @@ class Pace:
 def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) -> Sample:
     """Add up the reports of one lease."""
     every = list(reports)
-    sound = [r for r in every if r.state != PartitionState.FAULTED]
+    sound = [r for r in every if r.state not in _AT_REST]
     located = [r for r in sound if r.position >= 0 and r.end_offset >= 0]
     busy = {report.slot: report.slot_busy for report in every}
     return Sample(

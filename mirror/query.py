@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mirror.leases import Placement, Spread
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
+    from mirror.recovery.pauses import Pauses
     from mirror.relay.lease import Plan
 
 log = structlog.get_logger()
@@ -145,14 +146,17 @@ class LeaseQuery:
         )
         return self._query
 
-    def update(self, found: TopicsResult) -> None:
-        """Mirror these topics from the next lease on; if they are new, from now on."""
+    def update(self, found: TopicsResult, pauses: Pauses) -> None:
+        """Mirror these topics from the next lease on; if they are new, from now on.
+        Those that shall rest keep their place.
+        """
         assignments = tuple(
             Assignment(
                 topic=topic.topic,
                 partition=partition,
                 target_topic=topic.target_topic,
                 topic_id=topic.topic_id,
+                paused_since=pauses.since(topic.topic),
             )
             for topic in found.topics
             for partition in range(topic.partitions)
@@ -283,7 +287,7 @@ class LeaseQuery:
     def _caught_up(self, reports: list[PartitionReport]) -> bool:
         assert self._ends is not None
         return all(
-            report.state == "FAULTED"
+            report.state in {"FAULTED", "PAUSED"}
             or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )

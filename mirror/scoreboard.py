@@ -9,6 +9,7 @@ one lease.
 from __future__ import annotations
 
 import operator
+import time
 from typing import TYPE_CHECKING
 
 from mirror.observe.measures import HistogramStatus, TopicTimes, TransactionStatus
@@ -46,6 +47,13 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
 
 def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
+
+
+def _since(report: PartitionReport, last: PartitionStatus | None) -> float:
+    """Slots know since when they do not copy; since when they do is known here."""
+    if report.since:
+        return report.since
+    return last.since if last and last.state == report.state else time.time()
 
 
 class Scoreboard:
@@ -117,7 +125,7 @@ class Scoreboard:
             slot=report.slot,
             state=report.state,
             reason=report.reason,
-            since=report.since,
+            since=_since(report, last),
             position=report.position,
             end_offset=report.end_offset,
             lag=report.lag,

@@ -1,8 +1,9 @@
 """Writing small topics of our own: a few records now and then.
 
 Main type: `TopicWriter`, over partition 0 of one topic; it keeps its producer, since
-brokers remember every one for a day; `append` is for a single time. Outside
-transactions; what is written inside the data's is `relay`'s duty.
+brokers remember every one for a day; `append` is for a single time, outside
+transactions, `write` also inside one that the caller commits. What is written inside
+the data's transactions is `relay`'s duty.
 """
 
 from __future__ import annotations
@@ -63,6 +64,26 @@ def append(
         MirrorError: they were not acknowledged; some of them may be written.
     """
     TopicWriter(cluster, topic).write(entries)
+
+
+def write(
+    target: Cluster,
+    batches: Mapping[str, Sequence[EncodedBatch]],
+    producer: Producer | None = None,
+) -> None:
+    """Write batches to partition 0 of topics; within a transaction of `producer`, if
+    one is given, which the caller commits.
+
+    Raises:
+        MirrorError: they were not acknowledged; some of them may be written.
+    """
+    if producer is None:
+        producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
+        producer.take_over()
+    elif not producer.v2:
+        producer.add_partitions([(topic, 0) for topic in batches])
+    where = {(topic, 0): queue for topic, queue in batches.items()}
+    Write(target, producer, where, target.topics(batches)).finish()
 
 
 def ensure_topic(

@@ -1,15 +1,24 @@
 """Options that several commands share, so that they are the same everywhere.
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG. Reading it
-is the command's own first step, since each tells warnings in its own way.
+is the command's own first step, since each tells warnings in its own way. `flow_of`
+finds a flow that was named, `agreed` asks before anything is changed.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mirror.config.values import flow_ends, near
+from mirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 
@@ -24,3 +33,60 @@ ConfigFile = Annotated[
         help="Configuration: YAML, or MirrorMaker 2's .properties.",
     ),
 ]
+
+FlowName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FLOW", help="The flow's name, A->B; A/B needs no quotes in a shell."
+    ),
+]
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"{text} is not a valid regex: {error}") from error
+    return text
+
+
+TopicPattern = Annotated[
+    str,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="REGEX",
+        callback=_pattern,
+        help="Only source topics whose whole name matches.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
+    """The flow that a person named."""
+    ends = flow_ends(name)
+    found = config.flows.get("->".join(ends)) if ends else None
+    if found is None:
+        raise typer.BadParameter(
+            f'the configuration has no flow "{name}"{near(name, config.flows)}',
+            param_hint="FLOW",
+        )
+    return found
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Whether to go on; who is no person at a terminal has to say --yes.
+
+    Raises:
+        MirrorError: nobody is there to be asked.
+        typer.Abort: the answer is no.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise MirrorError("nobody is there to be asked: say --yes to go on")
+    return typer.confirm(question, abort=True, err=True)

@@ -29,7 +29,12 @@ EXIT_USAGE = 2
 
 NOTHING = "-"
 _UNLIMITED = 10_000
-_STATE_STYLES = {"RUNNING": "green", "FAULTED": "red", "FAILED": "red"}
+_STATE_STYLES = {
+    "RUNNING": "green",
+    "PAUSED": "yellow",
+    "FAULTED": "red",
+    "FAILED": "red",
+}
 
 
 class Form(StrEnum):

@@ -38,14 +38,14 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  asked, not 
 
 FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),
-    *("FAULTED", "RESTARTS", "REASON"),
+    *("FAULTED", "PAUSED", "LOST", "RESTARTS", "REASON"),
 )
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
 TRANSFORM_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "REMOVED", "DEAD-LETTERS")
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "TARGET-TOPIC", "STATE", "LAG", "RECORDS"),
-    *("LATENCY-P50", "REASON"),
+    *("LATENCY-P50", "SINCE", "REASON"),
 )
 
 
@@ -72,7 +72,8 @@ def status(
     catching up takes if it goes on like this, RECORDS are those copied since the
     service started. A slot copies a share of the partitions; it is BUSY at 100% of
     one core, and RATE is what it sent to the target. LATENCY-P50 is from a record's
-    timestamp to its commit.
+    timestamp to its commit. LOST counts source offsets that vanished (`mirror loss
+    list` has their ranges). A FAULTED partition is tried again with growing pauses.
 
     \b
     Examples:
@@ -129,6 +130,10 @@ def status(
     if drift:
         blank_line()
         table(DRIFT_COLUMNS, drift)
+    gone = [(flow["name"], text) for flow in flows for text in flow.get("gone", ())]
+    if gone:
+        blank_line()
+        table(("FLOW", "GONE"), gone)
 
 
 def _address(url: str | None) -> str:
@@ -197,6 +202,8 @@ def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
         flow["records"],
         rate(flow.get("bytes_per_second", 0.0)),
         flow["faulted"],
+        flow.get("paused", 0),
+        flow.get("lost", 0),
         flow["restarts"],
         flow["reason"],
     )
@@ -223,5 +230,6 @@ def _partition_row(flow: str, partition: dict[str, Any]) -> tuple[object, ...]:
         partition["lag"],
         partition["records"],
         milliseconds(partition["latency_p50_ms"]),
+        moment(partition["since"]),
         partition["reason"],
     )

@@ -169,10 +169,26 @@ class FlowConfig(TopicSync, GroupSettings):
         description="read_uncommitted also copies records of transactions that are "
         "still open or were aborted.",
     )
-    start: Literal["earliest", "latest"] = Field(
+    start: Annotated[
+        Literal["earliest", "latest"] | int, BeforeValidator(values.start)
+    ] = Field(
         default="earliest",
         description="Where partitions begin that exist when the flow starts for the "
-        "very first time. Partitions found later always begin at the earliest.",
+        "very first time: earliest, latest, or a moment (ISO 8601, UTC where it names "
+        "no zone, or epoch milliseconds; 0 is 1970). Partitions found later always "
+        "begin at the earliest.",
+    )
+    on_loss: Literal["continue", "stop"] = Field(
+        default="continue",
+        description="When the source lost records before they were copied. continue: "
+        "note it in the loss ledger and go on behind them; stop: set the partition "
+        "aside until somebody decides.",
+    )
+    on_recreated_topic: Literal["continue", "stop"] = Field(
+        default="continue",
+        description="When a source topic was deleted and made anew. continue: its "
+        "copy goes on with the new topic's first record; stop: set it aside until "
+        "somebody decides.",
     )
     refresh_topics_seconds: Number = Field(
         default=5.0,

@@ -8,6 +8,7 @@ sections into the schema's shape. No file and no other section is looked at.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 import difflib
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,6 +27,9 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 _LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 _A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+_EARLIEST_MS = 10**11
+"""What is less was meant as seconds, or as a year."""
+_STARTS = "right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds"
 
 
 def refusal(field: str, what: str, right: str) -> PydanticCustomError:
@@ -116,6 +120,29 @@ def sasl_mechanism(value: Any) -> Any:
     if mechanism in _LATER_MECHANISMS:
         _refuse(f"{_shown(value)} is not supported yet; use {_MECHANISMS}")
     return mechanism
+
+
+def start(value: Any) -> Any:
+    """A word, or a moment as epoch milliseconds. YAML makes dates of some texts."""
+    if isinstance(value, bool):
+        _refuse(f"{_shown(value)} is no moment; {_STARTS}")
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in {"earliest", "latest"}:
+            return text.lower()
+        try:
+            value = int(text) if text.isdecimal() else datetime.fromisoformat(text)
+        except ValueError:
+            _refuse(f"{_shown(value)} is not one of earliest, latest, nor a time; "
+                    f"{_STARTS}")  # fmt: skip
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        value = int(moment.timestamp() * 1000)
+    if isinstance(value, int) and value != 0 and value < _EARLIEST_MS:
+        _refuse(f"{value} lies before 1973, in epoch milliseconds; {_STARTS}")
+    return value
 
 
 def bootstrap_servers(value: Any) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class PartitionStatus:
     target_topic: str
     slot: int
     state: str
-    """RUNNING, CATCHING_UP or FAULTED."""
+    """RUNNING, CATCHING_UP, PAUSED or FAULTED."""
     reason: str
     since: float
     """Since when it is in this state, epoch seconds."""
@@ -235,6 +235,9 @@ class FlowStatus:
     drift: tuple[TopicDrift, ...] = ()
     """Copies that are not as their topics are."""
     acls: AclStatus = AclStatus()
+    gone: tuple[str, ...] = ()
+    """Source topics that were copied and are not there any more, each with what is
+    known of it. Their copies stay."""
     jobs: tuple[JobStatus, ...] = ()
     checkpoint_at: float = 0.0
     """When groups were last looked at with success, epoch seconds; 0 for never."""
@@ -274,6 +277,14 @@ class FlowStatus:
     def faulted(self) -> int:
         return sum(partition.state == "FAULTED" for partition in self.partitions)
 
+    @property
+    def paused(self) -> int:
+        return sum(partition.state == "PAUSED" for partition in self.partitions)
+
+    @property
+    def lost(self) -> int:
+        return sum(partition.lost for partition in self.partitions)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
@@ -292,6 +303,8 @@ class ServiceStatus:
             shown["lag_seconds"] = flow.lag_seconds
             shown["records"] = flow.records
             shown["faulted"] = flow.faulted
+            shown["paused"] = flow.paused
+            shown["lost"] = flow.lost
         return document
 
 

@@ -2,24 +2,26 @@
 
 Main type: `Intake`. It judges each partition's answer: its batches are read, rewritten
 and added to the work, or the partition is set aside with a reason, or a gap in the
-source's log is counted as lost. It sends nothing, and does not know when a
-transaction ends.
+source's log becomes a `Jump`, which the transaction notes as lost. It sends nothing,
+and does not know when a transaction ends.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 from mirror.batches import batch, scan
 from mirror.clusters import admin, codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import Position
+from mirror.recovery.losses import Cause, Loss
 from mirror.relay.tally import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    import uuid
 
     import structlog
 
@@ -37,7 +39,23 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _OFFSET_OUT_OF_RANGE = 1
+_WORDS = {
+    Cause.DELETED: "deleted before they were copied:",
+    Cause.TRUNCATED: "truncated its log and lost",
+}
+_DECIDE = (
+    "on_loss is stop: `mirror flow reset` says where to go on, on_loss: continue goes "
+    "on by itself"
+)
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """A position that moves without anything being copied."""
+
+    to: Position
+    loss: Loss
 
 
 class Intake:
@@ -64,19 +82,52 @@ class Intake:
         self._limits: Mapping[str, int] = {}
         self._dead_letter_partitions = 0
         self._dead_lettering: set[TopicPartition] = set()
+        self._ids: Mapping[str, uuid.UUID] = {}
+        self._jumps: dict[TopicPartition, Jump] = {}
 
     def begin(
         self,
         wanted: Mapping[TopicPartition, Assignment],
         limits: Mapping[str, int],
+        ids: Mapping[str, uuid.UUID],
+        jumps: Mapping[TopicPartition, Jump],
         *,
         dead_letter_partitions: int = 0,
     ) -> None:
-        """What answers are for, and the largest batch of each target topic in bytes."""
+        """What answers are for, and the largest batch of each target topic in bytes.
+
+        `ids` are those of the source topics that are read, `jumps` go into the next
+        work.
+        """
         self._wanted = wanted
         self._limits = limits
         self._dead_letter_partitions = dead_letter_partitions
         self._dead_lettering.clear()
+        self._ids = ids
+        self._jumps = dict(jumps)
+
+    def open(self, work: Work) -> None:
+        """Put what is known before any answer into the work."""
+        for key, jump in self._jumps.items():
+            self._jump(key, jump, work)
+        self._jumps = {}
+
+    def loss(
+        self, key: TopicPartition, cause: Cause, *, first: int, last: int | None,
+        topic_id: uuid.UUID,
+    ) -> Loss:  # fmt: skip
+        """What to note about offsets that are gone."""
+        return Loss(
+            at=time.time(),
+            flow=self._flow.name,
+            topic=key[0],
+            partition=key[1],
+            target_topic=self._wanted[key].target_topic,
+            cause=cause,
+            first=first,
+            last=last,
+            topic_id=topic_id.hex,
+        )
 
     def take(self, answer: Answer, work: Work) -> None:
         """Put what one leader answered into the work.
@@ -164,7 +215,9 @@ class Intake:
             work.batches[where] = done.batches
             work.origins[where] = key
         self._move(key, next_offset, found.leader_epoch, work)
+        jumped = work.counts.get(key)
         work.counts[key] = Counts(
+            lost=jumped.lost if jumped else 0,
             records=done.records,
             bytes=sum(encoded.size for encoded in done.batches),
             filtered=done.filtered,
@@ -198,9 +251,21 @@ class Intake:
         work.moved[key] = Position(
             offset=offset,
             leader_epoch=leader_epoch,
-            topic_id=uuid.UUID(self._wanted[key].topic_id),
+            topic_id=self._ids[key[0]],
         )
         self._reader.advance(key, offset)
+
+    def _jump(self, key: TopicPartition, jump: Jump, work: Work) -> None:
+        loss = jump.loss
+        self._log.error(
+            "source offsets are gone", topic=key[0], partition=key[1],
+            cause=loss.cause.value, first=loss.first, last=loss.last,
+            goes_on_at=jump.to.offset,
+        )  # fmt: skip
+        work.losses.append(loss)
+        work.counts[key] = Counts(lost=loss.count or 0)
+        work.moved[key] = jump.to
+        self._reader.advance(key, jump.to.offset)
 
     def _failed(self, key: TopicPartition, error: int, work: Work) -> None:
         name = codes.name_of(error)
@@ -209,23 +274,44 @@ class Intake:
         if error != _OFFSET_OUT_OF_RANGE:
             self.set_aside(key, f"reading source partition {key[0]}-{key[1]}: {name}")
             return
+        self._out_of_range(key, work)
+
+    def _out_of_range(self, key: TopicPartition, work: Work) -> None:
+        """The source has no such offset: find out what became of it."""
+        topic, partition = key
         position = self._reader.offset(key)
-        edges = [
-            admin.list_offsets(self._source, [key], timestamp=edge).get(key, -1)
-            for edge in (admin.EARLIEST, admin.LATEST)
-        ]
-        if position is None or min(edges) < 0:
-            raise UnreachableError(f"source partition {key[0]}-{key[1]}: {name}")
-        if position < edges[0]:
-            self._log.error(
-                "records lost before they were copied", topic=key[0],
-                partition=key[1], first=position, last=edges[0] - 1,
-            )  # fmt: skip
-            work.counts[key] = Counts(lost=edges[0] - position)
-            self._move(key, edges[0], -1, work)
-        else:
+        first = admin.list_offsets(self._source, [key], timestamp=admin.EARLIEST)
+        end = admin.list_offsets(
+            self._source, [key], timestamp=admin.LATEST, committed=False
+        )
+        topic_id = self._source.topics([topic])[topic].topic_id
+        if (
+            position is None
+            or key not in first
+            or key not in end
+            or topic_id != self._ids[topic]
+            or first[key] <= position <= end[key]
+        ):
+            # Made anew, or it was a leader's passing view: trying again tells.
             self.set_aside(
-                key,
-                f"the source's log ends at offset {edges[1]}, below the position "
-                f"{position}: it was truncated or created again",
+                key, f"source partition {topic}-{partition}: no offset {position}"
             )
+        elif position < first[key]:
+            self._lose(key, Cause.DELETED, first=position, to=first[key], work=work)
+        else:
+            self._lose(key, Cause.TRUNCATED, first=end[key], to=end[key], work=work)
+
+    def _lose(
+        self, key: TopicPartition, cause: Cause, *, first: int, to: int, work: Work
+    ) -> None:
+        """Go on at another offset, and note what is left out; or stop there."""
+        position = self._reader.offset(key)
+        assert position is not None
+        topic_id = self._ids[key[0]]
+        last = (to if cause is Cause.DELETED else position) - 1
+        loss = self.loss(key, cause, first=first, last=last, topic_id=topic_id)
+        if self._flow.on_loss == "stop":
+            self.set_aside(key, f"the source {_WORDS[cause]} {loss.span}; {_DECIDE}")
+            return
+        target = Position(offset=to, topic_id=topic_id)
+        self._jump(key, Jump(to=target, loss=loss), work)

@@ -32,6 +32,8 @@ class Assignment:
     target_topic: str
     topic_id: str
     """The source topic's id in hex; all zeros where brokers have none."""
+    paused_since: float = 0.0
+    """Since when it shall rest, epoch seconds; 0: it shall be copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """What a transaction writes about itself: how far it got, and where records went.
 
 Main type: `Notes`, the topics on the target that take it. The positions go to the
-progress topic, the runs to the offset map; both say what the data beside them is, so
-they are written once it is known where that stands, in the same transaction.
+progress topic, the runs to the offset map, gaps to the loss ledger; all say what the
+data beside them is, so they are written once it is known where that stands, in the
+same transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from mirror.batches import records
 from mirror.offsets import progress, runs
+from mirror.recovery import losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,20 +34,37 @@ class Notes:
 
     progress: TopicPartition
     offset_map: TopicPartition
+    losses: TopicPartition
 
     @classmethod
     def of(cls, source_alias: str, separator: str) -> Notes:
         return cls(
             progress=(progress.topic_name(source_alias), 0),
             offset_map=(runs.topic_name(source_alias, separator), 0),
+            losses=(losses.topic_name(source_alias), 0),
         )
 
+    @property
+    def topics(self) -> set[str]:
+        return {self.progress[0], self.offset_map[0], self.losses[0]}
+
+    def takers(self, work: Work) -> list[TopicPartition]:
+        """Where notes on this work will go."""
+        takers = [self.progress]
+        takers += [self.offset_map] if work.batches else []
+        takers += [self.losses] if work.losses else []
+        return takers
+
     def where(self, placed: Iterable[Placed], work: Work) -> Batches:
-        """The map's part: runs of what was placed."""
-        values = runs.encode(_blocks(placed, work))
-        if not values:
-            return {}
-        return {self.offset_map: [records.encode([(b"", value)]) for value in values]}
+        """The map's part, runs of what was placed; and what is lost."""
+        batches: Batches = {}
+        if values := runs.encode(_blocks(placed, work)):
+            batches[self.offset_map] = [
+                records.encode([(b"", value)]) for value in values
+            ]
+        if work.losses:
+            batches[self.losses] = [losses.encode(work.losses)]
+        return batches
 
     def how_far(self, work: Work) -> Batches:
         """The progress: positions, which hold as soon as they can be read."""

@@ -1,6 +1,6 @@
 """What stands in the way of mirroring one partition, in words for its owner.
 
-One pure function, `obstacle`, over what metadata and progress say. What brokers
+Pure functions, `obstacle` above all, over what metadata and progress say. What brokers
 answer later, to a Fetch or a Produce, is judged in `slot`.
 """
 
@@ -28,13 +28,11 @@ def obstacle(
         return f"source partition {topic}-{partition} has no leader"
     if position is None:
         return f"no start offset for {topic}-{partition}"
-    if source.topic_id != position.topic_id and NO_ID not in (
-        source.topic_id,
-        position.topic_id,
-    ):
+    if made_anew(source, position):
         return (
             f"source topic {topic} was deleted and created again: its copy so far "
-            f"ends at offset {position.offset} of the old one"
+            f"ends at offset {position.offset} of the old one; `mirror flow reset` "
+            "says where to go on, on_recreated_topic: continue goes on by itself"
         )
     if target.error:
         return f"target topic {target.name}: {codes.name_of(target.error)}"
@@ -43,3 +41,9 @@ def obstacle(
     if target.leaders[partition].node < 0:
         return f"target partition {target.name}-{partition} has no leader"
     return ""
+
+
+def made_anew(source: Topic, position: Position) -> bool:
+    """Whether the position is one of an earlier topic of the same name."""
+    ids = (source.topic_id, position.topic_id)
+    return not source.error and ids[0] != ids[1] and NO_ID not in ids

@@ -1,32 +1,35 @@
 """Becoming the only writer of a flow: the driver's side of fencing.
 
-Main function: `take_ownership`, before the first lease of a driver run. It writes a
-new generation to the progress topic, then fences every transactional id that an
-earlier run may hold. A task of an earlier run is thereafter either fenced, or reads
-the new generation when it takes over, and stops: there is no third case.
+Main functions: `take_ownership`, before the first lease of a driver run, and
+`rewrite_progress`, for people who move positions. Both write a new generation to the
+progress topic, then fence every transactional id that an earlier run may hold. A task
+of an earlier run is thereafter either fenced, or reads the new generation when it
+takes over, and stops: there is no third case.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 import json
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.batches.writing import write
 from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
-from mirror.clusters.write import Write
 from mirror.errors import SupersededError
-from mirror.offsets import progress, runs
+from mirror.offsets import progress, runs, starting
+from mirror.recovery import losses
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.progress import Position
+    from mirror.offsets.progress import Position, Progress
+    from mirror.recovery.losses import Loss
 
 TopicPartition = tuple[str, int]
 
@@ -37,17 +40,78 @@ def take_ownership(
 ) -> str:  # fmt: skip
     """Return the new generation; nobody else writes for this flow from here on.
 
-    `partitions` maps the source partitions to their topic ids in hex: with
-    `start: latest` a flow begins, the very first time, at their present ends, which
-    are written down here, before anything is copied.
+    `partitions` maps the source partitions to their topic ids in hex: where a flow
+    does not `start` at the earliest, they begin, the very first time, at positions
+    that are written down here, before anything is copied.
 
     Raises:
         SupersededError: another run began meanwhile.
     """
     topic = progress.topic_name(flow.source)
+    make_topics(flow, target)
+    earlier = _Generation.parse(
+        progress.read(target, topic, committed=False).generation
+    )
+    # Who died between writing this and fencing has fenced nobody: never fewer slots.
+    made = _Generation(
+        slots=max(slots, earlier.slots),
+        begun=earlier.begun or flow.start == "earliest",
+    )
+    holders = _fence(flow, target, made)
+    if made.begun:
+        return made.text
+
+    # Once only, so under a fenced id: of two first starts at a time one must fail.
+    known = _still_ours(flow, target, made)
+    begun = replace(made, begun=True, id=_new_id())
+    batches = [progress.encode_generation(begun.text)]
+    # Those that have a position were given one before the flow ever ran.
+    new = {key: each for key, each in partitions.items() if key not in known.positions}
+    if found := starting.find(source, new, starting.place_of(flow.start)):
+        batches.insert(0, progress.encode(found))
+    _write(target, {topic: batches}, holders)
+    return begun.text
+
+
+def rewrite_progress(
+    flow: FlowConfig,
+    target: Cluster,
+    decide: Callable[[Mapping[TopicPartition, Position]], Rewriting],
+) -> Rewriting:
+    """Let `decide` choose new positions, looking at those that hold, and write them.
+
+    Whoever copies for the flow is fenced first: it takes the new positions up when it
+    begins again by itself. Without exactly-once nobody can be fenced, so it must not
+    run meanwhile.
+
+    Raises:
+        SupersededError: a run of the flow began meanwhile; nothing was written.
+        ClusterError: the target refuses. Nothing was written, or all of it.
+    """
+    topic = progress.topic_name(flow.source)
+    make_topics(flow, target)
+    earlier = _Generation.parse(
+        progress.read(target, topic, committed=False).generation
+    )
+    made = replace(earlier, slots=max(earlier.slots, 1), id=_new_id())
+    holders = _fence(flow, target, made)
+    decided = decide(_still_ours(flow, target, made).positions)
+    batches: dict[str, list[EncodedBatch]] = {}
+    if decided.positions:
+        batches[topic] = [progress.encode(decided.positions)]
+    if decided.losses:
+        batches[losses.topic_name(flow.source)] = [losses.encode(decided.losses)]
+    if batches:
+        _write(target, batches, holders)
+    return decided
+
+
+def make_topics(flow: FlowConfig, target: Cluster) -> None:
+    """Have the topics in which a flow keeps what it knows."""
     own = {
         runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
-        topic: progress.TOPIC_CONFIGS,
+        losses.topic_name(flow.source): losses.TOPIC_CONFIGS,
+        progress.topic_name(flow.source): progress.TOPIC_CONFIGS,
     }
     for name, configs in own.items():
         admin.create_topic(
@@ -58,16 +122,22 @@ def take_ownership(
             configs=configs,
         )
         target.wait_for_topic(name)
-    earlier = _Generation.parse(
-        progress.read(target, topic, committed=False).generation
-    )
-    # Who died between writing this and fencing has fenced nobody: never fewer slots.
-    made = _Generation(
-        slots=max(slots, earlier.slots),
-        begun=earlier.begun or flow.start == "earliest",
-    )
-    generation = made.text()
-    _write(target, topic, [progress.encode_generation(generation)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """Positions to write, and what they jump over for good."""
+
+    positions: Mapping[TopicPartition, Position]
+    losses: Sequence[Loss] = ()
+
+
+def _fence(flow: FlowConfig, target: Cluster, made: _Generation) -> list[Producer]:
+    """Write a new generation, then fence whoever worked under an earlier one: the
+    holders of all ids, none without exactly-once.
+    """
+    topic = progress.topic_name(flow.source)
+    write(target, {topic: [progress.encode_generation(made.text)]})
     ids = [i for slot in range(made.slots) for i in transactional_ids(flow.name, slot)]
     holders = [
         Producer(
@@ -80,28 +150,36 @@ def take_ownership(
     ]
     for holder in holders:
         holder.take_over()
-    if made.begun:
-        return generation
+    return holders
 
-    # Once only, so under a fenced id: of two first starts at a time one must fail.
-    if progress.read(target, topic).generation != generation:
+
+def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
+    known = progress.read(target, progress.topic_name(flow.source))
+    if known.generation != made.text:
         raise SupersededError(f"flow {flow.name}: a newer run of the flow is at work")
-    generation = replace(made, begun=True).text()
-    batches = [progress.encode_generation(generation)]
-    if ends := _ends(source, partitions):
-        batches.insert(0, progress.encode(ends))
-    if not holders:
-        _write(target, topic, batches)
-        return generation
-    _write(target, topic, batches, holders[0])
-    holders[0].commit()
-    return generation
+    return known
+
+
+def _write(
+    target: Cluster,
+    batches: Mapping[str, Sequence[EncodedBatch]],
+    holders: Sequence[Producer],
+) -> None:
+    """All or nothing, where there is a holder of a fenced id."""
+    write(target, batches, holders[0] if holders else None)
+    if holders:
+        holders[0].commit()
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Generation:
     """What a generation's text says besides being unique."""
 
+    id: str = field(default_factory=_new_id)
     slots: int = 0
     """How many slots this and earlier runs may hold the ids of."""
     begun: bool = False
@@ -115,30 +193,6 @@ class _Generation:
         fields = json.loads(text)
         return cls(slots=fields["slots"], begun=fields["begun"])
 
+    @property
     def text(self) -> str:
-        return json.dumps({"id": uuid.uuid4().hex, **asdict(self)})
-
-
-def _ends(
-    source: Cluster, partitions: Mapping[TopicPartition, str]
-) -> dict[TopicPartition, Position]:
-    found = admin.list_offsets(source, partitions, timestamp=admin.LATEST)
-    return {
-        key: progress.Position(offset=offset, topic_id=uuid.UUID(partitions[key]))
-        for key, offset in found.items()
-    }
-
-
-def _write(
-    target: Cluster,
-    topic: str,
-    batches: Sequence[EncodedBatch],
-    producer: Producer | None = None,
-) -> None:
-    """Write to the progress topic; in a transaction of `producer` if one is given."""
-    if producer is None:
-        producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
-        producer.take_over()
-    elif not producer.v2:
-        producer.add_partitions([(topic, 0)])
-    Write(target, producer, {(topic, 0): batches}, target.topics([topic])).finish()
+        return json.dumps({"id": self.id, "slots": self.slots, "begun": self.begun})

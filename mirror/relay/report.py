@@ -26,6 +26,8 @@ class PartitionState(StrEnum):
     """Copied, and behind by more than one fetch."""
     FAULTED = "FAULTED"
     """Set aside with a reason, tried again with growing pauses."""
+    PAUSED = "PAUSED"
+    """At rest because somebody asked for it; its position stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class PartitionReport:
     state: str
     reason: str = ""
     since: float = 0.0
-    """Since when it is in this state, epoch seconds."""
+    """Since when it is in this state, epoch seconds; 0 if the slot cannot tell."""
     position: int = -1
     """The next source offset to copy, -1 while not known."""
     end_offset: int = -1
@@ -54,7 +56,7 @@ class PartitionReport:
     skipped: int = 0
     """Records of aborted transactions and transaction markers."""
     lost: int = 0
-    """Offsets that vanished at the source before they could be copied."""
+    """Offsets that vanished at the source; the loss ledger has their ranges."""
     removed: int = 0
     """Records that the flow's transform left out."""
     dead_letters: int = 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 import structlog
 
@@ -29,12 +28,13 @@ from mirror.errors import (
 )
 from mirror.offsets import progress
 from mirror.offsets.progress import Position
+from mirror.recovery.losses import Cause
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
-from mirror.relay.intake import Intake
+from mirror.relay.intake import Intake, Jump
 from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
-from mirror.relay.obstacle import obstacle
+from mirror.relay.obstacle import made_anew, obstacle
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import SourceReader
 from mirror.relay.tally import Tally
@@ -144,6 +144,7 @@ class Slot:
             if rung:
                 break
         self._finish()
+        self._look_at_resting()
         return self._tally.reports(
             self._wanted,
             self._positions,
@@ -194,6 +195,7 @@ class Slot:
         """Make one transaction of what leaders answered, and begin to write it."""
         work = Work(self._free.pop())
         work.rewriter.begin()
+        self._intake.open(work)
         for answer in self._reader.read(ready):
             self._intake.take(answer, work)
             if work.worked_bytes >= FETCH_BYTES:
@@ -225,6 +227,16 @@ class Slot:
             self._settled(self._writer.settle())
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
+
+    def _look_at_resting(self) -> None:
+        """Where the source's ends are of what is not read: their lag is shown, too."""
+        resting = [key for key, a in self._wanted.items() if a.paused_since]
+        if resting and self._owner:
+            # Only a figure: whatever is wrong there will be said by who reads there.
+            with contextlib.suppress(ClusterError):
+                self._tally.ends(
+                    admin.list_offsets(self._source, resting, timestamp=admin.LATEST)
+                )
 
     def _settled(self, done: Iterable[Work]) -> None:
         """These transactions are committed."""
@@ -264,18 +276,21 @@ class Slot:
         names = {a.target_topic for a in self._wanted.values()}
         if (dead := self._plan.flow.dead_letter_topic) is not None:
             names.add(dead)
-        self._target_topics = self._target.topics(
-            {*names, self._notes.progress[0], self._notes.offset_map[0]}
-        )
+        self._target_topics = self._target.topics({*names, *self._notes.topics})
         self._limits = admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
         aside = self._faults.aside(now)
         self._faults.start_retry(now)
-        keys = [key for key in self._wanted if key not in aside]
+        keys = [
+            key
+            for key, assignment in self._wanted.items()
+            if key not in aside and not assignment.paused_since
+        ]
         self._positions = {
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
-        self._start_new(keys)
+        self._start_new(keys, topics)
+        jumps = self._made_anew(keys, topics)
         usable = [key for key in keys if self._usable(key, topics)]
         self._reader.assign(
             {key: self._positions[key].offset for key in usable}, topics
@@ -283,12 +298,16 @@ class Slot:
         self._intake.begin(
             self._wanted,
             self._limits,
+            {name: topic.topic_id for name, topic in topics.items()},
+            {key: jumps[key] for key in usable if key in jumps},
             dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
         )
         self._owner = True
         self._tally.slot_works()
 
-    def _start_new(self, keys: list[TopicPartition]) -> None:
+    def _start_new(
+        self, keys: list[TopicPartition], topics: Mapping[str, Topic]
+    ) -> None:
         """Partitions without progress begin at their first record. (Where a flow is
         to begin elsewhere, the driver has written that as progress.)
         """
@@ -297,8 +316,38 @@ class Slot:
             found = admin.list_offsets(self._source, new, timestamp=admin.EARLIEST)
             for key, offset in found.items():
                 self._positions[key] = Position(
-                    offset=offset, topic_id=uuid.UUID(self._wanted[key].topic_id)
+                    offset=offset, topic_id=topics[key[0]].topic_id
                 )
+
+    def _made_anew(
+        self, keys: list[TopicPartition], topics: Mapping[str, Topic]
+    ) -> dict[TopicPartition, Jump]:
+        """Go on with the first record of topics that were made anew, if that is how
+        the flow shall have it.
+        """
+        if self._plan.flow.on_recreated_topic == "stop":
+            return {}
+        anew = [
+            key
+            for key in keys
+            if key in self._positions
+            and made_anew(topics[key[0]], self._positions[key])
+        ]
+        jumps = {}
+        found = admin.list_offsets(self._source, anew, timestamp=admin.EARLIEST)
+        for key, offset in found.items():
+            old, end = self._positions[key], self._tally.end_offset(key)
+            to = Position(offset=offset, topic_id=topics[key[0]].topic_id)
+            loss = self._intake.loss(
+                key,
+                Cause.RECREATED,
+                first=old.offset,
+                last=end - 1 if end > old.offset else None,
+                topic_id=old.topic_id,
+            )
+            self._positions[key] = to
+            jumps[key] = Jump(to=to, loss=loss)
+        return jumps
 
     def _usable(self, key: TopicPartition, topics: Mapping[str, Topic]) -> bool:
         """Whether a partition can be read and written now; if not, it is set aside."""

@@ -96,6 +96,15 @@ class Tally:
         partition.bytes_in += size
         partition.behind = behind
 
+    def end_offset(self, key: TopicPartition) -> int:
+        """The source's end as last seen, -1 while not known."""
+        return self._lateness[key].end_offset
+
+    def ends(self, found: Mapping[TopicPartition, int]) -> None:
+        """Ends of partitions that are not read, asked for otherwise."""
+        for key, end_offset in found.items():
+            self._lateness[key].told(end_offset, time.time())
+
     def waits(self, key: TopicPartition, oldest: int) -> None:
         """Records are to be written, the first of them of this time in epoch ms."""
         self._of(key).lateness.fetched(oldest / 1000)
@@ -179,7 +188,9 @@ class Tally:
         )
         fault = faults.get(key)
         state, reason, since = PartitionState.RUNNING, "", 0.0
-        if fault is not None:
+        if assignment.paused_since:
+            state, since = PartitionState.PAUSED, assignment.paused_since
+        elif fault is not None:
             state, reason, since = PartitionState.FAULTED, fault.reason, fault.since
         elif self._slot_error:
             state, reason = PartitionState.FAULTED, self._slot_error

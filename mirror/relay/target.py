@@ -193,8 +193,7 @@ class _Transaction:
         self._later: deque[Batches] | None = None
         self._adding: list[TopicPartition] | None = None
         if producer.transactional_id is not None and not producer.v2:
-            self._adding = [*work.batches, notes.progress]
-            self._adding += [notes.offset_map] if work.batches else []
+            self._adding = [*work.batches, *notes.takers(work)]
         self._commit: Pending | None = None
         self._commit_at = 0.0
         self._patience = time.monotonic() + _PATIENCE_SECONDS

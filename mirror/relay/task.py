@@ -73,7 +73,8 @@ def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str
             "slot": slot,
             "generation": generation,
             "assignments": [
-                [a.topic, a.partition, a.target_topic, a.topic_id] for a in assignments
+                [a.topic, a.partition, a.target_topic, a.topic_id, a.paused_since]
+                for a in assignments
             ],
         }
     )
@@ -95,9 +96,15 @@ def _lease_from(row: str, term: str) -> Lease:
     fields = json.loads(row) | json.loads(term)
     assignments = tuple(
         Assignment(
-            topic=topic, partition=partition, target_topic=target, topic_id=topic_id
+            topic=topic,
+            partition=partition,
+            target_topic=target,
+            topic_id=topic_id,
+            paused_since=paused_since,
         )
-        for topic, partition, target, topic_id in fields.pop("assignments")
+        for topic, partition, target, topic_id, paused_since in fields.pop(
+            "assignments"
+        )
     )
     return Lease(assignments=assignments, **fields)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mirror.clusters.produce import EncodedBatch
     from mirror.offsets.progress import Position
+    from mirror.recovery.losses import Loss
     from mirror.relay.rewrite import Rewriter
     from mirror.relay.tally import Counts
 
@@ -30,6 +31,8 @@ class Work:
     """Source partition by target partition, for those that have batches."""
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
     counts: dict[TopicPartition, Counts] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    """What its positions jump over."""
     buffers: list[bytearray] = field(default_factory=list)
     """Fetched bytes, in which relayed batches still lie."""
     fetched_bytes: int = 0

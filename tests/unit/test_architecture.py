@@ -26,7 +26,7 @@ ROWS: tuple[set[str], ...] = (
     {"cli"},
     {"service"},
     {"flow"},
-    {"query", "topic_jobs", "group_jobs"},
+    {"query", "topic_jobs", "topic_changes", "group_jobs"},
     {"slot_frames"},
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},

@@ -315,10 +315,10 @@ def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
     assert tuple(flows.split()) == status_command.FLOW_COLUMNS
     assert flow.split()[:2] + flow.split()[3:] == [
         *("A->B", "RUNNING"),
-        *("4", "-", "14", "0", "B/s", "1", "0", "-"),
+        *("4", "-", "14", "0", "B/s", "1", "0", "0", "0", "-"),
     ]
     assert tuple(columns.split()) == status_command.PARTITION_COLUMNS
-    assert " ".join(good.split()) == "A->B orders 3 A.orders RUNNING 2 7 12ms -"
+    assert " ".join(good.split()) == "A->B orders 3 A.orders RUNNING 2 7 12ms - -"
     assert faulted.endswith(reason.strip())
     assert problem.split(maxsplit=1) == ["A->B", "source topic x y: no legal name"]
 

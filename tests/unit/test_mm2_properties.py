@@ -345,7 +345,11 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
         ),
         (
             "A.consumer.auto.offset.reset = none",
-            'A.consumer.auto.offset.reset: "none" is not one of earliest, latest',
+            (
+                'A.consumer.auto.offset.reset: "none" is not one of earliest, latest, '
+                "nor a time; right would be latest, 2026-01-31T08:00:00Z or epoch "
+                "milliseconds"
+            ),
         ),
         (
             "exactly.once.source.support = enbled",

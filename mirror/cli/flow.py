@@ -1,0 +1,177 @@
+"""`mirror flow reset`: move the positions from which a flow goes on.
+
+It shows old and new positions, asks, and has `relay.reset` fence whoever copies and
+write them. It needs both clusters and no running service; one that runs takes the new
+positions up by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    FlowName,
+    TopicPattern,
+    Yes,
+    agreed,
+    flow_of,
+)
+from mirror.cli.output import Form, Output, complain, document, table
+from mirror.clusters import admin
+from mirror.clusters.cluster import Cluster
+from mirror.config.load import load
+from mirror.errors import FencedError, MirrorError
+from mirror.metadata import topics
+from mirror.offsets.starting import Place
+from mirror.relay import reset
+
+if TYPE_CHECKING:
+    from mirror.relay.reset import Move
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Steer single flows."
+)
+
+FORMAT_VERSION = 1
+COLUMNS = ("TOPIC", "PARTITION", "POSITION", "NEW-POSITION", "AGAIN", "SKIPPED")
+_ATTEMPTS = 3
+
+
+@app.callback()
+def _group() -> None: ...
+
+
+@app.command("reset", short_help="Move the positions from which a flow goes on.")
+def reset_(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="earliest, latest, a time (2026-01-31T08:00:00Z, or @ and epoch "
+            "milliseconds), or an offset.",
+        ),
+    ],
+    topic: TopicPattern = ".*",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Set where a flow goes on, for all its topics or for some.
+
+    Copies that are there stay: going back copies the offsets under AGAIN once more,
+    behind what is there. Going forward leaves those under SKIPPED out for good; they
+    are noted in the loss ledger. An offset beyond a partition's records means its
+    nearest end. A running service is fenced, begins again by itself, and goes on from
+    the new positions; without exactly_once, stop it first.
+
+    \b
+    Examples:
+      mirror flow reset 'A->B' --to earliest --topic orders -c mirror.yaml --dry-run
+      mirror flow reset A/B --to 2026-01-31T08:00:00Z -c mirror.yaml
+    """
+    place = _place(to)
+    chosen, warnings = load(config)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    steered = flow_of(chosen, flow)
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            stack.enter_context(
+                contextlib.closing(Cluster(chosen.clusters[alias]).connect())
+            )
+            for alias in (steered.source, steered.target)
+        )
+        found = reset.matching(topics.select(source, steered).topics, topic)
+        if not found:
+            raise MirrorError(
+                f"flow {steered.name}: no topic that it copies matches {topic}"
+            )
+        moves = reset.plan(steered, source, target, found, place)
+        if output is Form.TABLE:
+            _show(moves)
+        if not dry_run and not steered.exactly_once:
+            complain(
+                f"warning: {steered.name} is not exactly_once, so a service that "
+                "copies it now cannot be fenced: stop it first"
+            )
+        if not dry_run and agreed(
+            f"Move {len(moves)} positions of {steered.name}?", yes=yes
+        ):
+            for attempt in range(_ATTEMPTS):
+                try:
+                    moves = reset.apply(steered, source, target, found, place)
+                    break
+                except FencedError:
+                    # A service that was fenced is back sooner than we were done.
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+            complain(f"{len(moves)} positions of {steered.name} are moved")
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flow": steered.name,
+                "dry_run": dry_run,
+                "positions": [_fields(move) for move in moves],
+            }
+        )
+
+
+def _place(text: str) -> Place:
+    words = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+    if text.lower() in words:
+        return Place(timestamp=words[text.lower()])
+    if text.isdecimal():
+        return Place(offset=int(text))
+    if text.startswith("@") and text[1:].isdecimal():
+        return Place(timestamp=int(text[1:]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"--to: {text} is no place; right would be earliest, latest, "
+            "2026-01-31T08:00:00Z, @1769846400000 or an offset"
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if moment.timestamp() < 0:
+        raise typer.BadParameter(f"--to: {text} lies before 1970")
+    return Place(timestamp=int(moment.timestamp() * 1000))
+
+
+def _show(moves: tuple[Move, ...]) -> None:
+    table(
+        COLUMNS,
+        (
+            (
+                move.topic,
+                move.partition,
+                move.old.offset if move.old else "",
+                move.new.offset,
+                move.again,
+                move.skipped,
+            )
+            for move in moves
+        ),
+    )
+
+
+def _fields(move: Move) -> dict[str, object]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "target_topic": move.target_topic,
+        "old": move.old.offset if move.old else None,
+        "new": move.new.offset,
+        "again": move.again,
+        "skipped": move.skipped,
+    }

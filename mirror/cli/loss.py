@@ -1,0 +1,93 @@
+"""`mirror loss list`: what the source lost, and what was left out on purpose.
+
+It reads the loss ledgers of the flows on their targets, and needs neither sources nor
+a running service.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+import typer
+
+from mirror.cli.options import ConfigFile, flow_of
+from mirror.cli.output import Form, Output, complain, document, moment, table
+from mirror.clusters.cluster import Cluster
+from mirror.config.load import load
+from mirror.recovery import losses
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Show what could not be copied."
+)
+
+FORMAT_VERSION = 1
+COLUMNS = (
+    *("TIME", "FLOW", "CAUSE", "TOPIC", "PARTITION", "FIRST", "LAST", "COUNT"),
+    "TARGET-TOPIC",
+)
+
+
+@app.callback()
+def _group() -> None: ...
+
+
+@app.command("list", short_help="List the offsets that will not be copied.")
+def list_(
+    *,
+    config: ConfigFile,
+    flow: Annotated[
+        str | None,
+        typer.Option("--flow", metavar="FLOW", help="Of this flow alone, as in A->B."),
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """List the ranges of source offsets that will not be copied, oldest first.
+
+    CAUSE: DELETED, retention or somebody was faster than the copy. TRUNCATED, the
+    source lost them in an unclean election; those that were copied before are still
+    in the copy. RECREATED, the topic was deleted and made anew, LAST is empty if it is
+    not known how far it had got. SKIPPED, by `mirror flow reset`. COUNT is in offsets:
+    some may have been no records of yours.
+
+    \b
+    Examples:
+      mirror loss list -c mirror.yaml
+      mirror loss list -c mirror.yaml -o json | jq '.losses[] | select(.count > 0)'
+    """
+    chosen, warnings = load(config)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    flows = [each for each in chosen.flows.values() if each.enabled]
+    if flow is not None:
+        flows = [flow_of(chosen, flow)]
+    found: list[losses.Loss] = []
+    for each in flows:
+        with contextlib.closing(Cluster(chosen.clusters[each.target])) as target:
+            ledger = losses.read(target.connect(), each.source)
+        found += [loss for loss in ledger if loss.flow == each.name]
+    found.sort(key=lambda loss: loss.at)
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "losses": [loss.document() for loss in found],
+            }
+        )
+        return
+    table(
+        COLUMNS,
+        (
+            (
+                moment(loss.at),
+                loss.flow,
+                loss.cause.value,
+                loss.topic,
+                loss.partition,
+                loss.first,
+                "" if loss.last is None else loss.last,
+                "" if loss.count is None else loss.count,
+                loss.target_topic,
+            )
+            for loss in found
+        ),
+    )

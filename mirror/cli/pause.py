@@ -1,0 +1,128 @@
+"""`mirror pause` and `mirror resume`: let topics of a flow rest, and go on.
+
+Both write what is wanted to the target, where a running service finds it within
+seconds, and one that is started later finds it as well. They show which topics of the
+source it is about when that answers; it need not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    FlowName,
+    TopicPattern,
+    Yes,
+    agreed,
+    flow_of,
+)
+from mirror.cli.output import Form, Output, complain, document, moment, table
+from mirror.clusters.cluster import Cluster
+from mirror.config.load import load
+from mirror.recovery import pauses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.recovery.pauses import Pauses
+
+FORMAT_VERSION = 1
+COLUMNS = ("FLOW", "TOPICS", "PAUSED", "SINCE")
+
+
+def pause(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = pauses.EVERY_TOPIC,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a flow rest, or some of its topics, until `mirror resume`.
+
+    Positions stay, and so does the pause when the service is restarted. Partitions at
+    rest are shown as PAUSED. What is written to the source meanwhile is copied after
+    the pause, if its retention leaves it there that long. The table shows all rules
+    that hold; of those that match a topic, the last one counts.
+
+    \b
+    Examples:
+      mirror pause 'A->B' -c mirror.yaml
+      mirror pause A/B --topic 'payments\\..*' -c mirror.yaml --yes
+    """
+    _change(config, flow, topic, paused=True, dry_run=dry_run, yes=yes, output=output)
+
+
+def resume(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = pauses.EVERY_TOPIC,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a flow go on that was paused, or some of its topics.
+
+    Without --topic all goes on, whatever was paused how.
+
+    \b
+    Examples:
+      mirror resume 'A->B' -c mirror.yaml
+      mirror resume A/B --topic payments.eu -c mirror.yaml
+    """
+    _change(config, flow, topic, paused=False, dry_run=dry_run, yes=yes, output=output)
+
+
+def _change(
+    config: Path,
+    name: str,
+    topic: str,
+    *,
+    paused: bool,
+    dry_run: bool,
+    yes: bool,
+    output: Form,
+) -> None:
+    chosen, warnings = load(config)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    flow = flow_of(chosen, name)
+    target = Cluster(chosen.clusters[flow.target])
+    with contextlib.closing(target.connect()):
+        held = pauses.PausesReader(target, flow).read()
+        wanted = held.changed(topic, paused=paused, now=time.time())
+        verb = "Pause" if paused else "Resume"
+        what = "all topics" if topic == pauses.EVERY_TOPIC else f"topics {topic}"
+        if dry_run:
+            held = wanted
+        elif agreed(f"{verb} {what} of {flow.name}?", yes=yes):
+            held = pauses.change(target, flow, topic, paused=paused)
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flow": flow.name,
+                "dry_run": dry_run,
+                "rules": held.document()["rules"],
+            }
+        )
+    else:
+        _show(flow.name, held)
+
+
+def _show(flow: str, held: Pauses) -> None:
+    if not held.rules:
+        complain(f"flow {flow}: nothing is paused")
+        return
+    table(
+        COLUMNS,
+        (
+            (flow, rule.topics, "yes" if rule.paused else "no", moment(rule.since))
+            for rule in held.rules
+        ),
+    )

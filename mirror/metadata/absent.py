@@ -1,0 +1,90 @@
+"""Topics that were copied and are not found any more: gone, or hidden from us.
+
+One function, `look`, which asks the source about each by name and returns a frozen
+`Absent`. The copy of a topic that is gone stays as it is; a topic that we may not see
+any longer goes on being wanted, so that its partitions show what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror import policy
+from mirror.clusters import codes
+from mirror.metadata.topics import MirroredTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+
+_UNKNOWN_TOPIC = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """What became of topics that were found before."""
+
+    gone: tuple[MirroredTopic, ...] = ()
+    """Deleted at the source."""
+    hidden: tuple[MirroredTopic, ...] = ()
+    """There, or not: the source does not let us see them."""
+
+
+def look(
+    source: Cluster,
+    flow: FlowConfig,
+    known: Iterable[MirroredTopic],
+    found: Iterable[MirroredTopic],
+) -> Absent:
+    """Ask what became of `known` topics that are not `found` now. Those that the flow
+    no longer wants are left out.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    there = {topic.topic for topic in found}
+    missing = {topic.topic: topic for topic in known if topic.topic not in there}
+    if not missing:
+        return Absent()
+    chosen = policy.select_topics(
+        missing, flow.topic_filter, flow.replication_policy, flow.target
+    )
+    shown = source.topics([mapping.topic for mapping in chosen.mappings])
+    gone = {name for name, topic in shown.items() if topic.error == _UNKNOWN_TOPIC}
+    hidden = {
+        name
+        for name, topic in shown.items()
+        if topic.error not in (codes.NONE, _UNKNOWN_TOPIC)
+    }
+    return Absent(
+        gone=tuple(missing[name] for name in sorted(gone)),
+        hidden=tuple(missing[name] for name in sorted(hidden)),
+    )
+
+
+def remembered(
+    flow: FlowConfig, ids: Mapping[tuple[str, int], str]
+) -> tuple[MirroredTopic, ...]:
+    """The topics of partitions that were copied, given with their topic ids in hex."""
+    topics: dict[str, MirroredTopic] = {}
+    chosen = policy.select_topics(
+        {topic for topic, _ in ids},
+        flow.topic_filter,
+        flow.replication_policy,
+        flow.target,
+    )
+    names = {mapping.topic: mapping.target_topic for mapping in chosen.mappings}
+    for (topic, partition), topic_id in ids.items():
+        if topic not in names:
+            continue
+        count = topics[topic].partitions if topic in topics else 0
+        topics[topic] = MirroredTopic(
+            topic=topic,
+            target_topic=names[topic],
+            partitions=max(count, partition + 1),
+            topic_id=topic_id,
+        )
+    return tuple(topics.values())

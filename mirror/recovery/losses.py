@@ -1,0 +1,151 @@
+"""The loss ledger: offsets of the source that vanished, kept on the target.
+
+Main type: `Loss`, one range of one partition and why it is gone. A slot writes it in
+the transaction whose position jumps over the range, so the ledger and the copy cannot
+differ. A topic of one partition per source cluster; each record is one JSON document
+with its `version`. What to do about a loss is the flow's settings' to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+import json
+from typing import TYPE_CHECKING, Any
+
+from mirror.batches import records
+from mirror.batches.reading import TopicReader
+from mirror.clusters import codes
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.produce import EncodedBatch
+
+VERSION = 1
+TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+"""Kept for ever: it is what an audit asks for."""
+_UNKNOWN_TOPIC = 3
+
+
+class Cause(StrEnum):
+    """Why offsets are gone."""
+
+    DELETED = "DELETED"
+    """Retention, or somebody, deleted them before they were copied."""
+    TRUNCATED = "TRUNCATED"
+    """The source lost them in an unclean election. Those that had been copied are
+    still in the copy; what the source wrote in their place follows behind them."""
+    RECREATED = "RECREATED"
+    """The topic was deleted and made anew; how far it had got is not always known."""
+    SKIPPED = "SKIPPED"
+    """Somebody moved the position forward (`mirror flow reset`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A range of source offsets that will not be copied."""
+
+    at: float
+    """When it was found, epoch seconds."""
+    flow: str
+    topic: str
+    partition: int
+    target_topic: str
+    cause: Cause
+    first: int
+    last: int | None
+    """Inclusive; None if it is not known."""
+    topic_id: str
+    """Of the source topic that they were offsets of, in hex."""
+
+    @property
+    def count(self) -> int | None:
+        """How many offsets; some may have been markers or of aborted transactions."""
+        return None if self.last is None else self.last - self.first + 1
+
+    @property
+    def span(self) -> str:
+        """The range in words."""
+        if self.last is None:
+            return f"from offset {self.first} on"
+        return f"offsets {self.first} to {self.last}"
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in the ledger."""
+        at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        return {
+            "version": VERSION,
+            "at": at.replace("+00:00", "Z"),
+            "flow": self.flow,
+            "cause": self.cause.value,
+            "topic": self.topic,
+            "partition": self.partition,
+            "target_topic": self.target_topic,
+            "topic_id": self.topic_id,
+            "first": self.first,
+            "last": self.last,
+            "count": self.count,
+        }
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> Loss:
+        """The reverse of `document`.
+
+        Raises:
+            ClusterError: a newer mirror has written it.
+        """
+        if document.get("version") != VERSION:
+            raise ClusterError(
+                f"the loss ledger has a record of version {document.get('version')}; "
+                f"this mirror reads {VERSION}: use the newest mirror for this target"
+            )
+        return cls(
+            at=datetime.fromisoformat(document["at"]).timestamp(),
+            flow=document["flow"],
+            topic=document["topic"],
+            partition=document["partition"],
+            target_topic=document["target_topic"],
+            cause=Cause(document["cause"]),
+            first=document["first"],
+            last=document["last"],
+            topic_id=document["topic_id"],
+        )
+
+
+def topic_name(source_alias: str) -> str:
+    return f"mirror-losses.{source_alias}.internal"
+
+
+def encode(losses: Iterable[Loss]) -> EncodedBatch:
+    """A batch with one record per loss."""
+    return records.encode(
+        [
+            (
+                f"{loss.topic}-{loss.partition}".encode(),
+                json.dumps(loss.document(), ensure_ascii=False).encode(),
+            )
+            for loss in losses
+        ]
+    )
+
+
+def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
+    """All that is in the ledger, oldest first; none if there is no ledger yet.
+
+    Raises:
+        ClusterError: the target does not answer, or does not let us read it.
+    """
+    topic = topic_name(source_alias)
+    shown = target.topics([topic])[topic]
+    if shown.error == _UNKNOWN_TOPIC:
+        return ()
+    if shown.error != codes.NONE:
+        raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")
+    return tuple(
+        Loss.parse(json.loads(value))
+        for _, _, value in TopicReader(target, topic).read()
+    )

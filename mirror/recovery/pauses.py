@@ -1,0 +1,143 @@
+"""What shall rest: pauses that people asked for, kept on the target.
+
+Main type: `Pauses` of one flow, a list of rules over topic names of which the last
+that matches counts. A compacted topic per source cluster holds one JSON document per
+flow, so a pause needs no running service to be asked for and outlives every restart.
+How a partition rests is `relay`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from mirror.batches.reading import TopicReader
+from mirror.batches.writing import append, ensure_topic
+from mirror.clusters import codes
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+
+VERSION = 1
+TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+EVERY_TOPIC = ".*"
+_UNKNOWN_TOPIC = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Topics whose whole name matches shall rest, or shall not."""
+
+    topics: str
+    paused: bool
+    since: float
+    """When it was asked for, epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """The rules of one flow, oldest first."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def since(self, topic: str) -> float:
+        """Since when a topic shall rest, epoch seconds; 0 if it shall not."""
+        for rule in reversed(self.rules):
+            if re.fullmatch(rule.topics, topic):
+                return rule.since if rule.paused else 0.0
+        return 0.0
+
+    def changed(self, topics: str, *, paused: bool, now: float) -> Pauses:
+        """The rules with one more, without those that it makes void."""
+        if topics == EVERY_TOPIC:
+            kept: tuple[Rule, ...] = ()
+        else:
+            kept = tuple(rule for rule in self.rules if rule.topics != topics)
+        if not paused and not any(rule.paused for rule in kept):
+            return Pauses()
+        return Pauses(rules=(*kept, Rule(topics=topics, paused=paused, since=now)))
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in the topic."""
+        return {
+            "version": VERSION,
+            "rules": [
+                {"topics": rule.topics, "paused": rule.paused, "since": rule.since}
+                for rule in self.rules
+            ],
+        }
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> Pauses:
+        """The reverse of `document`.
+
+        Raises:
+            ClusterError: a newer mirror has written it.
+        """
+        if document.get("version") != VERSION:
+            raise ClusterError(
+                f"the pauses have version {document.get('version')}, this mirror reads "
+                f"{VERSION}: use the newest mirror for this target"
+            )
+        return cls(rules=tuple(Rule(**fields) for fields in document["rules"]))
+
+
+def topic_name(source_alias: str) -> str:
+    return f"mirror-control.{source_alias}.internal"
+
+
+class PausesReader:
+    """Reads the pauses of one flow once, and later only what was added."""
+
+    def __init__(self, target: Cluster, flow: FlowConfig) -> None:
+        self.target = target
+        self._topic = topic_name(flow.source)
+        self._key = flow.name.encode()
+        self._reader = TopicReader(target, self._topic)
+        self._pauses = Pauses()
+
+    def read(self) -> Pauses:
+        """The newest rules; none while the topic is not there.
+
+        Raises:
+            ClusterError: the target does not answer, or does not let us read.
+        """
+        shown = self.target.topics([self._topic])[self._topic]
+        if shown.error == _UNKNOWN_TOPIC:
+            return Pauses()
+        if shown.error != codes.NONE:
+            raise codes.error_for(
+                shown.error, f"cluster {self.target.alias}: reading {self._topic}"
+            )
+        for _, key, value in self._reader.read():
+            if key == self._key:
+                self._pauses = Pauses.parse(json.loads(value))
+        return self._pauses
+
+
+def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> Pauses:
+    """Let topics rest, or go on; returns the rules that hold from now on.
+
+    Raises:
+        ClusterError: the target refuses, with its own words.
+    """
+    topic = topic_name(flow.source)
+    ensure_topic(
+        target,
+        topic,
+        replication_factor=flow.replication_factor,
+        configs=TOPIC_CONFIGS,
+    )
+    rules = (
+        PausesReader(target, flow)
+        .read()
+        .changed(topics, paused=paused, now=time.time())
+    )
+    text = json.dumps(rules.document(), ensure_ascii=False)
+    append(target, topic, [(flow.name.encode(), text.encode())])
+    return rules

@@ -1,0 +1,86 @@
+"""What became of topics that a flow knew: gone, hidden from us, or its copy made anew.
+
+Main type: `TopicChanges`, which remembers what was found earlier, also by earlier runs,
+compares each look with it, and says what changed. What is copied from now on follows
+from its answer; finding topics and making copies is `metadata`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.metadata import absent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.absent import Absent
+    from mirror.metadata.topics import MirroredTopic, TopicsResult
+    from mirror.observe.status import Board
+    from mirror.offsets.progress import Position
+
+log = structlog.get_logger()
+
+
+class TopicChanges:
+    """The topics of one flow, from look to look."""
+
+    def __init__(self, flow: FlowConfig, board: Board) -> None:
+        self._flow = flow
+        self._board = board
+        self._known: dict[str, MirroredTopic] = {}
+        self._remade: list[str] = []
+
+    def begin(self) -> None:
+        """The flow begins another run: what was told of copies is told."""
+        self._remade.clear()
+
+    def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        """Topics that were copied from before, as far as the progress tells."""
+        ids = {key: each.topic_id.hex for key, each in positions.items()}
+        for topic in absent.remembered(self._flow, ids):
+            self._known.setdefault(topic.topic, topic)
+
+    def look(
+        self, source: Cluster, found: TopicsResult
+    ) -> tuple[TopicsResult, tuple[str, ...]]:
+        """What to copy, and all problems with it.
+
+        Topics that are hidden stay wanted: their partitions then say what they lack.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        missing = absent.look(source, self._flow, self._known.values(), found.topics)
+        self._tell_remade(found)
+        self._tell_gone(missing)
+        self._known |= {topic.topic: topic for topic in found.topics}
+        wanted = replace(found, topics=(*found.topics, *missing.hidden))
+        return wanted, (*found.problems, *self._remade)
+
+    def _tell_remade(self, found: TopicsResult) -> None:
+        copied = {topic.target_topic for topic in self._known.values()}
+        for name in sorted(copied.intersection(found.created)):
+            self._remade.append(
+                f"target topic {name} was gone and is made anew, without what had "
+                "been copied: `mirror flow reset` copies it again"
+            )
+            log.error(self._remade[-1], flow=self._flow.name)
+
+    def _tell_gone(self, missing: Absent) -> None:
+        status = self._board.flow(self._flow.name)
+        gone = []
+        for topic in missing.gone:
+            gone.append(
+                f"source topic {topic.topic} was deleted; its copy "
+                f"{topic.target_topic} stays"
+            )
+            if gone[-1] not in status.gone:
+                lag = sum(p.lag for p in status.partitions if p.topic == topic.topic)
+                log.warning(gone[-1], flow=self._flow.name, not_copied=lag)
+        self._board.update(self._flow.name, gone=tuple(gone))
