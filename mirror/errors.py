@@ -41,6 +41,14 @@ class UnreachableError(ClusterError):
     retriable = True
 
 
+class LeaderError(UnreachableError):
+    """The leader of some partitions does not answer; others may go on."""
+
+    def __init__(self, message: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        self.partitions = partitions
+        super().__init__(message)
+
+
 class AuthenticationError(ClusterError):
     """The cluster refused the credentials."""
 
@@ -74,10 +82,15 @@ class SupersededError(FencedError):
 class PartitionError(MirrorError):
     """One partition cannot be mirrored; its neighbours can."""
 
-    def __init__(self, *, topic: str, partition: int, reason: str) -> None:
+    def __init__(
+        self, *, topic: str, partition: int, reason: str,
+        others: tuple[PartitionError, ...] = (),
+    ) -> None:  # fmt: skip
+        """`others` were refused at the same time."""
         self.topic = topic
         self.partition = partition
         self.reason = reason
+        self.each: tuple[PartitionError, ...] = (self, *others)
         super().__init__(f"{topic}-{partition}: {reason}")
 
 

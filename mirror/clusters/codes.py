@@ -39,10 +39,11 @@ _FENCED = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 _AUTHORIZATION = frozenset({29, 30, 31, 53})
 _AUTHENTICATION = frozenset({33, 34, 58})
 
-GUILTY_PARTITION = frozenset({2, 3, 10, 17, 18, 29, 32, 42, 43, 44, 76, 87})
-"""What a record or its topic causes, not the moment: corrupt, unknown topic, too
-large (two codes), invalid topic, not authorized, timestamp, invalid request, format,
-policy, compression type, invalid record. The partition's neighbours may go on."""
+GUILTY_PARTITION = frozenset({2, 3, 10, 17, 18, 19, 20, 29, 32, 42, 43, 44, 76, 87})
+"""What a record or its topic causes: corrupt, unknown topic, too large (two codes),
+invalid topic, too few replicas in sync (two codes), not authorized, timestamp, invalid
+request, format, policy, compression type, invalid record. The partition's neighbours
+may go on."""
 
 GROUP_IS_ACTIVE = frozenset({22, 25, 27, 110, 113})
 """How a coordinator says that a group has members, and its offsets are theirs: illegal

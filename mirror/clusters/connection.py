@@ -104,6 +104,7 @@ class Connection:
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
+        self._held_until = 0.0
         self._socket = handshake.open_socket(config, host, port)
         try:
             self.versions, self.features = handshake.negotiate(self)
@@ -205,8 +206,15 @@ class Connection:
         Raises:
             UnreachableError: it has; the connection is closed.
         """
-        if self._pending and time.monotonic() - self.active_at > patience:
+        since = max(self.active_at, self._held_until)
+        if self._pending and time.monotonic() - since > patience:
             self._break(TimeoutError())
+
+    def hold(self, seconds: float) -> None:
+        """The broker said that it reads nothing from us for so long (a quota): it owes
+        no answer meanwhile.
+        """
+        self._held_until = time.monotonic() + seconds
 
     def read_answer(self) -> None:
         """Read the next answer and settle the oldest pending request with it."""

@@ -4,7 +4,7 @@
 fields; brokers 2.3 to 4.x speak it), `decode` walks its answer and yields one
 `Fetched` per partition, whose records are a slice of the connection's buffer.
 `Session` says what of a session (KIP-227) a request belongs to. What is inside the
-batches is not looked at here (see `relay.batch`).
+batches is not looked at here (see `batches.batch`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ class Wanted:
     partition: int
     offset: int
     leader_epoch: int
+    last_epoch: int = -1
+    """Under which the record before was written, -1 if that is not known; only those
+    that name topics by id tell (see `fetch_by_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Fetched:
     """Where the records begin in the answer, in bytes."""
     end: int
     """Where they end; `start == end` when there are none."""
+    diverging: int = -1
+    """From where on the leader's log is not the one that was read; -1: nowhere."""
 
 
 def encode(
@@ -118,12 +123,12 @@ def encode(
     return b"".join(parts)
 
 
-def head(body: memoryview) -> tuple[int, int]:
-    """An answer's own error code, and the id of the session it belongs to, 0 if of
-    none.
+def head(body: memoryview) -> tuple[int, int, int]:
+    """How long the broker will not read from us, in milliseconds; an answer's own
+    error code; the id of the session it belongs to, 0 if of none.
     """
-    _, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
-    return error, session_id
+    throttle, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
+    return throttle, error, session_id
 
 
 def decode(body: memoryview) -> Iterator[Fetched]:
@@ -132,7 +137,7 @@ def decode(body: memoryview) -> Iterator[Fetched]:
     Raises:
         ClusterError: the request as a whole was refused.
     """
-    error, _ = head(body)
+    _, error, _ = head(body)
     if error != codes.NONE:
         raise codes.error_for(error, "fetching")
     topics = _ANSWER_HEAD.unpack_from(body)[3]

@@ -122,6 +122,8 @@ class Produced:
     again: AbstractSet[tuple[str, int]]
     """Partitions whose batches were not written, and will be if they are sent again
     as they are: the broker still ends the producer's last transaction."""
+    throttle_ms: int = 0
+    """For how long the broker will read nothing more from this connection."""
 
 
 def check(answer: Any) -> Produced:
@@ -129,7 +131,7 @@ def check(answer: Any) -> Produced:
 
     Raises:
         FencedError: another owner took over.
-        PartitionError: one partition refuses what we sent; others may go on.
+        PartitionError: some partitions refuse what we sent; others may go on.
         ClusterError: anything else, transient or not.
     """
     offsets: dict[tuple[str, int], int] = {}
@@ -144,8 +146,25 @@ def check(answer: Any) -> Produced:
             else:
                 offsets[topic.name, result.index] = result.base_offset
     if errors:
-        raise min(errors, key=_rank)
-    return Produced(offsets=offsets, again=again)
+        raise _worst(errors)
+    throttle_ms = int(answer.throttle_time_ms or 0)
+    return Produced(offsets=offsets, again=again, throttle_ms=throttle_ms)
+
+
+def _worst(errors: Sequence[ClusterError | PartitionError]) -> Exception:
+    worst = min(errors, key=_rank)
+    if not isinstance(worst, PartitionError):
+        return worst
+    return PartitionError(
+        topic=worst.topic,
+        partition=worst.partition,
+        reason=worst.reason,
+        others=tuple(
+            each
+            for each in errors
+            if isinstance(each, PartitionError) and each is not worst
+        ),
+    )
 
 
 def _rank(error: Exception) -> int:

@@ -83,6 +83,8 @@ class Write:
         self._sent: deque[_Sent] = deque()
         self.placed: list[Placed] = []
         """What is written by now; of one partition, in the order of its log."""
+        self.throttled_seconds = 0.0
+        """The longest that a broker wants us to rest, because of a quota."""
 
     @property
     def sent(self) -> bool:
@@ -119,6 +121,11 @@ class Write:
 
     def _read(self, sent: _Sent) -> None:
         done = produce.check(sent.pending.result())
+        if done.throttle_ms:
+            self.throttled_seconds = max(
+                self.throttled_seconds, done.throttle_ms / 1000
+            )
+            sent.pending.connection.hold(done.throttle_ms / 1000)
         if done.again and not self._opening:
             raise _too_late()
         if done.again:

@@ -8,7 +8,6 @@ and does not know when a transaction ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,8 @@ from mirror.batches import batch, scan
 from mirror.clusters import admin, codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause, Loss
+from mirror.recovery.losses import Cause
+from mirror.relay.jumps import Jump, loss_of
 from mirror.relay.tally import Counts
 
 if TYPE_CHECKING:
@@ -48,14 +48,6 @@ _DECIDE = (
     "on by itself"
 )
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jump:
-    """A position that moves without anything being copied."""
-
-    to: Position
-    loss: Loss
 
 
 class Intake:
@@ -112,23 +104,6 @@ class Intake:
             self._jump(key, jump, work)
         self._jumps = {}
 
-    def loss(
-        self, key: TopicPartition, cause: Cause, *, first: int, last: int | None,
-        topic_id: uuid.UUID,
-    ) -> Loss:  # fmt: skip
-        """What to note about offsets that are gone."""
-        return Loss(
-            at=time.time(),
-            flow=self._flow.name,
-            topic=key[0],
-            partition=key[1],
-            target_topic=self._wanted[key].target_topic,
-            cause=cause,
-            first=first,
-            last=last,
-            topic_id=topic_id.hex,
-        )
-
     def take(self, answer: Answer, work: Work) -> None:
         """Put what one leader answered into the work.
 
@@ -137,7 +112,13 @@ class Intake:
         """
         work.buffers.append(answer.owned)
         for fetched in answer.fetched:
-            self._take(fetched, answer.buffer, work)
+            key = (fetched.topic, fetched.partition)
+            if fetched.error != codes.NONE:
+                self._failed(key, fetched.error, work)
+            elif fetched.diverging >= 0:
+                self._diverged(key, fetched.diverging, work)
+            else:
+                self._take(fetched, answer.buffer, work)
 
     def writers_to(self, topic: str, partition: int) -> list[TopicPartition]:
         """Whose records go, or may have gone, to this partition of the target."""
@@ -159,9 +140,6 @@ class Intake:
 
     def _take(self, fetched: Fetched, buffer: Buffer, work: Work) -> None:
         key = (fetched.topic, fetched.partition)
-        if fetched.error != codes.NONE:
-            self._failed(key, fetched.error, work)
-            return
         position = self._reader.offset(key)
         end_offset = fetched.last_stable_offset
         if end_offset < 0 or self._flow.isolation_level == "read_uncommitted":
@@ -253,7 +231,7 @@ class Intake:
             leader_epoch=leader_epoch,
             topic_id=self._ids[key[0]],
         )
-        self._reader.advance(key, offset)
+        self._reader.advance(key, offset, leader_epoch)
 
     def _jump(self, key: TopicPartition, jump: Jump, work: Work) -> None:
         loss = jump.loss
@@ -265,7 +243,7 @@ class Intake:
         work.losses.append(loss)
         work.counts[key] = Counts(lost=loss.count or 0)
         work.moved[key] = jump.to
-        self._reader.advance(key, jump.to.offset)
+        self._reader.advance(key, jump.to.offset, jump.to.leader_epoch)
 
     def _failed(self, key: TopicPartition, error: int, work: Work) -> None:
         name = codes.name_of(error)
@@ -301,6 +279,15 @@ class Intake:
         else:
             self._lose(key, Cause.TRUNCATED, first=end[key], to=end[key], work=work)
 
+    def _diverged(self, key: TopicPartition, at: int, work: Work) -> None:
+        """From an offset on, what was read is not what the source's log holds now."""
+        if (position := self._reader.offset(key)) is not None and at < position:
+            self._lose(key, Cause.TRUNCATED, first=at, to=at, work=work)
+        elif position is not None:
+            self.set_aside(
+                key, f"source partition {key[0]}-{key[1]} has another leader's log"
+            )
+
     def _lose(
         self, key: TopicPartition, cause: Cause, *, first: int, to: int, work: Work
     ) -> None:
@@ -309,7 +296,10 @@ class Intake:
         assert position is not None
         topic_id = self._ids[key[0]]
         last = (to if cause is Cause.DELETED else position) - 1
-        loss = self.loss(key, cause, first=first, last=last, topic_id=topic_id)
+        loss = loss_of(
+            self._flow.name, self._wanted[key], cause, first=first, last=last,
+            topic_id=topic_id,
+        )  # fmt: skip
         if self._flow.on_loss == "stop":
             self.set_aside(key, f"the source {_WORDS[cause]} {loss.span}; {_DECIDE}")
             return

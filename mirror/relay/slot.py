@@ -22,19 +22,19 @@ from mirror.complaint import Complaint
 from mirror.errors import (
     ClusterError,
     FencedError,
+    LeaderError,
     MirrorError,
     PartitionError,
     SupersededError,
 )
 from mirror.offsets import progress
-from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
-from mirror.relay.intake import Intake, Jump
+from mirror.relay.intake import Intake
+from mirror.relay.jumps import Jump, begin_anew, begin_new
 from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
-from mirror.relay.obstacle import made_anew, obstacle
+from mirror.relay.obstacle import obstacle
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import SourceReader
 from mirror.relay.tally import Tally
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Topic
     from mirror.clusters.connection import Connection
+    from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, Plan
     from mirror.relay.report import PartitionReport
 
@@ -60,6 +61,8 @@ _TELLING_BYTES = 64 << 10
 _GROWTH_WEIGHT = 0.3
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+_SETTLE_SECONDS = 7.0
+"""Less than what makes a lease overdue: one slot's trouble shall not end the flow."""
 
 
 class Slot:
@@ -171,7 +174,7 @@ class Slot:
     def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
         """One round: take over if need be, read, fill, write. True if the bell rang."""
         if self._owner and self._faults.due(time.time()):
-            self._settled(self._writer.settle())
+            self._settled(self._writer.settle(_SETTLE_SECONDS))
             self._owner = False
         if not self._owner:
             self._take_over(lease)
@@ -198,7 +201,7 @@ class Slot:
         self._intake.open(work)
         for answer in self._reader.read(ready):
             self._intake.take(answer, work)
-            if work.worked_bytes >= FETCH_BYTES:
+            if work.worked_bytes >= min(FETCH_BYTES, self._writer.quota.most_bytes):
                 break
         if not work.moved:
             self._release(work)
@@ -212,19 +215,19 @@ class Slot:
         """Ask for less where it grows when unpacked: a transaction shall not take long,
         nor a busy partition hold up its neighbours.
         """
-        if work.fetched_bytes < _TELLING_BYTES:
-            return
-        growth = work.worked_bytes / work.fetched_bytes
-        self._growth += _GROWTH_WEIGHT * (growth - self._growth)
-        share = int(PARTITION_BYTES / self._growth)
+        if work.fetched_bytes >= _TELLING_BYTES:
+            growth = work.worked_bytes / work.fetched_bytes
+            self._growth += _GROWTH_WEIGHT * (growth - self._growth)
+        share = max(int(PARTITION_BYTES / self._growth), _LEAST_BYTES // 4)
+        allowed = self._writer.quota.most_bytes
         self._reader.ask_for(
-            max(int(FETCH_BYTES / self._growth), _LEAST_BYTES),
-            max(share, _LEAST_BYTES // 4),
+            min(max(int(FETCH_BYTES / self._growth), _LEAST_BYTES), allowed),
+            min(share, allowed),
         )
 
     def _finish(self) -> None:
         try:
-            self._settled(self._writer.settle())
+            self._settled(self._writer.settle(_SETTLE_SECONDS))
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
 
@@ -289,12 +292,20 @@ class Slot:
         self._positions = {
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
-        self._start_new(keys, topics)
-        jumps = self._made_anew(keys, topics)
+        self._positions |= begin_new(self._source, keys, self._positions, topics)
+        jumps: dict[TopicPartition, Jump] = {}
+        if self._plan.flow.on_recreated_topic == "continue":
+            jumps = begin_anew(
+                self._source,
+                {key: self._wanted[key] for key in keys},
+                self._positions,
+                topics,
+                flow=self._plan.flow.name,
+                end_offset=self._tally.end_offset,
+            )
+            self._positions |= {key: jump.to for key, jump in jumps.items()}
         usable = [key for key in keys if self._usable(key, topics)]
-        self._reader.assign(
-            {key: self._positions[key].offset for key in usable}, topics
-        )
+        self._reader.assign({key: self._positions[key] for key in usable}, topics)
         self._intake.begin(
             self._wanted,
             self._limits,
@@ -304,50 +315,6 @@ class Slot:
         )
         self._owner = True
         self._tally.slot_works()
-
-    def _start_new(
-        self, keys: list[TopicPartition], topics: Mapping[str, Topic]
-    ) -> None:
-        """Partitions without progress begin at their first record. (Where a flow is
-        to begin elsewhere, the driver has written that as progress.)
-        """
-        new = [key for key in keys if key not in self._positions]
-        if new:
-            found = admin.list_offsets(self._source, new, timestamp=admin.EARLIEST)
-            for key, offset in found.items():
-                self._positions[key] = Position(
-                    offset=offset, topic_id=topics[key[0]].topic_id
-                )
-
-    def _made_anew(
-        self, keys: list[TopicPartition], topics: Mapping[str, Topic]
-    ) -> dict[TopicPartition, Jump]:
-        """Go on with the first record of topics that were made anew, if that is how
-        the flow shall have it.
-        """
-        if self._plan.flow.on_recreated_topic == "stop":
-            return {}
-        anew = [
-            key
-            for key in keys
-            if key in self._positions
-            and made_anew(topics[key[0]], self._positions[key])
-        ]
-        jumps = {}
-        found = admin.list_offsets(self._source, anew, timestamp=admin.EARLIEST)
-        for key, offset in found.items():
-            old, end = self._positions[key], self._tally.end_offset(key)
-            to = Position(offset=offset, topic_id=topics[key[0]].topic_id)
-            loss = self._intake.loss(
-                key,
-                Cause.RECREATED,
-                first=old.offset,
-                last=end - 1 if end > old.offset else None,
-                topic_id=old.topic_id,
-            )
-            self._positions[key] = to
-            jumps[key] = Jump(to=to, loss=loss)
-        return jumps
 
     def _usable(self, key: TopicPartition, topics: Mapping[str, Topic]) -> bool:
         """Whether a partition can be read and written now; if not, it is set aside."""
@@ -362,19 +329,26 @@ class Slot:
         return not reason
 
     def _set_aside(self, error: MirrorError) -> bool:
-        """What is under way failed, and has to be taken over: whether because the
-        target refuses what goes to one partition of ours, which is then set aside.
+        """What is under way failed, and has to be taken over: whether because of some
+        partitions of ours alone, which are then set aside.
         """
         self._owner = False
+        guilty: dict[TopicPartition, str] = {}
         if isinstance(error, PartitionError):
-            guilty = self._intake.writers_to(error.topic, error.partition)
-            for key in guilty:
-                reason = f"target {error.topic}-{error.partition}: {error.reason}"
-                self._intake.set_aside(key, reason)
-            if guilty:
-                return True
-        self._tally.slot_failed(str(error))
-        return False
+            for each in error.each:
+                reason = f"target {each.topic}-{each.partition}: {each.reason}"
+                for key in self._intake.writers_to(each.topic, each.partition):
+                    guilty[key] = reason
+        elif (
+            isinstance(error, LeaderError)
+            and len(error.partitions) < self._reader.assigned
+        ):
+            guilty = dict.fromkeys(error.partitions, str(error))
+        for key, reason in guilty.items():
+            self._intake.set_aside(key, reason)
+        if not guilty:
+            self._tally.slot_failed(str(error))
+        return bool(guilty)
 
 
 def _rewriters(plan: Plan) -> list[Rewriter]:

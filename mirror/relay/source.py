@@ -2,28 +2,33 @@
 
 Main type: `SourceReader`. It knows from which offset each partition is read next and
 asks all leaders, in a session each (KIP-227), so that a request names only what has
-moved and an answer only what has news. Answers to questions that a rewind has made
-stale are dropped. What is fetched is undecoded (see `batch`).
+moved and an answer only what has news; by topic id where brokers understand that.
+Answers to questions that a rewind has made stale are dropped. What is fetched is
+undecoded (see `batch`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirror.clusters import codes, fetch
+from mirror.clusters import codes, fetch, fetch_by_id
+from mirror.errors import LeaderError, UnreachableError
+from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
+    import uuid
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
     from mirror.clusters.fetch import Fetched
+    from mirror.offsets.progress import Position
 
 TopicPartition = tuple[str, int]
 
@@ -56,6 +61,10 @@ class _Leader:
     moved: dict[TopicPartition, None] = field(default_factory=dict)
     """Which of ours it does not know yet, in order: served last, asked last."""
     pending: Pending | None = None
+    by_id: bool = False
+    """Whether it is asked by topic ids."""
+    rests_until: float = 0.0
+    """It throttles us, and would not read what is sent before; monotonic."""
     answered: float = 0.0
     """When it last answered, epoch seconds."""
 
@@ -76,23 +85,29 @@ class SourceReader:
         self._max_bytes = max_bytes
         self.partition_max_bytes = partition_max_bytes
         self._offsets: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+        self._names: dict[bytes, str] = {}
         self._leader_of: dict[TopicPartition, _Leader] = {}
         self._leaders: dict[int, _Leader] = {}
         self._spare: list[bytearray] = []
 
     def assign(
-        self, offsets: Mapping[TopicPartition, int], topics: Mapping[str, Topic]
+        self, positions: Mapping[TopicPartition, Position], topics: Mapping[str, Topic]
     ) -> None:
-        """Read exactly these partitions from these offsets, forgetting all else."""
+        """Read exactly these partitions from these positions, forgetting all else."""
         self._cluster.drop(_PURPOSE)
-        self._offsets = dict(offsets)
+        self._offsets = {key: each.offset for key, each in positions.items()}
+        self._epochs = {key: each.leader_epoch for key, each in positions.items()}
+        self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
+        self._names = {each.bytes: topic for topic, each in self._ids.items()}
         # A new session takes the place of the old one: brokers keep only so many.
         self._leaders = {
             node: _Leader(session=leader.session, answered=leader.answered)
             for node, leader in self._leaders.items()
         }
         self._leader_of = {}
-        for topic, partition in offsets:
+        for topic, partition in positions:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
             if leader is not None and leader.node >= 0:
                 known = self._leaders.setdefault(leader.node, _Leader())
@@ -104,6 +119,11 @@ class SourceReader:
         self._max_bytes = max_bytes
         self.partition_max_bytes = partition_max_bytes
 
+    @property
+    def assigned(self) -> int:
+        """How many partitions are read."""
+        return len(self._offsets)
+
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
 
@@ -114,9 +134,12 @@ class SourceReader:
         leader = self._leader_of.get(key)
         return leader.answered if leader is not None and key in self._offsets else 0.0
 
-    def advance(self, key: TopicPartition, offset: int) -> None:
-        """Read on from here, after the others had their turn."""
+    def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
+        """Read on from here, after the others had their turn. `last_epoch`: of the
+        record before, -1 if that is not known.
+        """
         self._offsets[key] = offset
+        self._epochs[key] = last_epoch
         leader = self._leader_of[key]
         leader.moved.pop(key, None)
         leader.moved[key] = None
@@ -127,10 +150,19 @@ class SourceReader:
             leader.moved[key] = None
 
     def ask(self) -> None:
-        """Send a Fetch to every leader that owes no answer."""
+        """Send a Fetch to every leader that owes no answer.
+
+        Raises:
+            LeaderError: one of them cannot be reached.
+        """
         for node, leader in self._leaders.items():
             if leader.pending is None and (leader.asked or leader.moved):
-                self._ask(node, leader)
+                if time.monotonic() < leader.rests_until:
+                    continue
+                try:
+                    self._ask(node, leader)
+                except UnreachableError as error:
+                    raise self._lost(leader, error) from error
 
     def _ask(self, node: int, leader: _Leader) -> None:
         goes_on = leader.epoch > 0
@@ -145,23 +177,38 @@ class SourceReader:
             leader.asked.pop(key, None)
         leader.asked |= moved
         leader.moved.clear()
-        request = fetch.encode(
-            [
-                fetch.Wanted(
-                    topic=key[0], partition=key[1], offset=offset, leader_epoch=-1
-                )
-                for key, offset in (moved if goes_on else leader.asked).items()
-            ],
-            isolation=self._isolation,
-            max_wait_ms=_MAX_WAIT_MS,
-            max_bytes=self._max_bytes,
-            partition_max_bytes=self.partition_max_bytes,
-            session=fetch.Session(leader.session, leader.epoch),
-            forgotten=forgotten if goes_on else (),
-        )
         connection = self._cluster.connection(node, _PURPOSE)
+        wanted = [
+            fetch.Wanted(
+                topic=key[0],
+                partition=key[1],
+                offset=offset,
+                leader_epoch=-1,
+                last_epoch=self._epochs[key],
+            )
+            for key, offset in (moved if goes_on else leader.asked).items()
+        ]
+        terms: dict[str, Any] = {
+            "isolation": self._isolation,
+            "max_wait_ms": _MAX_WAIT_MS,
+            "max_bytes": self._max_bytes,
+            "partition_max_bytes": self.partition_max_bytes,
+            "session": fetch.Session(leader.session, leader.epoch),
+            "forgotten": forgotten if goes_on else (),
+        }
+        if not goes_on:
+            spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
+            leader.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
+                self._names
+            )
+        if leader.by_id:
+            version = fetch_by_id.VERSION
+            request = fetch_by_id.encode(wanted, ids=self._ids, **terms)
+        else:
+            version = fetch.VERSION
+            request = fetch.encode(wanted, **terms)
         leader.pending = connection.send_buffers(
-            fetch.API_KEY, fetch.VERSION, [request], flexible=False
+            fetch.API_KEY, version, [request], flexible=leader.by_id
         )
 
     def connections(self) -> list[Connection]:
@@ -176,8 +223,8 @@ class SourceReader:
         """The answers on connections that have something to read.
 
         Raises:
-            ClusterError: a connection failed, a leader refused the request or has
-                owed its answer for too long.
+            LeaderError: a connection failed, or has owed its answer for too long.
+            ClusterError: a leader refused the request.
         """
         waiting = [
             (leader, leader.pending)
@@ -186,17 +233,29 @@ class SourceReader:
         ]
         for leader, pending in waiting:
             connection = pending.connection
-            if connection not in ready:
-                connection.require_answer(
-                    _MAX_WAIT_MS / 1000 + connection.timeout_seconds
-                )
-            elif (answer := self._read(leader, pending)) is not None:
+            patience = _MAX_WAIT_MS / 1000 + connection.timeout_seconds
+            try:
+                if connection not in ready:
+                    connection.require_answer(patience)
+                    continue
+                answer = self._read(leader, pending)
+            except UnreachableError as error:
+                raise self._lost(leader, error) from error
+            if answer is not None:
                 yield answer
+
+    def _lost(self, leader: _Leader, error: UnreachableError) -> LeaderError:
+        mine = [key for key, known in self._leader_of.items() if known is leader]
+        return LeaderError(
+            str(error), tuple(key for key in mine if key in self._offsets)
+        )
 
     def _read(self, leader: _Leader, pending: Pending) -> Answer | None:
         body = pending.result()
         leader.pending = None
-        error, session = fetch.head(body)
+        read_head = fetch_by_id.head if leader.by_id else fetch.head
+        throttle_ms, error, session = read_head(body)
+        leader.rests_until = time.monotonic() + throttle_ms / 1000
         if error in fetch.SESSION_LOST:
             leader.session = leader.epoch = 0
             return None
@@ -207,7 +266,11 @@ class SourceReader:
         leader.epoch = leader.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(
             part
-            for part in fetch.decode(body)
+            for part in (
+                fetch_by_id.decode(body, self._names)
+                if leader.by_id
+                else fetch.decode(body)
+            )
             if (key := (part.topic, part.partition)) in self._offsets
             and self._offsets[key] == leader.asked.get(key)
         )

@@ -11,6 +11,7 @@ an error the slot takes over anew.
 from __future__ import annotations
 
 from collections import deque
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from mirror.clusters import write
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.relay.quota import Quota
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class TargetWriter:
             )
             for transactional_id in ids
         ]
+        self.quota = Quota()
+        """How much to write at a time."""
         self._next = 0
         self._under_way: deque[_Transaction] = deque()
 
@@ -136,11 +140,22 @@ class TargetWriter:
             self._forget()
             raise
 
-    def settle(self) -> list[Work]:
-        """Wait until nothing is under way. Raises as `advance` does."""
+    def settle(self, within: float = math.inf) -> list[Work]:
+        """Wait until nothing is under way. Raises as `advance` does, and
+
+        Raises:
+            UnreachableError: something is under way after so many seconds.
+        """
         done = self.advance()
+        end = time.monotonic() + within
         while self._under_way:
-            ready, _ = wait(self.connections(), None, self.again_in or 1.0)
+            if time.monotonic() > end:
+                self._forget()
+                raise UnreachableError(
+                    f"cluster {self._cluster.alias}: a transaction is not committed "
+                    f"{within:.0f} s after the end of its lease"
+                )
+            ready, _ = wait(self.connections(), None, min(self.again_in or 1.0, within))
             self.receive(ready)
             done += self.advance()
         return done
@@ -157,6 +172,8 @@ class TargetWriter:
                     first=before is None, may_note=before is None or before.noted
                 )
                 before = transaction
+            for transaction in self._under_way:
+                transaction.tell(self.quota)
             if not self._under_way or not self._under_way[0].done:
                 for connection in self.connections():
                     connection.require_answer(connection.timeout_seconds)
@@ -196,7 +213,15 @@ class _Transaction:
             self._adding = [*work.batches, *notes.takers(work)]
         self._commit: Pending | None = None
         self._commit_at = 0.0
+        self._told = False
         self._patience = time.monotonic() + _PATIENCE_SECONDS
+
+    def tell(self, quota: Quota) -> None:
+        """Say once how long the data made a broker want to rest."""
+        if not self._told and self.sent and not self._data.outstanding:
+            self._told = True
+            size = sum(b.size for queue in self.work.batches.values() for b in queue)
+            quota.learn(size, self._data.throttled_seconds)
 
     @property
     def sent(self) -> bool:

@@ -56,7 +56,10 @@ class Lab:
 
     def copied(self, copy: str, count: int) -> list[bytes]:
         """The keys of the copy's only partition, once there are so many."""
-        return keys_of(eventually(self.b, copy, count))[0]
+        try:
+            return keys_of(eventually(self.b, copy, count, timeout=40))[0]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.mirror.log_tail()}") from error
 
     def partition(self, topic: str) -> dict[str, Any]:
         for flow in self.mirror.status()["flows"]:
