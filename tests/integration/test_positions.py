@@ -243,7 +243,10 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
     lab.delete_topic(topic)
     create_topic(lab.a, topic)
     lab.put(topic, range(50), "new-")
-    assert "created again" in lab.wait_state(topic, "FAULTED")["reason"]
+    wait_for(
+        lambda: "created again" in lab.partition(topic)["reason"], _ACTED_SECONDS, 0.2
+    )
+    assert lab.partition(topic)["state"] == "FAULTED"
     assert len(order_of(lab.b, f"STOP.{topic}")[0]) == 40
     lab.command("flow", "reset", "STOP->B", "--topic", topic, "--to", "10", "--yes")
     expected = [b"old-%d" % n for n in range(40)]

@@ -1,0 +1,401 @@
+"""A partition in trouble: its state and reason are right, its neighbours go on, and it
+goes on by itself, losing and repeating nothing, when the cause is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka.protocol.admin import AlterClientQuotasRequest
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
+from mirror.playground.secured import USER
+from tests.harness import (
+    RunningMirror,
+    create_topic,
+    keys_of,
+    order_of,
+    producer,
+    read_topic,
+    topic_exists,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_COMMON = {"lease_seconds": 1, "tasks": 1, "refresh_topics_seconds": 1}
+_SEEN_SECONDS = 30.0
+_RESUMED_SECONDS = 75.0
+"""The longest pause is a minute."""
+
+
+def config(
+    source: Mapping[str, Any] | str, target: Mapping[str, Any] | str, alias: str = "A"
+) -> dict[str, Any]:
+    ends = [
+        {"bootstrap_servers": each} if isinstance(each, str) else dict(each)
+        for each in (source, target)
+    ]
+    return {
+        "clusters": {alias: ends[0], "B": ends[1]},
+        "flows": {f"{alias}->B": {"topics": ["fault-.*"], **_COMMON}},
+    }
+
+
+def put(bootstrap: str, topic: str, numbers: Iterable[int], **settings: Any) -> None:
+    client = producer(bootstrap, **settings)
+    for number in numbers:
+        client.produce(topic, key=b"%d" % number, value=b"v" * 100, partition=0)
+    assert client.flush(60) == 0
+
+
+def keys(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, count)]
+
+
+def partition(mirror: RunningMirror, topic: str) -> dict[str, Any]:
+    for each in mirror.flow()["partitions"]:
+        if each["topic"] == topic:
+            return dict(each)
+    return {"state": "", "reason": "", "since": 0.0}
+
+
+def wait_faulted(mirror: RunningMirror, topic: str, reason: str) -> None:
+    """Wait for the state, with a reason that says so, and since when."""
+    mirror.wait_until(
+        lambda _: (
+            partition(mirror, topic)["state"] == "FAULTED"
+            and reason in partition(mirror, topic)["reason"]
+        ),
+        _SEEN_SECONDS,
+    )
+    assert 0 < time.time() - partition(mirror, topic)["since"] < 2 * _SEEN_SECONDS
+
+
+def wait_copied(
+    mirror: RunningMirror, bootstrap: str, topic: str, wanted: list[bytes]
+) -> None:
+    """Wait until a copy has exactly these keys in this order."""
+    deadline = time.monotonic() + _RESUMED_SECONDS
+    found: list[bytes] = []
+    while True:
+        with contextlib.suppress(KeyError):  # not created yet
+            found = order_of(bootstrap, f"A.{topic}").get(0, [])
+        if len(found) >= len(wanted):
+            break
+        assert time.monotonic() < deadline, (
+            f"{topic}: {len(found)} of {len(wanted)}\n{mirror.log_tail()}"
+        )
+        time.sleep(0.3)
+    assert found == wanted
+
+
+def wait_running(mirror: RunningMirror, topic: str) -> None:
+    mirror.wait_until(
+        lambda _: (
+            partition(mirror, topic)["state"] == "RUNNING"
+            and not partition(mirror, topic)["reason"]
+        ),
+        _RESUMED_SECONDS,
+    )
+
+
+class Rights:
+    """ACLs of one secured cluster, for the user as whom the service comes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        for kind, name in (
+            (ResourceType.TOPIC, "*"),
+            (ResourceType.GROUP, "*"),
+            (ResourceType.TRANSACTIONAL_ID, "*"),
+            (ResourceType.BROKER, "kafka-cluster"),
+        ):
+            self._create(kind, name, AclOperation.ALL, AclPermissionType.ALLOW)
+
+    def deny(self, topic: str, operation: AclOperation) -> None:
+        self._create(ResourceType.TOPIC, topic, operation, AclPermissionType.DENY)
+
+    def allow_again(self, topic: str) -> None:
+        chosen = AclBindingFilter(
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None,
+            AclOperation.ANY, AclPermissionType.DENY,
+        )  # fmt: skip
+        for future in self._admin.delete_acls([chosen]).values():
+            assert future.result(30)
+
+    def _create(
+        self, kind: ResourceType, name: str, operation: AclOperation,
+        permission: AclPermissionType,
+    ) -> None:  # fmt: skip
+        binding = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation,
+            permission,
+        )  # fmt: skip
+        for future in self._admin.create_acls([binding]).values():
+            future.result(30)
+
+
+def test_rights_on_single_topics(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """A copy that we may not write, a source topic that we may not read, and one that
+    we may not even see any longer, each say so; once we may, each is copied.
+    """
+    made = make_clusters("a", "b", secured=True)
+    a, b = made["a"].admin_bootstrap, made["b"].admin_bootstrap
+    of_source, of_target = Rights(a), Rights(b)
+    topics = ("fault-good", "fault-write", "fault-read", "fault-hidden")
+    good, write, read, hidden = topics
+    for topic in topics:
+        create_topic(a, topic)
+        put(a, topic, range(10))
+    entered = config(
+        {"bootstrap_servers": made["a"].bootstrap, **made["a"].client_config},
+        {"bootstrap_servers": made["b"].bootstrap, **made["b"].client_config},
+    )
+    with RunningMirror(entered, tmp_path) as mirror:
+        for topic in topics:
+            wait_copied(mirror, b, topic, keys(10))
+        of_target.deny(f"A.{write}", AclOperation.WRITE)
+        of_source.deny(read, AclOperation.READ)
+        of_source.deny(hidden, AclOperation.DESCRIBE)
+        of_source.deny(hidden, AclOperation.READ)
+        for topic in topics:
+            put(a, topic, range(10, 20))
+        wait_faulted(mirror, write, f"A.{write}-0: ")
+        wait_faulted(mirror, read, read)
+        wait_faulted(mirror, hidden, hidden)
+        for topic in (write, read, hidden):
+            reason = partition(mirror, topic)["reason"].upper()
+            assert "AUTHORIZ" in reason, reason
+        put(a, good, range(20, 30))
+        wait_copied(mirror, b, good, keys(30))
+        assert mirror.flow()["state"] == "RUNNING"
+        assert mirror.flow()["restarts"] == 0
+        for topic in (write, read, hidden):
+            assert order_of(b, f"A.{topic}")[0] == keys(10)
+        of_target.allow_again(f"A.{write}")
+        of_source.allow_again(read)
+        of_source.allow_again(hidden)
+        for topic in (write, read, hidden):
+            wait_copied(mirror, b, topic, keys(20))
+            wait_running(mirror, topic)
+
+
+def test_copy_deleted_underneath(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """A copy that somebody deletes is made anew and gets all that was not copied yet,
+    once; the flow says that what was copied before is missing, and how to get it.
+    """
+    made = make_clusters("a", "b")
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    topic, other = "fault-deleted", "fault-beside"
+    for name in (topic, other):
+        create_topic(a, name)
+        put(a, name, range(10))
+    with RunningMirror(config(a, b), tmp_path) as mirror:
+        for name in (topic, other):
+            wait_copied(mirror, b, name, keys(10))
+        admin = AdminClient({"bootstrap.servers": b})
+        admin.delete_topics([f"A.{topic}"])[f"A.{topic}"].result(30)
+        put(a, topic, range(10, 20))
+        put(a, other, range(10, 20))
+        wait_copied(mirror, b, other, keys(20))
+        wait_copied(mirror, b, topic, keys(20, 10))
+        wait_running(mirror, topic)
+        status = mirror.wait_until(lambda _: mirror.flow()["problems"], 10)
+        assert f"A.{topic} was gone" in status["flows"][0]["problems"][0]
+
+
+def test_too_few_replicas_in_sync(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """Copies that demand more replicas than are in sync wait for them; those that are
+    content with fewer are copied meanwhile.
+    """
+    source = make_clusters("a")["a"]
+    target = make_clusters("b", nodes=3)["b"]
+    a, b = source.bootstrap, target.bootstrap
+    strict, lenient = "fault-strict", "fault-lenient"
+    for topic, least in ((strict, "3"), (lenient, "2")):
+        create_topic(a, topic)
+        put(a, topic, range(10))
+        admin = AdminClient({"bootstrap.servers": b})
+        new = NewTopic(f"A.{topic}", num_partitions=1, replication_factor=3,
+                       config={"min.insync.replicas": least})  # fmt: skip
+        admin.create_topics([new])[f"A.{topic}"].result(30)
+    options = config(a, b)
+    options["flows"]["A->B"]["sync_topic_configs"] = False
+    with RunningMirror(options, tmp_path) as mirror:
+        for topic in (strict, lenient):
+            wait_copied(mirror, b, topic, keys(10))
+        target.kill(3)
+        for topic in (strict, lenient):
+            put(a, topic, range(10, 20))
+        wait_copied(mirror, b, lenient, keys(20))
+        wait_faulted(mirror, strict, "replicas")
+        put(a, lenient, range(20, 30))
+        wait_copied(mirror, b, lenient, keys(30))
+        assert partition(mirror, lenient)["state"] == "RUNNING"
+        target.start(3)
+        wait_copied(mirror, b, strict, keys(20))
+        wait_running(mirror, strict)
+
+
+def test_leader_gone_at_the_source(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """Partitions whose only replica is on a dead broker of the source wait for it, and
+    all others are copied.
+    """
+    source = make_clusters("a", nodes=3)["a"]
+    target = make_clusters("b")["b"]
+    a, b = source.bootstrap, target.bootstrap
+    admin = AdminClient({"bootstrap.servers": a})
+    alone, safe = "fault-alone", "fault-safe"
+    new = [
+        NewTopic(alone, num_partitions=1, replica_assignment=[[3]],
+                 config={"min.insync.replicas": "1"}),
+        NewTopic(safe, num_partitions=1, replica_assignment=[[3, 1, 2]]),
+    ]  # fmt: skip
+    for future in admin.create_topics(new).values():
+        future.result(30)
+    for topic in (alone, safe):
+        put(a, topic, range(10))
+    with RunningMirror(config(a, b), tmp_path) as mirror:
+        for topic in (alone, safe):
+            wait_copied(mirror, b, topic, keys(10))
+        put(a, alone, range(10, 20))
+        wait_copied(mirror, b, alone, keys(20))
+        source.kill(3)
+        put(a, safe, range(10, 20))
+        wait_copied(mirror, b, safe, keys(20))
+        wait_faulted(mirror, alone, "")
+        assert mirror.flow()["restarts"] == 0
+        source.start(3)
+        put(a, alone, range(20, 30))
+        wait_copied(mirror, b, alone, keys(30))
+        wait_running(mirror, alone)
+
+
+def test_damaged_batch(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """All before a batch that the source's disk has damaged is copied, nothing of it
+    or behind it, and its offset is named; once it is whole again, so is the copy.
+    """
+    made = make_clusters("a", "b")
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    bad, good = "fault-damaged", "fault-whole"
+    for topic in (bad, good):
+        create_topic(a, topic)
+    for number in range(20):  # a batch each
+        put(a, bad, [number])
+    put(a, good, range(10))
+    folder = made["a"].folder
+    assert folder is not None
+    made["a"].stop()
+    (segment,) = folder.glob(f"node-1/data/{bad}-0/*.log")
+    content = segment.read_bytes()
+    at = 0
+    for _ in range(12):
+        at += 12 + int.from_bytes(content[at + 8 : at + 12])
+    damaged = bytearray(content)
+    damaged[at + 100] ^= 0xFF
+    segment.write_bytes(damaged)
+    made["a"].start()
+    with RunningMirror(config(a, b), tmp_path) as mirror:
+        wait_faulted(mirror, bad, "offset 12 is damaged")
+        assert order_of(b, f"A.{bad}")[0] == keys(12)
+        put(a, good, range(10, 20))
+        wait_copied(mirror, b, good, keys(20))
+        made["a"].stop()
+        segment.write_bytes(content)
+        made["a"].start()
+        wait_copied(mirror, b, bad, keys(20))
+        wait_running(mirror, bad)
+
+
+def _limit_writes(bootstrap: str, client_id: str, rate: float | None) -> None:
+    """Set `producer_byte_rate` of a client, or take it away."""
+    entry = AlterClientQuotasRequest.EntryData
+    cluster = Cluster(ClusterConfig(alias="B", bootstrap_servers=bootstrap)).connect()
+    with contextlib.closing(cluster):
+        answer = cluster.call(
+            AlterClientQuotasRequest(
+                entries=[
+                    entry(
+                        entity=[
+                            entry.EntityData(
+                                entity_type="client-id", entity_name=client_id
+                            )
+                        ],
+                        ops=[
+                            entry.OpData(
+                                key="producer_byte_rate",
+                                value=rate or 0.0,
+                                remove=rate is None,
+                            )
+                        ],
+                    )
+                ],
+                validate_only=False,
+            )
+        )
+        assert [each.error_code for each in answer.entries] == [0]
+
+
+def test_quota_of_the_target(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A target that throttles us makes the copy slow, and nothing else: no fault, no
+    failed lease, no record lost or doubled; without the quota it is quick again.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    topic = f"fault-{topic_name}"
+    create_topic(a, topic)
+    _limit_writes(b, "mirror.QUOTA->B.0", 1_000_000.0)
+    client = producer(a, compression_type="none", batch_size=100_000)
+    for number in range(8_000):
+        client.produce(topic, key=b"%d" % number, value=b"v" * 1000, partition=0)
+    assert client.flush(60) == 0
+    options = config(a, b, "QUOTA")
+    options["flows"]["QUOTA->B"]["topics"] = [topic]
+    states: set[str] = set()
+    with RunningMirror(options, tmp_path) as mirror:
+        mirror.wait_running()
+        began = time.monotonic()
+        while (shown := partition(mirror, topic)).get("position", -1) < 8_000:
+            states.add(shown["state"])
+            if time.monotonic() - began > 25:
+                _limit_writes(b, "mirror.QUOTA->B.0", None)
+            assert time.monotonic() - began < 90, mirror.log_tail()
+            time.sleep(0.5)
+        _limit_writes(b, "mirror.QUOTA->B.0", None)
+        wait_for(lambda: len(read_topic(b, f"QUOTA.{topic}")[0]) >= 8_000, 30, 0.5)
+        assert keys_of(read_topic(b, f"QUOTA.{topic}"))[0] == keys(8_000)
+        assert mirror.flow()["restarts"] == 0, mirror.log_tail()
+    assert "FAULTED" not in states
+    assert topic_exists(b, f"QUOTA.{topic}")
