@@ -16,7 +16,7 @@ import structlog
 from mirror.complaint import Complaint
 from mirror.jobs import Job
 from mirror.observe.status import GroupStatus
-from mirror.offsets import group_sync
+from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
 from mirror.offsets.groups import GroupFilter, look
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 CHECKPOINTS = "checkpoints"
+OFFSET_MAP = "offset-map"
+_RETENTION_SECONDS = 600.0
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
 _WORST = (
@@ -102,7 +104,20 @@ class GroupJobs:
                     work=self._beat,
                 )
             )
+        jobs.append(
+            Job(
+                name=OFFSET_MAP,
+                seconds=_RETENTION_SECONDS,
+                work=lambda _, target: self._keep_map(target),
+            )
+        )
         return jobs
+
+    def _keep_map(self, target: Cluster) -> None:
+        copies = {copy.topic for copy in self._copies().values()}
+        if self._map is not None:  # it may speak of topics that are left out by now
+            copies |= set(self._map[1].partitions().values())
+        retention.sync(target, self._flow.source, self._flow.separator, copies)
 
     def _replicas(self, chosen: int | None) -> int:
         return self._flow.replication_factor if chosen is None else chosen

@@ -34,7 +34,7 @@ UPSTREAM, DOWNSTREAM, COUNT = range(3)
 VERSION = 0
 
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
-"""Kept for as long as the copies are; see `offset_map.retain`."""
+"""Kept for as long as the copies are; see `retention`."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

@@ -16,6 +16,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
+from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness
 from tests.copying import Copying
@@ -29,6 +30,7 @@ from tests.harness import (
     read_topic,
     wait_for,
 )
+from tests.surroundings import effective
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -217,3 +219,27 @@ def test_kills_and_a_restart(
         assert_exact(
             known, topic_name, log_of(source, topic_name), log_of(target, copy)
         )
+
+
+def test_the_map_is_kept_as_long_as_its_copies(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """The map's topic gets the retention of the copies that are kept longest."""
+    target = clusters["b"].bootstrap
+    alias = "KEPT"
+    own = f"{alias}.offset-map.internal"
+    create_topic(target, own)
+    copies = [f"{topic_name}-{hours}" for hours in (1, 3)]
+    for hours, copy in zip((1, 3), copies, strict=True):
+        create_topic(
+            target, copy, retention_ms=str(hours * 3_600_000), segment_ms="60000"
+        )
+    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        assert retention.sync(cluster, alias, ".", copies) == 3 * 3_600_000 + 60_000
+        assert effective(target, own, "retention.ms") == str(3 * 3_600_000 + 60_000)
+        create_topic(target, f"{topic_name}-for-ever", cleanup_policy="compact")
+        copies.append(f"{topic_name}-for-ever")
+        assert retention.sync(cluster, alias, ".", copies) == retention.FOR_EVER
+        assert effective(target, own, "retention.ms") == "-1"
+        assert retention.sync(cluster, alias, ".", ["gone"]) is None

@@ -16,6 +16,7 @@ from mirror.offsets import index, offset_map, runs
 from mirror.offsets.index import Track
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, Progress
+from mirror.offsets.retention import longest
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness
 
@@ -311,3 +312,24 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
         run = np.array([[number * 5, number * 6, 5]], np.int64)
         track.add(FIRST_ID, run, number * 2, keep=keep)
     assert sum(epoch.nbytes for epoch in track.epochs) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("topics", "kept"),
+    [
+        ([], 0),
+        ([{"cleanup.policy": "delete", "retention.ms": "5", "segment.ms": "7"}], 12),
+        ([{"cleanup.policy": "delete", "retention.ms": "-1"}], -1),
+        ([{"cleanup.policy": "compact", "retention.ms": "5"}], -1),
+        (
+            [
+                {"cleanup.policy": "compact,delete", "retention.ms": "5"},
+                {"cleanup.policy": "delete", "retention.ms": "50"},
+            ],
+            50,
+        ),
+    ],
+)
+def test_the_map_outlives_the_copies(topics: list[dict[str, str]], kept: int) -> None:
+    """The map is kept until brokers have deleted the last copy that it speaks of."""
+    assert longest(topics) == kept
