@@ -81,6 +81,25 @@ lock: install ## resolve the dependencies anew into requirements.lock
 	    --group dev --universal --python-version 3.11 --upgrade \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --custom-compile-command "make lock" --output-file requirements.lock
+	env -u UV_FIND_LINKS $(BIN)/uv --no-config --quiet pip compile pyproject.toml \
+	    --group build --universal --python-version 3.11 --constraint requirements.lock \
+	    --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+	    --custom-compile-command "make lock" --output-file requirements.runtime.lock
+
+# Helm's version for Kubernetes is that of its build, which may be none.
+.PHONY: kubernetes
+kubernetes: ## render deploy/kubernetes from the chart; needs helm
+	helm template mirror deploy/helm/mirror -f deploy/kubernetes/values.yaml \
+	    --kube-version 1.34.0 > deploy/kubernetes/mirror.yaml
+
+.PHONY: image
+image: ## build the container image mirror:VERSION; needs docker or buildah
+	@set -e; version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' mirror/__init__.py); \
+	if command -v buildah >/dev/null; then \
+	    buildah build --format docker --layers -t mirror:$$version .; \
+	else \
+	    docker build -t mirror:$$version .; \
+	fi
 
 .PHONY: clean
 clean: ## remove .venv and whatever was built, cached or measured

@@ -1,0 +1,82 @@
+{{/*
+What goes into mirror.yaml, after a look at what would not work. The rest is mirror's
+own to check: it says all that is wrong at once when it starts, and so does
+`mirror check`.
+*/}}
+{{- define "mirror.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $clusters := default dict $config.clusters -}}
+{{- $flows := default dict $config.flows -}}
+{{- if not $flows -}}
+{{- fail "config.flows: is empty, so nothing would be copied; name at least one flow, such as \"us-east->eu-west\": {topics: [orders]}" -}}
+{{- end -}}
+{{- range $name, $flow := $flows -}}
+{{- $ends := splitList (ternary "->" "/" (contains "->" $name)) $name -}}
+{{- if ne (len $ends) 2 -}}
+{{- fail (printf "config.flows: %q is no direction; right would be source->target" $name) -}}
+{{- end -}}
+{{- range $ends -}}
+{{- if not (hasKey $clusters (trim .)) -}}
+{{- fail (printf "config.flows: %q names cluster %q, which is not in config.clusters (%s)" $name (trim .) (keys $clusters | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $alias, $cluster := $clusters -}}
+{{- range $setting := list "sasl_password" "ssl_key_password" -}}
+{{- if hasKey $cluster $setting -}}
+{{- fail (printf "config.clusters.%s.%s: would be readable in a ConfigMap; put it into a Secret and name that under clusterSecrets.%s" $alias $setting $alias) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $service := default dict $config.service -}}
+{{- range $setting := list "http_host" "http_port" "state_dir" "spark_master" -}}
+{{- if hasKey $service $setting -}}
+{{- fail (printf "config.service.%s: is the chart's to say; leave it out" $setting) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (ne .Values.mode "deployment") (hasKey $service "spark") -}}
+{{- fail (printf "config.service.spark: with mode %s Spark starts before it is read; use spark.conf" .Values.mode) -}}
+{{- end -}}
+{{- range $alias, $secret := .Values.clusterSecrets -}}
+{{- if not (hasKey $clusters $alias) -}}
+{{- fail (printf "clusterSecrets.%s: there is no such cluster in config.clusters (%s)" $alias (keys $clusters | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- $cluster := get $clusters $alias -}}
+{{- $folder := printf "/etc/mirror-secrets/%s" $alias -}}
+{{- if $secret.passwordKey }}{{ $_ := set $cluster "sasl_password_file" (printf "%s/password" $folder) }}{{ end -}}
+{{- if $secret.caKey }}{{ $_ := set $cluster "ssl_ca_file" (printf "%s/ca.pem" $folder) }}{{ end -}}
+{{- if $secret.certificateKey }}{{ $_ := set $cluster "ssl_certificate_file" (printf "%s/certificate.pem" $folder) }}{{ end -}}
+{{- if $secret.keyKey }}{{ $_ := set $cluster "ssl_key_file" (printf "%s/key.pem" $folder) }}{{ end -}}
+{{- end -}}
+{{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}
+{{- $_ := set $config "service" (mergeOverwrite $fixed $service) -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* Values that exclude each other. */}}
+{{- define "mirror.validate" -}}
+{{- $own := .Values.existingConfigMap.name -}}
+{{- $written := or .Values.config.flows .Values.config.clusters -}}
+{{- if and $own (or $written .Values.mm2Properties) -}}
+{{- fail "existingConfigMap.name: config and mm2Properties would not be used; leave one of them out" -}}
+{{- end -}}
+{{- if and $written .Values.mm2Properties -}}
+{{- fail "mm2Properties: config would not be used; leave one of them out" -}}
+{{- end -}}
+{{- if and $own (not (or (hasSuffix ".yaml" .Values.existingConfigMap.key) (hasSuffix ".yml" .Values.existingConfigMap.key) (hasSuffix ".properties" .Values.existingConfigMap.key))) -}}
+{{- fail (printf "existingConfigMap.key: %q must end in .yaml, or in .properties for MirrorMaker 2" .Values.existingConfigMap.key) -}}
+{{- end -}}
+{{- if and (ne .Values.mode "deployment") .Values.resources -}}
+{{- fail (printf "resources: is for mode deployment; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}
+{{- end -}}
+{{- range $name, $enabled := dict "podMonitor" .Values.podMonitor.enabled "prometheusRule" .Values.prometheusRule.enabled -}}
+{{- if and $enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
+{{- fail (printf "%s.enabled: this cluster has no monitoring.coreos.com/v1; install the Prometheus operator first (or, to render without a cluster, add --api-versions monitoring.coreos.com/v1)" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $needs := dict "kubeflow" "sparkoperator.k8s.io/v1beta2" "apache" "spark.apache.org/v1" -}}
+{{- $api := get $needs .Values.mode -}}
+{{- if and $api (not (.Capabilities.APIVersions.Has $api)) -}}
+{{- fail (printf "mode: %s needs %s, which this cluster has not; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
+{{- end -}}
+{{- end -}}

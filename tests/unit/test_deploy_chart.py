@@ -1,0 +1,328 @@
+"""The Helm chart: what it renders, what it refuses, and that the plain files are it.
+
+Needs `helm` on the PATH or in the cache folder (CI installs it with Go, see `missing`)
+and the package kubernetes-validate, which has Kubernetes' own schemas. Without helm
+these tests are skipped and say so; MIRROR_TEST_HELM=required lets them fail instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from mirror.config.load import load
+
+pytestmark = pytest.mark.unit
+
+kubernetes_validate = pytest.importorskip(
+    "kubernetes_validate", reason="no kubernetes-validate: make install"
+)
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "mirror"
+PLAIN = ROOT / "deploy" / "kubernetes"
+EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
+KUBERNETES = ("1.30", "1.34")
+APIS = (
+    "monitoring.coreos.com/v1",
+    "sparkoperator.k8s.io/v1beta2",
+    "spark.apache.org/v1",
+)
+OURS = {"v1", "apps/v1", "policy/v1", "networking.k8s.io/v1"} | {
+    "rbac.authorization.k8s.io/v1"
+}
+_HELM = "helm.sh/helm/v3/cmd/helm@v3.19.2"
+_CACHE = Path(os.environ.get("MIRROR_CACHE", Path.home() / ".cache" / "mirror"))
+
+
+def missing() -> str:
+    return f"no helm: GOBIN={_CACHE / 'bin'} go install {_HELM}, or put one on the PATH"
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = shutil.which("helm") or shutil.which("helm", path=str(_CACHE / "bin"))
+    if found is None:
+        if os.environ.get("MIRROR_TEST_HELM") == "required":
+            pytest.fail(missing())
+        pytest.skip(missing())
+    return found
+
+
+def run(helm: str, values: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(helm, "template", "mirror", str(CHART), "-f", str(values), *more),
+            *("--kube-version", "1.34.0"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def render(helm: str, values: Path, *more: str) -> list[dict[str, Any]]:
+    apis = ("--api-versions", ",".join(APIS))
+    ended = run(helm, values, *apis, *more)
+    assert ended.returncode == 0, ended.stderr
+    return [document for document in yaml.safe_load_all(ended.stdout) if document]
+
+
+def one(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def refusal(helm: str, folder: Path, values: dict[str, Any], *more: str) -> str:
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(values))
+    ended = run(helm, file, *more)
+    assert ended.returncode != 0, ended.stdout
+    return ended.stderr
+
+
+def working() -> dict[str, Any]:
+    return yaml.safe_load((CHART / "ci" / "small.yaml").read_text())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_valid(helm: str, example: Path) -> None:
+    """Each example renders, and what Kubernetes itself defines keeps its schemas."""
+    documents = render(helm, example)
+
+    for document in documents:
+        if document["apiVersion"] in OURS:
+            for version in KUBERNETES:
+                kubernetes_validate.validate(document, version, strict=True)
+        else:
+            assert document["apiVersion"] in APIS
+    names = [(d["kind"], d["metadata"]["name"]) for d in documents]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_configuration_is_one_that_mirror_takes(
+    helm: str, example: Path, tmp_path: Path
+) -> None:
+    """What the chart writes into the ConfigMap is read without a word by mirror, with
+    the credentials where they are mounted.
+    """
+    documents = render(helm, example)
+    maps = [d for d in documents if d["metadata"]["name"] == "mirror-config"]
+    if not maps:
+        pytest.skip("its ConfigMap is made elsewhere")
+    [(name, text)] = maps[0]["data"].items()
+    secrets = tmp_path / "secrets"
+    file = tmp_path / name
+    file.write_text(text.replace("/etc/mirror-secrets", str(secrets)))
+    for volume in pod(documents)["volumes"]:
+        for source in volume.get("projected", {}).get("sources", []):
+            for item in source["secret"]["items"]:
+                alias = volume["name"].removeprefix("secret-")
+                (secrets / alias).mkdir(parents=True, exist_ok=True)
+                (secrets / alias / item["path"]).write_text("x")
+
+    config, warnings = load(file, environ={})
+
+    assert warnings == ()
+    assert [flow.name for flow in config.flows.values()] == ["us-east->eu-west"]
+
+
+def pod(documents: list[dict[str, Any]], role: str = "driver") -> dict[str, Any]:
+    """The pod template that the service runs in, whatever the mode."""
+    for document in documents:
+        if document["kind"] == "Deployment":
+            return document["spec"]["template"]["spec"]
+        if document["kind"] == "SparkApplication":
+            spec = document["spec"]
+            if "driverSpec" in spec:
+                return spec[f"{role}Spec"]["podTemplateSpec"]["spec"]
+            return spec[role]["template"]["spec"]
+    raise AssertionError(documents)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_pods_may_do_little(helm: str, example: Path, role: str) -> None:
+    """No pod runs as root, writes to its image or gains rights, and what it writes to
+    is a volume of its own.
+    """
+    spec = pod(render(helm, example), role)
+    [container] = spec["containers"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    writable = {
+        mount["mountPath"]
+        for mount in container["volumeMounts"]
+        if not mount.get("readOnly")
+    }
+    assert writable == {"/var/lib/mirror", "/tmp"}
+    assert spec["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
+    """Kubernetes restarts a service that does not answer, and sends nobody to one
+    whose flows do not run.
+    """
+    [container] = pod(render(helm, example))["containers"]
+    paths = {
+        probe: container[f"{probe}Probe"]["httpGet"]["path"]
+        for probe in ("startup", "liveness", "readiness")
+    }
+
+    assert paths == {
+        "startup": "/healthz",
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+    }
+    assert container["ports"] == [{"name": "http", "containerPort": 8083}]
+
+
+def test_never_two_at_a_time(helm: str) -> None:
+    """An upgrade ends the old pod before it starts the new one."""
+    deployment = one(render(helm, CHART / "ci" / "small.yaml"), "Deployment")
+
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_changed_configuration_restarts_the_pod(helm: str) -> None:
+    """The pod's template changes with the configuration."""
+    few = CHART / "ci" / "small.yaml"
+    sums = {
+        one(render(helm, few, *more), "Deployment")["spec"]["template"]["metadata"][
+            "annotations"
+        ]["checksum/config"]
+        for more in ((), ("--set", "config.defaults.compression=zstd"))
+    }
+
+    assert len(sums) == 2
+
+
+@pytest.mark.parametrize("size", ["low", "medium", "high"])
+def test_memory_fits_the_slots(helm: str, size: str) -> None:
+    """A pod may use what its cores' slots and its driver take at full speed: 730 MB
+    and 350 MB for each core it may use.
+    """
+    deployment = one(
+        render(helm, CHART / "ci" / "small.yaml", "--set", f"size={size}"), "Deployment"
+    )
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    limits = container["resources"]["limits"]
+
+    assert limits["memory"].endswith("Gi")
+    mebibytes = int(limits["memory"].removesuffix("Gi")) * 1024
+    assert mebibytes >= (730 + 350 * int(limits["cpu"])) * 1e6 / 2**20
+
+
+def test_credentials_stay_in_secrets(helm: str) -> None:
+    """Secrets are mounted by reference; the ConfigMap only names their files."""
+    documents = render(helm, CHART / "ci" / "secured.yaml")
+    settings = yaml.safe_load(one_named(documents, "mirror-config")["mirror.yaml"])
+
+    east = settings["clusters"]["us-east"]
+    assert east["sasl_password_file"] == "/etc/mirror-secrets/us-east/password"
+    assert "Secret" not in {document["kind"] for document in documents}
+    [container] = pod(documents)["containers"]
+    assert container["env"] == [
+        {
+            "name": "MIRROR_CLUSTERS__eu_west__ssl_key_password",
+            "valueFrom": {
+                "secretKeyRef": {"name": "mirror-user", "key": "user.password"}
+            },
+        }
+    ]
+
+
+def one_named(documents: list[dict[str, Any]], name: str) -> dict[str, str]:
+    [found] = [d for d in documents if d["metadata"]["name"] == name]
+    return found["data"]
+
+
+def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
+    """Every dashboard and every file of rules reaches the cluster, unchanged."""
+    documents = render(helm, CHART / "ci" / "secured.yaml")
+    files = sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
+    rules = [
+        yaml.safe_load(path.read_text())
+        for path in sorted((ROOT / "dashboards" / "prometheus").glob("*.yaml"))
+    ]
+
+    shown = {
+        key: json.loads(text)
+        for document in documents
+        if document["metadata"]["labels"].get("grafana_dashboard")
+        for key, text in document["data"].items()
+    }
+    assert shown == {path.name: json.loads(path.read_text()) for path in files}
+    found = [d["spec"]["groups"] for d in documents if d["kind"] == "PrometheusRule"]
+    assert found == [file["groups"] for file in rules if "groups" in file]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"config": {"flows": {}}}, "config.flows: is empty"),
+        (
+            {"config": {"flows": {"us-east->mars": {}}}},
+            'names cluster "mars", which is not in config.clusters (eu-west, us-east)',
+        ),
+        ({"config": {"flows": {"us-east": {}}}}, "right would be source->target"),
+        (
+            {"config": {"clusters": {"us-east": {"sasl_password": "x"}}}},
+            "config.clusters.us-east.sasl_password: would be readable in a ConfigMap",
+        ),
+        (
+            {"config": {"service": {"http_port": 1}}},
+            "config.service.http_port: is the chart's to say",
+        ),
+        (
+            {"clusterSecrets": {"moon": {"secretName": "x"}}},
+            "clusterSecrets.moon: there is no such cluster",
+        ),
+        ({"mm2Properties": "clusters = A"}, "config would not be used"),
+        ({"existingConfigMap": {"name": "x"}}, "config and mm2Properties would not"),
+        ({"podMonitor": {"enabled": True}}, "install the Prometheus operator first"),
+        ({"mode": "kubeflow"}, "mode: kubeflow needs sparkoperator.k8s.io/v1beta2"),
+        ({"size": "huge"}, "/size"),
+        ({"replicas": 2}, "replicas"),
+        ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_values_that_would_not_work(
+    helm: str, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    """A wrong value is refused with a message that names it and says what is right."""
+    values = working()
+    for key, new in change.items():
+        if key == "config":
+            for section, entries in new.items():
+                old = values["config"].get(section, {})
+                values["config"][section] = entries and {**old, **entries}
+        else:
+            values[key] = new
+
+    assert told in refusal(helm, tmp_path, values)
+
+
+def test_plain_files_are_those_of_the_chart(helm: str) -> None:
+    """deploy/kubernetes is what the chart renders (`make kubernetes`)."""
+    rendered = run(helm, PLAIN / "values.yaml")
+    assert rendered.returncode == 0, rendered.stderr
+
+    assert (PLAIN / "mirror.yaml").read_text() == rendered.stdout
