@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -227,6 +229,36 @@ def test_answers_that_do_not_fit(wrong: Any, problem: str) -> None:
     with pytest.raises(TransformError) as caught:
         answer(wrong)
     assert str(caught.value).startswith(problem)
+
+
+def test_the_documentation_s_functions_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What people copy from the documentation does what it says there."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "transforms.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    (tmp_path / "masks_of_the_docs.py").write_text("\n\n".join(blocks))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    keys = pa.array([b"test-1", None, b"order-2", b"test-3"])
+    found = Transform("masks_of_the_docs:without_tests", {})(with_column("key", keys))
+    assert found.column("key").to_pylist() == [None, b"order-2"]
+    found = Transform("masks_of_the_docs:without_tests", {"prefix": "order-"})(
+        with_column("key", keys)
+    )
+    assert found.column("offset").to_pylist() == [0, 10, 30]
+
+    values = pa.array([b"paid by 4111111111111234 today", None, b"", b"1234"])
+    found = Transform("masks_of_the_docs:without_cards", {})(
+        with_column("value", values)
+    )
+    assert found.column("value").to_pylist() == [
+        b"paid by ************1234 today",
+        None,
+        b"",
+        b"1234",
+    ]
 
 
 def test_a_function_that_leaves_is_one_that_fails() -> None:
