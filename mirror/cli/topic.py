@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from mirror.clusters.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.acls import AclsResult
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from mirror.observe.status import TopicDrift
 
 FORMAT_VERSION = 1
+PENDING = "PENDING"
+"""There is something to do about a flow's ACLs."""
 LIST_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "DIFFERS"),
 )
@@ -224,11 +227,10 @@ def sync_acls(
             complain(f"flow {name}: {result.reason}")
     rows = [row for name, result in found.items() for row in _acl_rows(name, result)]
     if output is Form.JSON:
-        flows_shown = [{"name": n, **asdict(result)} for n, result in found.items()]
         document(
             {
                 "format_version": FORMAT_VERSION,
-                "flows": flows_shown,
+                "flows": [_acl_document(n, result) for n, result in found.items()],
                 "failures": failures,
             }
         )
@@ -326,15 +328,28 @@ def _topic_document(topic: TopicDrift) -> dict[str, Any]:
     return {**asdict(topic), "differs": topic.differs}
 
 
+def _acl_document(flow: str, result: AclsResult) -> dict[str, Any]:
+    return {
+        "name": flow,
+        "state": PENDING if _has_changes(result) else result.state,
+        "reason": result.reason,
+        "add": [asdict(binding) for binding in result.added],
+        "remove": [asdict(binding) for binding in result.removed],
+        "keep": [asdict(binding) for binding in _kept(result)],
+        "skip": [asdict(each) for each in result.skipped],
+    }
+
+
+def _kept(result: AclsResult) -> list[Binding]:
+    added = set(result.added)
+    return [binding for binding in result.wanted if binding not in added]
+
+
 def _acl_rows(flow: str, result: AclsResult) -> Iterable[tuple[object, ...]]:
     changes = [
         *(("add", binding, "") for binding in result.added),
         *(("remove", binding, "") for binding in result.removed),
-        *(
-            ("keep", binding, "")
-            for binding in result.wanted
-            if binding not in result.added
-        ),
+        *(("keep", binding, "") for binding in _kept(result)),
         *(("skip", each.binding, each.reason) for each in result.skipped),
     ]
     return (

@@ -180,8 +180,8 @@ def test_acls_are_shown_given_and_taken_back(
         mirror("acls", "-c", config, "--dry-run", "-o", "json").stdout
     )
     (flow,) = document["flows"]
-    assert flow["state"] == "SYNCED"
-    assert [each["principal"] for each in flow["removed"]] == ["User:alice"]
+    assert flow["state"] == "PENDING"
+    assert [each["principal"] for each in flow["remove"]] == ["User:alice"]
     assert acls_of(target) == given
     assert changes("--yes") == {"User:alice": "remove", "User:bob": "skip"}
     assert acls_of(target) == set()

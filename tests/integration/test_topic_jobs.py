@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka.admin import ResourceType
 import pytest
 
+from mirror.playground.secured import USER
 from tests.harness import (
     NumberedLoad,
     RunningMirror,
@@ -17,9 +19,10 @@ from tests.harness import (
     keys_of,
     wait_for,
 )
-from tests.surroundings import overrides
+from tests.surroundings import acls_of, allow, overrides, revoke
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -126,3 +129,73 @@ def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
         assert overrides(target, copy) == {"retention.ms": "5"}
         alter_topic(target, copy, retention_ms="1000000")
         mirror.wait_until(lambda d: d["flows"][0]["drift"] == [])
+
+
+def test_missing_rights_are_shown_and_stop_nothing(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """A user who may copy and nothing else copies: that configs and ACLs may not be
+    seen are problems of a flow that runs, and are gone, and made good, with the rights.
+    """
+    made = make_clusters("a", "b", secured=True)
+    source, target = (made[name].admin_bootstrap for name in "ab")
+    create_topic(source, topic_name, retention_ms="1000000")
+    allow(source, "alice", "READ", topic_name)
+    prefixed = {"pattern": "PREFIXED"}
+    cluster = {"kind": ResourceType.BROKER}
+    for operation in ("READ", "DESCRIBE"):
+        allow(source, USER, operation, topic_name)
+    for prefix in ("A.", "mirror-"):
+        for operation in ("READ", "WRITE", "CREATE", "DESCRIBE"):
+            allow(target, USER, operation, prefix, **prefixed)
+    ids = {"kind": ResourceType.TRANSACTIONAL_ID}
+    allow(target, USER, "ALL", "mirror.", **prefixed, **ids)
+    config = config_for(
+        source,
+        target,
+        topics=[topic_name],
+        tasks=1,
+        sync_topic_configs_seconds=1,
+        sync_topic_acls_seconds=1,
+    )
+    config["clusters"] = {
+        alias: {
+            "bootstrap_servers": made[name].bootstrap,
+            **made[name].client_config,
+        }
+        for alias, name in (("A", "a"), ("B", "b"))
+    }
+    load = NumberedLoad(source, topic_name, 1, seed=3)
+    load.send(500)
+    copy = f"A.{topic_name}"
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_copied(source, topic_name)
+        status = mirror.wait_until(
+            lambda d: d["flows"][0]["acls"]["state"] == "NOT_PERMITTED"
+        )
+        status = mirror.wait_until(lambda d: len(d["flows"][0]["problems"]) >= 2)
+        flow = status["flows"][0]
+        assert (flow["state"], flow["restarts"]) == ("RUNNING", 0)
+        told = "\n".join(flow["problems"])
+        assert f"configs of topic {topic_name}: TOPIC_AUTHORIZATION_FAILED" in told
+        assert "listing ACLs: CLUSTER_AUTHORIZATION_FAILED" in told
+        assert overrides(target, copy) == {}
+
+        allow(source, USER, "DESCRIBE_CONFIGS", topic_name)
+        for operation in ("DESCRIBE_CONFIGS", "ALTER_CONFIGS"):
+            allow(target, USER, operation, "A.", **prefixed)
+        for side, operation in ((source, "DESCRIBE"), (target, "ALL")):
+            allow(side, USER, operation, "kafka-cluster", **cluster)
+        wait_for(lambda: overrides(target, copy) == {"retention.ms": "1000000"})
+        given = ("User:alice", "READ", "ALLOW", copy, "LITERAL")
+        wait_for(lambda: given in acls_of(target, about=topic_name))
+        revoke(source, "alice", "READ", topic_name)
+        wait_for(lambda: given not in acls_of(target, about=topic_name))
+        load.send(500)
+        mirror.wait_copied(source, topic_name)
+        status = mirror.wait_until(lambda d: d["flows"][0]["problems"] == [])
+        assert status["flows"][0]["restarts"] == 0
+        found = eventually(target, copy, load.total)
+        assert_exactly_once(keys_of(found), load.order)
