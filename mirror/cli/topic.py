@@ -8,13 +8,12 @@ how it is corrected is `metadata`'s duty.
 from __future__ import annotations
 
 from dataclasses import asdict
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mirror.cli.drift import differences, value
-from mirror.cli.options import ConfigFile
+from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
 from mirror.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -27,7 +26,7 @@ from mirror.cli.output import (
 from mirror.clusters.reach import Reach
 from mirror.config.load import load
 from mirror.config.values import flow_ends, near
-from mirror.errors import ClusterError, ConfigError, MirrorError
+from mirror.errors import ClusterError, ConfigError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
 from mirror.observe.status import AclState
@@ -64,11 +63,6 @@ Flows = Annotated[
         help="Only this flow; may be given again. A/B is the same.",
     ),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and end.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -312,11 +306,7 @@ def _compare(
 
 
 def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:
-    if dry_run or yes:
-        return not dry_run
-    if not sys.stdin.isatty():
-        raise MirrorError("nobody is there to be asked: say --yes to go on")
-    return typer.confirm(f"{what}?", abort=True, err=True)
+    return not dry_run and agreed(f"{what}?", yes=yes)
 
 
 def _end(failures: Sequence[str]) -> None:
