@@ -12,7 +12,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mirror.cli import check, demo, flow, loss, pause, run, status, topic, version
+from mirror.cli import (
+    check,
+    demo,
+    flow,
+    group,
+    loss,
+    pause,
+    run,
+    status,
+    topic,
+    version,
+)
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
 from mirror.errors import ConfigError, MirrorError
 
@@ -77,6 +88,7 @@ app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)
 app.add_typer(flow.app, name="flow")
 app.add_typer(loss.app, name="loss")
+app.add_typer(group.app, name="group")
 app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)
 app.command(short_help="Print the versions of mirror and what it runs on.")(
     version.version

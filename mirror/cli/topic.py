@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.cli.drift import differences, value
+from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
 from mirror.cli.output import (
     EXIT_FAILED,
@@ -24,16 +25,13 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.config.load import load
-from mirror.config.values import flow_ends, near
-from mirror.errors import ClusterError, ConfigError
+from mirror.errors import ClusterError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
 from mirror.observe.status import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from mirror.clusters.acls import Binding
     from mirror.clusters.cluster import Cluster
@@ -54,15 +52,6 @@ ACL_COLUMNS = (
     *("PERMISSION", "REASON"),
 )
 
-Flows = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--flow",
-        "-f",
-        metavar="A->B",
-        help="Only this flow; may be given again. A/B is the same.",
-    ),
-]
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -93,7 +82,7 @@ def list_topics(
       mirror topic list -c mirror.yaml --differing
       mirror topic list -c mirror.yaml -o json | jq '.flows[].topics[] | .configs'
     """
-    chosen, flows = _chosen(config, flow)
+    chosen, flows = chosen_flows(config, flow)
     found, failures = _compare(chosen, flows)
     rows = {
         name: [t for t in result.topics if t.differs or not differing]
@@ -148,7 +137,7 @@ def correct_configs(
       mirror topic configs -c mirror.yaml --dry-run
       mirror topic configs -c mirror.yaml --flow A/B --yes
     """
-    chosen, flows = _chosen(config, flow)
+    chosen, flows = chosen_flows(config, flow)
     found, failures = _compare(chosen, flows)
     changes = [
         (name, topic.target_topic, each)
@@ -212,7 +201,7 @@ def sync_acls(
       mirror topic acls -c mirror.yaml --dry-run -o json
       mirror topic acls -c mirror.yaml --yes
     """
-    chosen, flows = _chosen(config, flow)
+    chosen, flows = chosen_flows(config, flow)
     found, failures = _each(chosen, flows, acls.look)
     for name, result in found.items():
         if result.state is AclState.NOT_PERMITTED:
@@ -264,28 +253,6 @@ def _each(
 
 def _has_changes(result: AclsResult) -> bool:
     return bool(result.added or result.removed)
-
-
-def _chosen(
-    path: Path, wanted: Sequence[str] | None
-) -> tuple[MirrorConfig, list[FlowConfig]]:
-    """The configuration, and those of its enabled flows that are asked for."""
-    chosen, warnings = load(path)
-    complain(*(f"warning: {warning}" for warning in warnings))
-    flows = [flow for flow in chosen.flows.values() if flow.enabled]
-    if not wanted:
-        return chosen, flows
-    known = {flow.name: flow for flow in flows}
-    names = ["->".join(flow_ends(each) or (each,)) for each in wanted]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(
-            [
-                f'--flow: there is no enabled flow "{name}"{near(name, known)}'
-                for name in unknown
-            ]
-        )
-    return chosen, [flow for flow in flows if flow.name in names]
 
 
 def _compare(

@@ -32,7 +32,7 @@ ROWS: tuple[set[str], ...] = (
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
     {"pace"},
     {"relay"},
-    {"recovery"},
+    {"recovery", "client"},
     {"offsets", "metadata"},
     {"batches"},
     {"observe"},

@@ -1,0 +1,53 @@
+"""Choosing flows of a configuration on the command line, the same for all commands.
+
+`Flows` is the option, `chosen_flows` reads the configuration and applies it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirror.cli.output import complain
+from mirror.config.load import load
+from mirror.config.values import flow_ends, near
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+
+Flows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--flow",
+        "-f",
+        metavar="A->B",
+        help="Only this flow; may be given again. A/B is the same.",
+    ),
+]
+
+
+def chosen_flows(
+    path: Path, wanted: Sequence[str] | None
+) -> tuple[MirrorConfig, list[FlowConfig]]:
+    """The configuration, and those of its enabled flows that are asked for."""
+    chosen, warnings = load(path)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    flows = [flow for flow in chosen.flows.values() if flow.enabled]
+    if not wanted:
+        return chosen, flows
+    known = {flow.name: flow for flow in flows}
+    names = ["->".join(flow_ends(each) or (each,)) for each in wanted]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            [
+                f'--flow: there is no enabled flow "{name}"{near(name, known)}'
+                for name in unknown
+            ]
+        )
+    return chosen, [flow for flow in flows if flow.name in names]

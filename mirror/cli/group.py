@@ -1,0 +1,292 @@
+"""`mirror group`: where consumer groups stand on both sides of a flow.
+
+No service has to run, and `--target-only` needs no source either. Nothing is changed
+on any cluster. What a translated offset is worth is `offsets`'s answer.
+"""
+
+from __future__ import annotations
+
+import csv
+from enum import StrEnum
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import (
+    EXIT_FAILED,
+    NOTHING,
+    Form,
+    Output,
+    complain,
+    document,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.errors import ClusterError, MirrorError
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.group_survey import GroupSurvey, SurveyedGroup
+    from mirror.offsets.groups import Place
+
+FORMAT_VERSION = 1
+LIST_COLUMNS = (
+    *("FLOW", "GROUP", "TYPE", "STATE", "TARGET-STATE", "PARTITIONS", "BEHIND"),
+    "EXACTNESS",
+)
+PARTITION_COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITION", "SOURCE-OFFSET", "TARGET-TOPIC", "TARGET-OFFSET"),
+    *("BEHIND", "EXACTNESS"),
+)
+
+
+class DescribeForm(StrEnum):
+    """How a group is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+TargetOnly = Annotated[
+    bool,
+    typer.Option(
+        "--target-only",
+        help="Do not ask the source: go by the checkpoints on the target.",
+    ),
+]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show where consumer groups stand on both sides.",
+)
+
+
+@app.command("list")
+def list_groups(
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    target_only: TargetOnly = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show the groups of each flow, and how exactly they can go on on the target.
+
+    STATE is the group's on the source, TARGET-STATE on the target. BEHIND counts
+    source offsets that a group has read and that are not copied yet. EXACTNESS names
+    how its offsets were found, with the number of partitions: all but BEFORE and
+    UNKNOWN go on at the very record. If the source does not answer, the checkpoints
+    on the target tell.
+
+    \b
+    Examples:
+      mirror group list -c mirror.yaml
+      mirror group list -c mirror.yaml --flow A/B -o json
+      mirror group list -c mirror.yaml --target-only
+    """
+    surveys, failures = _survey(config, flow, target_only=target_only)
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": [_flow_document(each) for each in surveys],
+                "failures": failures,
+            }
+        )
+    elif surveys:
+        table(
+            LIST_COLUMNS,
+            (
+                (
+                    each.flow,
+                    group.group,
+                    group.type,
+                    group.state,
+                    group.target_state,
+                    len(group.places),
+                    group.behind,
+                    _exactness(group),
+                )
+                for each in surveys
+                for group in each.groups
+            ),
+        )
+    for each in surveys:
+        complain(
+            *(
+                f"flow {each.flow}: {name} shares records and has no offsets to copy"
+                for name in each.not_covered
+            )
+        )
+    _end(failures)
+
+
+@app.command("describe")
+def describe_group(
+    group: Annotated[str, typer.Argument(help="The group's name.")],
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    target_only: TargetOnly = False,
+    output: Annotated[
+        DescribeForm,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A table to read, JSON for programs, or what "
+            "kafka-consumer-groups --reset-offsets --from-file reads.",
+        ),
+    ] = DescribeForm.TABLE,
+) -> None:
+    """Show where a group stands in each partition, on the source and on the target.
+
+    TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is the very record,
+    TIP is behind the last copy, BEHIND the same for a group that is ahead of the copy,
+    BEFORE the oldest known copy for a group that is older, UNKNOWN has no answer.
+
+    \b
+    Examples:
+      mirror group describe app -c mirror.yaml
+      mirror group describe app -c mirror.yaml --target-only -o csv > app.csv
+      kafka-consumer-groups.sh --bootstrap-server b:9092 --group app \\
+          --reset-offsets --from-file app.csv --execute
+    """
+    surveys, failures = _survey(config, flow, target_only=target_only)
+    found = [
+        (each, one) for each in surveys for one in each.groups if one.group == group
+    ]
+    if not found and not failures:
+        covered = ", ".join(each.flow for each in surveys)
+        raise MirrorError(
+            f"group {group} has no offsets in what is copied ({covered}): is that its "
+            "name, and do the flow's groups and topics match?"
+        )
+    if output is DescribeForm.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "group": group,
+                "flows": [
+                    {
+                        "name": each.flow,
+                        "from_source": each.from_source,
+                        **_group_document(one),
+                    }
+                    for each, one in found
+                ],
+                "failures": failures,
+            }
+        )
+    elif output is DescribeForm.CSV:
+        _write_csv([place for _, one in found for place in one.places])
+    elif found:
+        table(
+            PARTITION_COLUMNS,
+            (
+                (
+                    each.flow,
+                    place.topic,
+                    place.partition,
+                    place.upstream,
+                    place.target_topic,
+                    place.downstream if place.downstream >= 0 else NOTHING,
+                    place.behind,
+                    str(place.translated.exactness),
+                )
+                for each, one in found
+                for place in one.places
+            ),
+        )
+    _end(failures)
+
+
+def _survey(
+    config: ConfigFile, wanted: Flows, *, target_only: bool
+) -> tuple[list[GroupSurvey], list[str]]:
+    chosen, flows = chosen_flows(config, wanted)
+    surveys, failures = [], []
+    with Reach(chosen.clusters, client_id="mirror.group") as reach:
+        for flow in flows:
+            try:
+                surveys.append(_look(flow, reach, target_only=target_only))
+            except ClusterError as error:
+                failures.append(f"flow {flow.name}: {error}")
+    failures += [
+        f"flow {each.flow}: group {text}" for each in surveys for text in each.failures
+    ]
+    return surveys, failures
+
+
+def _look(flow: FlowConfig, reach: Reach, *, target_only: bool) -> GroupSurvey:
+    # Compiled code comes with the offset map.
+    from mirror.offsets.group_survey import survey  # noqa: PLC0415
+
+    target = reach(flow.target)
+    if not target_only:
+        try:
+            return survey(flow, target, reach(flow.source))
+        except ClusterError as error:
+            if not error.retriable:
+                raise
+            complain(
+                f"warning: flow {flow.name}: {error}; as of the last checkpoints on "
+                f"{flow.target}"
+            )
+    return survey(flow, target, None)
+
+
+def _write_csv(places: list[Place]) -> None:
+    """topic,partition,offset, as Kafka's tool reads it for one group."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for place in places:
+        if place.downstream >= 0:
+            writer.writerow((place.target_topic, place.partition, place.downstream))
+        else:
+            complain(f"left out: {place.topic}-{place.partition} has no answer yet")
+
+
+def _exactness(group: SurveyedGroup) -> str:
+    kinds = [str(place.translated.exactness) for place in group.places]
+    return ", ".join(f"{kind} {kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+
+
+def _flow_document(found: GroupSurvey) -> dict[str, Any]:
+    return {
+        "name": found.flow,
+        "from_source": found.from_source,
+        "groups": [_group_document(group) for group in found.groups],
+        "share_groups": list(found.not_covered),
+    }
+
+
+def _group_document(group: SurveyedGroup) -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "type": group.type,
+        "state": group.state,
+        "target_state": group.target_state,
+        "behind": group.behind,
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "source_offset": place.upstream,
+                "target_topic": place.target_topic,
+                "target_offset": place.downstream,
+                "behind": place.behind,
+                "exactness": str(place.translated.exactness),
+                "metadata": place.metadata,
+            }
+            for place in group.places
+        ],
+    }
+
+
+def _end(failures: list[str]) -> None:
+    complain(*failures)
+    if failures:
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,181 @@
+"""The client for applications: where a group goes on after it moved to the target.
+
+Main type: `MirrorClient`, with the methods of MirrorMaker 2's Java client under the
+same names, and the same answers. It needs the target cluster only: neither the source
+nor a running service. It changes nothing, on no cluster.
+
+    from mirror.client import MirrorClient
+
+    with MirrorClient({"bootstrap_servers": "kafka-b:9092"}) as client:
+        for place, offset in client.translate_offsets("app", "A").items():
+            print(place.topic, place.partition, offset.offset)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from pydantic import ValidationError
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
+from mirror.errors import ConfigError
+from mirror.offsets import checkpoints
+from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.policy import HEARTBEATS, is_internal, make_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+
+class TopicPartition(NamedTuple):
+    """A partition of the target."""
+
+    topic: str
+    partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """The next offset to read there, and what the group committed along with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class MirrorClient:
+    """Asks one cluster what was copied to it. Not thread-safe.
+
+    Every method raises `mirror.errors.ClusterError` if the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        target: ClusterConfig | Mapping[str, Any],
+        *,
+        policy: Literal["default", "identity"] = "default",
+        separator: str = ".",
+        source_alias: str = "",
+    ) -> None:
+        """`target`: a cluster's settings, by their names in the configuration.
+
+        `policy` and `separator` are those of the flows. `source_alias` is needed with
+        policy identity alone, whose copies do not say where they are from.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+        """
+        self._cluster = Cluster(_config(target), client_id="mirror.client")
+        self._is_connected = False
+        self._separator = separator
+        self._policy = make_policy(
+            policy, source_alias=source_alias, separator=separator
+        )
+        self._has_source = policy == "default" or bool(source_alias)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+        self._is_connected = False
+
+    def translate_offsets(
+        self, group: str, source: str
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where a group of the cluster `source` goes on here, by its checkpoints.
+
+        Empty if there are none: of the group, or at all.
+        """
+        topic = checkpoints_topic(source, self._separator)
+        found = checkpoints.read(self._connected(), topic).get(group, {})
+        return {
+            TopicPartition(*key): OffsetAndMetadata(each.downstream, each.metadata)
+            for key, each in sorted(found.items())
+        }
+
+    remote_consumer_offsets = translate_offsets
+    """Java's other name for it."""
+
+    def heartbeat_topics(self) -> set[str]:
+        """Topics of heartbeats: the cluster's own, and copied ones."""
+        return {
+            name
+            for name in self._names()
+            if self._policy.original_topic(name) == HEARTBEATS
+        }
+
+    def upstream_clusters(self) -> set[str]:
+        """Aliases of all clusters that heartbeats come from, over any hops."""
+        return {
+            alias for name in self.heartbeat_topics() for alias in self._sources(name)
+        }
+
+    def replication_hops(self, upstream_cluster: str) -> int:
+        """Over how many flows heartbeats of a cluster come here; -1 if none do."""
+        hops = [
+            sources.index(upstream_cluster) + 1
+            for name in self.heartbeat_topics()
+            if upstream_cluster in (sources := self._sources(name))
+        ]
+        return min(hops, default=-1)
+
+    def checkpoint_topics(self) -> set[str]:
+        """Topics of checkpoints, one for each cluster that flows come from."""
+        ending = checkpoints_topic("", self._separator)
+        return {name for name in self._names() if name.endswith(ending)}
+
+    def remote_topics(self, source: str | None = None) -> set[str]:
+        """Topics copied from elsewhere, or from one cluster; as their names say."""
+        if not self._has_source:
+            return set()
+        return {
+            name
+            for name in self._names()
+            if not is_internal(name, self._separator)
+            and (found := self._policy.topic_source(name)) is not None
+            and source in (None, found)
+        }
+
+    def _sources(self, name: str) -> list[str]:
+        """The clusters that a copy came through, the nearest first."""
+        found: list[str] = []
+        topic: str | None = name
+        while topic is not None:
+            source = self._policy.topic_source(topic)
+            if source is None or source in found:
+                break
+            found.append(source)
+            topic = self._policy.upstream_topic(topic)
+        return found
+
+    def _names(self) -> list[str]:
+        return list(self._connected().topics())
+
+    def _connected(self) -> Cluster:
+        if not self._is_connected:
+            self._cluster.connect()
+            self._is_connected = True
+        return self._cluster
+
+
+def _config(target: ClusterConfig | Mapping[str, Any]) -> ClusterConfig:
+    if isinstance(target, ClusterConfig):
+        return target
+    try:
+        return ClusterConfig.model_validate({"alias": "target", **target})
+    except ValidationError as error:
+        raise ConfigError(
+            [
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
+                for each in error.errors()
+            ]
+        ) from error

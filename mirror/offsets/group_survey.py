@@ -1,0 +1,186 @@
+"""Where the groups of a flow stand, asked once and changing nothing.
+
+Main function: `survey`. With a source that answers it is as of now; from the target
+alone it is as of the last checkpoints, and no less exact for what was copied. For the
+command line and whoever has to go on without the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror import policy
+from mirror.clusters import codes, groups
+from mirror.clusters.groups import ABSENT
+from mirror.errors import ClusterError
+from mirror.offsets import checkpoints, runs
+from mirror.offsets.groups import Copy, GroupFilter, Place, look
+from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.groups import Group
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.mm2_records import Checkpoint
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedGroup:
+    """One group, on both sides."""
+
+    group: str
+    type: str
+    """Empty if the source was not asked."""
+    state: str
+    """On the source; empty if it was not asked."""
+    target_state: str
+    """On the target; empty if there is no such group."""
+    places: tuple[Place, ...]
+
+    @property
+    def behind(self) -> int:
+        return sum(place.behind for place in self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSurvey:
+    """The groups of one flow."""
+
+    flow: str
+    from_source: bool
+    """False: as of the last checkpoints."""
+    groups: tuple[SurveyedGroup, ...]
+    not_covered: tuple[str, ...] = ()
+    """Share groups."""
+    failures: tuple[str, ...] = ()
+    """Groups that could not be read, with the reason."""
+
+
+def survey(flow: FlowConfig, target: Cluster, source: Cluster | None) -> GroupSurvey:
+    """Look at both sides, or without `source` at the target alone.
+
+    Raises:
+        ClusterError: a cluster does not answer, or the flow has never run.
+    """
+    offset_map = known_of(flow, target)
+    on_target = groups.list_groups(target)
+    if source is None:
+        found = _from_checkpoints(flow, target, offset_map)
+        return GroupSurvey(
+            flow=flow.name, from_source=False, groups=_grouped(found, {}, on_target)
+        )
+    standing = look(
+        source,
+        GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
+        copies(flow, source),
+        offset_map,
+    )
+    return GroupSurvey(
+        flow=flow.name,
+        from_source=True,
+        groups=_grouped(standing.places, standing.groups, on_target),
+        not_covered=standing.not_covered,
+        failures=tuple(
+            f"{group}: {why}" for group, why in (standing.refused or {}).items()
+        ),
+    )
+
+
+def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
+    """The flow's offset map, read to its end.
+
+    Raises:
+        ClusterError: the target does not answer, or there is no map.
+    """
+    topic = runs.topic_name(flow.source, flow.separator)
+    if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        raise ClusterError(
+            f"flow {flow.name}: cluster {flow.target} has no {topic}; has the flow "
+            "ever run?"
+        )
+    offset_map = OffsetMap(target, flow.source, flow.separator)
+    offset_map.refresh()
+    return offset_map
+
+
+def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
+    """The topics that the flow copies."""
+    seen = source.topics()
+    selection = policy.select_topics(
+        seen, flow.topic_filter, flow.replication_policy, flow.target
+    )
+    return {
+        mapping.topic: Copy(
+            topic=mapping.target_topic, partitions=seen[mapping.topic].partitions
+        )
+        for mapping in selection.mappings
+    }
+
+
+def _grouped(
+    places: Mapping[str, tuple[Place, ...]],
+    on_source: Mapping[str, Group],
+    on_target: Mapping[str, Group],
+) -> tuple[SurveyedGroup, ...]:
+    return tuple(
+        SurveyedGroup(
+            group=name,
+            type=str(on_source[name].kind) if name in on_source else "",
+            state=on_source[name].state if name in on_source else "",
+            target_state=on_target[name].state if name in on_target else ABSENT,
+            places=places[name],
+        )
+        for name in sorted(places)
+    )
+
+
+def _from_checkpoints(
+    flow: FlowConfig, target: Cluster, offset_map: OffsetMap
+) -> dict[str, tuple[Place, ...]]:
+    sources = {
+        (copy, partition): topic
+        for (topic, partition), copy in offset_map.partitions().items()
+    }
+    topic = checkpoints_topic(flow.source, flow.separator)
+    return {
+        group: tuple(
+            _recalled(checkpoint, sources.get(key), flow, offset_map)
+            for key, checkpoint in sorted(found.items())
+        )
+        for group, found in checkpoints.read(target, topic).items()
+    }
+
+
+def _recalled(
+    checkpoint: Checkpoint,
+    topic: str | None,
+    flow: FlowConfig,
+    offset_map: OffsetMap,
+) -> Place:
+    """A checkpoint, with what the map knows of it. What was copied after it was
+    written may have made it better.
+    """
+    partition, upstream = checkpoint.partition, checkpoint.upstream
+    now, position = UNKNOWN, -1
+    if topic is not None:
+        now = offset_map.translate(topic, partition, upstream)
+        position = offset_map.position(topic, partition)
+    if now.offset < checkpoint.downstream:
+        now = Translated(offset=checkpoint.downstream, exactness=Exactness.TIP)
+    behind = now.exactness is Exactness.BEHIND and position >= 0
+    return Place(
+        topic or flow.replication_policy.upstream_topic(checkpoint.topic) or "",
+        partition,
+        checkpoint.topic,
+        upstream,
+        now,
+        upstream - position if behind else 0,
+        checkpoint.metadata,
+    )
