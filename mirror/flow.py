@@ -26,6 +26,7 @@ from mirror.group_jobs import GroupJobs
 from mirror.jobs import Job, Jobs
 from mirror.leases import Placement
 from mirror.metadata import topics
+from mirror.metadata.merging import Merging
 from mirror.metadata.topics import TopicsResult
 from mirror.observe.status import FlowState
 from mirror.offsets import progress
@@ -88,6 +89,7 @@ class Flow:
         self._board = board
         self._problems: dict[str, tuple[str, ...]] = {}
         self._problems_lock = threading.Lock()
+        self._merging = Merging(config.enabled_flows)
         self._topic_jobs = TopicJobs(flow, config, board=board, tell=self._tell_of)
         self._kick: Callable[[str], None] = lambda _job: None
         service = config.service
@@ -224,14 +226,20 @@ class Flow:
 
     def _jobs(self) -> list[Job]:
         """What runs beside the data."""
-        groups = GroupJobs(self.config, self._copies, self._board)
+        groups = GroupJobs(
+            self.config, self._copies, board=self._board, tell=self._tell_of
+        )
         pauses = Job(name="pauses", seconds=_PAUSES_SECONDS, work=self._look_at_pauses)
         return [*self._topic_jobs.jobs(), *groups.jobs(), pauses]
 
     def _copies(self) -> dict[str, Copy]:
         """The topics that are copied, as of the last look."""
         return {
-            each.topic: Copy(topic=each.target_topic, partitions=each.partitions)
+            each.topic: Copy(
+                topic=each.target_topic,
+                partitions=each.partitions,
+                merged=not self._merging.is_alone(self.config, each.topic),
+            )
             for each in self._found.topics
         }
 

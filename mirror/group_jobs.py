@@ -27,11 +27,12 @@ from mirror.offsets.translation import Exactness
 from mirror.policy import HEARTBEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.observe.status import Board
+    from mirror.offsets.checkpoints import CheckpointsResult
     from mirror.offsets.groups import Copy, Place, Standing
 
 log = structlog.get_logger()
@@ -54,12 +55,20 @@ class GroupJobs:
     """Work on the groups of one flow, one turn after the other."""
 
     def __init__(
-        self, flow: FlowConfig, copies: Callable[[], Mapping[str, Copy]], board: Board
+        self,
+        flow: FlowConfig,
+        copies: Callable[[], Mapping[str, Copy]],
+        *,
+        board: Board,
+        tell: Callable[[str, Sequence[str]], None],
     ) -> None:
-        """`copies`: the topics that are copied now."""
+        """`copies`: the topics that are copied now; `tell` takes a job's name and the
+        problems that it sees now.
+        """
         self._flow = flow
         self._copies = copies
         self._board = board
+        self._tell = tell
         self._map: tuple[Cluster, OffsetMap] | None = None
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
@@ -126,22 +135,46 @@ class GroupJobs:
         flow = self._flow
         offset_map = self._known_of(target)
         if flow.emit_checkpoints:
+            copies = self._copies()
             standing = look(
                 source,
                 GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
-                self._copies(),
+                copies,
                 offset_map,
             )
             result = self._checkpoints.sync(target, standing)
             if flow.sync_group_offsets and self._group_sync_due():
-                self._group_sync = group_sync.sync(target, result.known)
-                self._synced_at = time.monotonic()
+                self._set_offsets(target, result, copies)
             self._show(standing)
         if flow.emit_offset_syncs:
             on_source = flow.offset_syncs_location == "source"
             self._offset_syncs.sync(
                 source if on_source else target, offset_map, offset_map.partitions()
             )
+
+    def _set_offsets(
+        self, target: Cluster, result: CheckpointsResult, copies: Mapping[str, Copy]
+    ) -> None:
+        """All but those in copies that several flows write: each of these flows knows
+        another offset, and the largest one would leave records of the others out.
+        """
+        merged = {copy.topic for copy in copies.values() if copy.merged}
+        known = {
+            group: {key: each for key, each in found.items() if key[0] not in merged}
+            for group, found in result.known.items()
+        }
+        self._group_sync = group_sync.sync(
+            target, {group: found for group, found in known.items() if found}
+        )
+        self._synced_at = time.monotonic()
+        self._tell(
+            "group offsets",
+            [
+                f"target topic {topic}: group offsets are not set for it, since other "
+                "flows write it, too, or bring it back"
+                for topic in sorted(merged)
+            ],
+        )
 
     def _group_sync_due(self) -> bool:
         pause = self._flow.sync_group_offsets_seconds or 0.0

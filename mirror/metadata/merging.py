@@ -52,6 +52,31 @@ class Merging:
                     found.append(Contributor(flow=flow, topic=topic))
         return tuple(found)
 
+    def is_alone(self, flow: FlowConfig, topic: str) -> bool:
+        """Whether no other flow writes the topic's copy, nor brings what is in the copy
+        back into the topic. Then, and as far as a configuration can tell, the copy
+        holds what this flow wrote, in its order.
+        """
+        copy = self._copy(flow, topic)
+        if copy is None or len(self.contributors(flow.target, copy)) > 1:
+            return False
+        seen: set[_Place] = set()
+        ahead: list[_Place] = [(flow.target, copy)]
+        while ahead:
+            place = ahead.pop()
+            if place == (flow.source, topic):
+                return False
+            if place in seen:
+                continue
+            seen.add(place)
+            ahead += [
+                (other.target, onward)
+                for other in self._flows
+                if other.source == place[0]
+                and (onward := self._copy(other, place[1])) is not None
+            ]
+        return True
+
     def leads_back(self, flow: FlowConfig, topic: str) -> bool:
         """Whether the copy is where the topic itself comes from, by way of flows that
         come first: then these decide what it is like, and this one may not.

@@ -57,6 +57,8 @@ class Copy:
     """On the target."""
     partitions: int
     """On the source."""
+    merged: bool = False
+    """Other flows write it, too: no single offset in it is where a group stands."""
 
 
 @dataclass(frozen=True, slots=True)

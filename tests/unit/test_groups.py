@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.clusters.group_offsets import Committed
+from mirror.config.schema import FlowConfig
+from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import Copy, GroupFilter, missing, translated
@@ -188,3 +190,27 @@ def test_an_offset_sync_is_a_record() -> None:
     assert made == OffsetSync(topic="orders", partition=0, upstream=98, downstream=1049)
     assert last_copied(FakeMap({("orders", 0): 0}), "orders", 0) is None
     assert last_copied(FakeMap(), "orders", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("flows", "alone"),
+    [
+        (("A->B",), True),
+        (("A->B", "B->A"), False),  # comes back
+        (("A->B", "C->B"), False),  # merged
+        (("A->B", "B->C", "C->A"), False),
+        (("A->B", "B->C"), True),
+    ],
+)
+def test_offsets_are_set_only_where_one_flow_writes(
+    flows: tuple[str, ...], alone: bool
+) -> None:
+    """In a copy that several flows write, each knows another offset; the largest one
+    would leave out what the others wrote.
+    """
+    made = [
+        FlowConfig(source=name[0], target=name[-1], policy="identity") for name in flows
+    ]
+    assert Merging(made).is_alone(made[0], "orders") is alone
+    prefixed = [FlowConfig(source=name[0], target=name[-1]) for name in flows]
+    assert Merging(prefixed).is_alone(prefixed[0], "orders")
