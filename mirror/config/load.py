@@ -33,7 +33,7 @@ def load(
         ConfigError: with everything that is wrong with it.
     """
     variables = os.environ if environ is None else environ
-    document = environment.lay_over(_read(path), variables)
+    document = environment.lay_over(read(path, variables), variables)
     built = build(document)
     problems = [
         *built.problems,
@@ -50,22 +50,39 @@ def load(
     return built.config, (*document.warnings, *_idle_flows(built.config, document))
 
 
-def _read(path: Path) -> Document:
+def read(path: Path, environ: Mapping[str, str]) -> Document:
+    """What a file says, before any of it is believed.
+
+    Raises:
+        ConfigError: it cannot be read, or is of no known format.
+    """
     if path.suffix not in {".yaml", ".yml", ".properties"}:
         raise ConfigError(
             [f"{path}: the name must end in .yaml, or in .properties for MirrorMaker 2"]
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError([f"{path}: there is no such file"]) from error
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    if path.suffix == ".properties":
+        return mm2_properties.read(_decoded(raw, path), environ)
+    try:
+        raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
-    if path.suffix == ".properties":
-        return mm2_properties.read(text)
     return yaml_file.read(path)
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    """Java reads such files as Latin-1, people write them as UTF-8."""
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw:
+        raise ConfigError([f"{path}: is neither UTF-8 nor Latin-1 text; save it so"])
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _missing_files(config: MirrorConfig, document: Document) -> list[str]:

@@ -8,8 +8,10 @@ for how they lie over one another. `answer` speaks of all other keys.
 from __future__ import annotations
 
 from collections.abc import Callable
+import re
 from typing import Any
 
+from mirror.config import mm2_answers
 from mirror.config.values import near
 
 Meaning = tuple[str, Callable[[str], Any]]
@@ -62,12 +64,42 @@ def _list(value: str) -> list[str]:
     return value.split(",") if value else []
 
 
-CLUSTER: dict[str, Meaning] = {"bootstrap.servers": ("bootstrap_servers", _servers)}
+def _duration(value: str) -> str:
+    """Guides write 30s, 1m or 2h; MirrorMaker 2 only knows seconds."""
+    match = _DURATION.fullmatch(value)
+    if not match:
+        raise ValueError(f'"{value}" is not a duration; right would be 30s, 5m or 1h')
+    number, unit = match.groups()
+    return f"{float(number) * _SECONDS[unit or 's']:g}"
+
+
+def _from_milliseconds(value: str) -> str:
+    try:
+        return f"{float(value) / 1000:g}"
+    except ValueError as error:
+        raise ValueError(f'"{value}" is not a number of milliseconds') from error
+
+
+def _strategy(value: str) -> str:
+    return value.lower()
+
+
+def _start(value: str) -> str:
+    return value.lower()
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+CLUSTER: dict[str, Meaning] = {
+    "bootstrap.servers": ("bootstrap_servers", _servers),
+    "request.timeout.ms": ("request_timeout_seconds", _from_milliseconds),
+}
 
 _EXACTLY_ONCE: Meaning = ("exactly_once", _exactly_once)
 _CONSUMER: dict[str, Meaning] = {
     "consumer.isolation.level": ("isolation_level", _text),
-    "consumer.auto.offset.reset": ("start", _text),
+    "consumer.auto.offset.reset": ("start", _start),
 }
 
 FLOW: dict[str, Meaning] = {
@@ -104,6 +136,19 @@ FLOW: dict[str, Meaning] = {
     "checkpoints.topic.replication.factor": ("checkpoints_replication_factor", _text),
     "heartbeats.topic.replication.factor": ("heartbeats_replication_factor", _text),
     "offset-syncs.topic.replication.factor": ("offset_syncs_replication_factor", _text),
+    # From here on only guides know them.
+    "offsets.topic.replication.factor": ("offset_syncs_replication_factor", _text),
+    "emit.checkpoints.interval": ("emit_checkpoints_seconds", _duration),
+    "emit.heartbeats.interval": ("emit_heartbeats_seconds", _duration),
+    "sync.topic.configs.interval": ("sync_topic_configs_seconds", _duration),
+    "sync.topic.acls.interval": ("sync_topic_acls_seconds", _duration),
+    "sync.group.offsets.interval": ("sync_group_offsets_seconds", _duration),
+    "refresh.topics.interval": ("refresh_topics_seconds", _duration),
+    "sync.acls.enabled": ("sync_topic_acls", _text),
+    "sync.topic.configs.strategy": ("config_strategy", _strategy),
+    "target.topic.creation.replication.factor": ("replication_factor", _text),
+    "target.topic.creation.default.partitions": ("least_partitions", _text),
+    "target.topic.creation.min.insync.replicas": ("min_insync_replicas", _text),
 }
 """At the top level, for all flows, or with a flow before it."""
 
@@ -121,39 +166,17 @@ FROM_TARGET: dict[str, Meaning] = {
     "exactly.once.source.support": _EXACTLY_ONCE,
 }
 
+TAKEN_AS_MEANT: dict[str, Meaning] = {
+    "producer.compression.type": ("compression", _compression),
+    "compression.type": ("compression", _compression),
+}
+"""At the top level: MirrorMaker 2 passes over them, and guides expect that it does not.
+Nothing but the bytes on the way differs, so what was expected is done."""
+
 _SERVED = {*CLUSTER, *FLOW, *FLOW_ONLY, *FROM_SOURCE, *FROM_TARGET}
 
-# MirrorMaker 2's own keys that look like served ones: no misspellings of those.
-_LATER = {
-    "refresh.topics.enabled",
-    "offsets.topic.replication.factor",
-    "offset.storage.replication.factor",
-    "status.storage.replication.factor",
-    "config.storage.replication.factor",
-    "replication.policy.internal.topic.separator.enabled",
-    "topic.filter.class",
-    "group.filter.class",
-    "producer.acks",
-    "ssl.enabled.protocols",
-}
-
-_NOT_NEEDED = {
-    "offset.lag.max": "offsets are translated exactly, for any lag",
-    "refresh.groups.enabled": "groups are looked for with every round of checkpoints",
-    "refresh.groups.interval.seconds": "groups are looked for with every round of "
-    "checkpoints; emit.checkpoints.interval.seconds says how often",
-}
-
-
-def refusal(key: str, rest: str) -> str:
-    """Why a key cannot be passed over; empty for all others."""
-    if rest.partition(".")[0] in {"transforms", "predicates"}:
-        # Who masks records with one must not find them copied as they are.
-        return (
-            f"{key}: Connect's transforms are Java classes, which cannot run here; "
-            "write a function and name it as transform in a YAML configuration"
-        )
-    return ""
+# Right in another format or another place: no misspellings of served ones.
+_LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
 
 
 def answer(key: str, rest: str) -> str:
@@ -173,12 +196,10 @@ def answer(key: str, rest: str) -> str:
             f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
             f"write {rest}, or A->B.{rest}"
         )
-    if rest in _NOT_NEEDED:
-        return f"{key}: not needed, ignored: {_NOT_NEEDED[rest]}"
-    meant = "" if rest in _LATER or "${" in key else _near_key(rest)
-    if meant:
-        return f"{key}: unknown, ignored{meant}"
-    return f"{key}: not yet supported, ignored"
+    if reason := mm2_answers.reason(rest):
+        return f"{key}: not needed, ignored: {reason}"
+    meant = "" if rest in _LOOKALIKES or "${" in key else _near_key(rest)
+    return f"{key}: unknown, ignored{meant}"
 
 
 def _near_key(rest: str) -> str:

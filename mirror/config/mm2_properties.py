@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Any
 
-import javaproperties
-
-from mirror.config import mm2_keys, mm2_security
+from mirror.config import (
+    mm2_answers,
+    mm2_guides,
+    mm2_keys,
+    mm2_security,
+    mm2_text,
+)
 from mirror.config.document import Document, Path
 from mirror.config.values import near
-from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _FLOW_KEY = re.compile(r"(?P<source>[^>]+?)->(?P<target>[^>.]+)\.(?P<rest>.+)")
 
@@ -37,36 +40,40 @@ class _Draft:
     problems: list[str] = field(default_factory=list)
 
 
-def read(text: str) -> Document:
-    """Read the file's text.
+def read(text: str, environ: Mapping[str, str]) -> Document:
+    """Read the file's text; `environ` is what its references may ask for.
 
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
     draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
     draft.spelled["flows",] = "A->B.enabled"
-    settings = _settings(text, draft)
-    aliases = _aliases(settings, draft)
+    lines = mm2_text.read(text, environ)
+    draft.warnings += lines.warnings
+    draft.problems += lines.problems
+    settings, aliases, warnings = mm2_guides.merge_into_undeclared(
+        lines.settings, _aliases(lines.settings, draft)
+    )
+    draft.warnings += warnings
     for alias in aliases:
         _expect_cluster(alias, draft)
 
-    by_owner = _by_owner(settings, aliases)
+    by_owner, warnings = mm2_guides.prefer_newer(_by_owner(settings, aliases))
+    draft.warnings += warnings
     security: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
     shared: dict[str, str] = {}
     for owner, rest, key in by_owner:
         value = settings[key]
-        if "${" in value:
-            draft.problems.append(
-                f"{key}: references such as ${{file:...}} cannot be resolved yet; "
-                "write the value, or give it in a MIRROR_ variable"
-            )
-        elif value and (refused := mm2_keys.refusal(key, rest)):
+        if refused := mm2_answers.refusal(key, rest, value):
             draft.problems.append(refused)
+        elif mm2_answers.is_default(rest, value) or rest in mm2_guides.RENAME_KEYS:
+            continue
         elif owner == "":
             _top_level(rest, value, draft, shared)
         elif owner in security:
             _of_cluster(owner, rest, key, value, draft=draft, security=security)
     _flows(by_owner, settings, draft)
+    _rename(by_owner, settings, aliases, draft)
     for alias in aliases:
         _secure(alias, {**shared, **security[alias]}, security[alias], draft)
     return Document(
@@ -77,28 +84,9 @@ def read(text: str) -> Document:
     )
 
 
-def _settings(text: str, draft: _Draft) -> dict[str, str]:
-    try:
-        pairs = [
-            (element.key, element.value.strip())
-            for element in javaproperties.parse(text)
-            if isinstance(element, javaproperties.KeyValue)
-        ]
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError([f"the file has a broken escape: {error}"]) from error
-    if not pairs:
-        raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
-    settings: dict[str, str] = {}
-    for key, value in pairs:
-        if key in settings:
-            draft.warnings.append(f"{key}: given twice; the last one counts")
-        settings[key] = value
-    return settings
-
-
 def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
     value = _unquoted("clusters", settings.pop("clusters", ""), draft)
-    return [alias.strip() for alias in value if alias.strip()]
+    return list(dict.fromkeys(alias.strip() for alias in value if alias.strip()))
 
 
 def _expect_cluster(alias: str, draft: _Draft) -> None:
@@ -118,6 +106,8 @@ def _by_owner(
     found = []
     for key in settings:
         owner = next((name for name in pairs if key.startswith(f"{name}.")), None)
+        if key.startswith("target.topic.creation."):
+            owner = ""  # also where a cluster is called target
         if owner is None and (match := _FLOW_KEY.fullmatch(key)):
             owner = f"{match['source']}->{match['target']}"
         if owner is None:
@@ -131,9 +121,18 @@ def _by_owner(
 def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> None:
     if key in mm2_keys.FLOW:
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
+    elif key in mm2_keys.TAKEN_AS_MEANT:
+        draft.warnings.append(
+            f"{key}: MirrorMaker 2 passes over this here; taken for all flows"
+        )
+        _set(("defaults",), mm2_keys.TAKEN_AS_MEANT[key], key, value, draft)
+    elif key in mm2_keys.CLUSTER:
+        for alias in draft.raw["clusters"]:
+            if mm2_keys.CLUSTER[key][0] not in draft.raw["clusters"][alias]:
+                _set(("clusters", alias), mm2_keys.CLUSTER[key], key, value, draft)
     elif mm2_security.serves(key):
         shared[key] = _credential(key, value, draft)
-    elif key.endswith(".bootstrap.servers"):
+    elif key.endswith(".bootstrap.servers") and not mm2_answers.reason(key):
         alias = key.removesuffix(".bootstrap.servers")
         suggested = near(alias, draft.raw["clusters"])
         draft.warnings.append(
@@ -156,6 +155,15 @@ def _of_cluster(
         _set(("clusters", alias), mm2_keys.CLUSTER[rest], key, value, draft)
     elif mm2_security.serves(rest):
         security[alias][rest] = _credential(key, value, draft)
+    elif mm2_security.serves(bare := mm2_answers.without_role(rest)):
+        # One role may not log in otherwise than the others: a cluster knows us once.
+        known = security[alias].setdefault(bare, value)
+        draft.warnings.append(
+            f"{key}: not needed, taken for the whole cluster {alias}"
+            if known == value
+            else f"{key}: differs from {alias}.{bare} or another role's, ignored: "
+            "mirror comes to a cluster as one user, who needs the rights of all roles"
+        )
     elif rest not in mm2_keys.FROM_SOURCE and rest not in mm2_keys.FROM_TARGET:
         draft.warnings.append(mm2_keys.answer(key, rest))
 
@@ -164,7 +172,6 @@ def _flows(
     by_owner: list[tuple[str, str, str]], settings: dict[str, str], draft: _Draft
 ) -> None:
     """Each flow's own settings, over those that its two clusters give it."""
-    usable = [entry for entry in by_owner if "${" not in settings[entry[2]]]
     for flow in dict.fromkeys(owner for owner, _, _ in by_owner if "->" in owner):
         source, _, target = flow.partition("->")
         draft.raw["flows"][flow] = {"enabled": "false"}
@@ -179,12 +186,17 @@ def _flows(
             (flow, {**mm2_keys.FLOW, **mm2_keys.FLOW_ONLY}),
         ]
         for layer, keys in layers:
-            for owner, rest, key in usable:
+            for owner, rest, key in by_owner:
                 if owner == layer and rest in keys:
                     _set(("flows", flow), keys[rest], key, settings[key], draft)
         own = {rest for _, keys in layers for rest in keys}
-        for owner, rest, key in usable:
-            if owner == flow and rest not in own:
+        for owner, rest, key in by_owner:
+            if (
+                owner == flow
+                and rest not in own | mm2_guides.RENAME_KEYS
+                and not mm2_answers.is_default(rest, settings[key])
+                and not mm2_answers.refusal(key, rest, settings[key])
+            ):
                 draft.warnings.append(mm2_keys.answer(key, rest))
 
 
@@ -207,23 +219,42 @@ def _set(
     draft.spelled[*place, setting] = key
 
 
+def _rename(
+    by_owner: list[tuple[str, str, str]],
+    settings: Mapping[str, str],
+    aliases: list[str],
+    draft: _Draft,
+) -> None:
+    for owner in ("", *draft.raw["flows"]):
+        given = {
+            rest: ",".join(_unquoted(key, settings[key], draft))
+            for name, rest, key in by_owner
+            if name == owner and rest in mm2_guides.RENAME_KEYS
+        }
+        if not given:
+            continue
+        prefix = f"{owner}." if owner else ""
+        rules, wrong = mm2_guides.rename(given, prefix, aliases)
+        if wrong:
+            draft.problems.append(wrong)
+            continue
+        section = draft.raw["flows"][owner] if owner else draft.raw["defaults"]
+        section.update(policy="rename", rename=rules)
+        place = ("flows", owner) if owner else ("defaults",)
+        draft.spelled[*place, "rename"] = f"{prefix}topics.rename.regex"
+
+
 def _credential(key: str, value: str, draft: _Draft) -> str:
-    if key.endswith(("sasl.jaas.config", "password")):
+    if mm2_text.is_taken_as_it_is(key):
         return value
     return ",".join(_unquoted(key, value, draft))
 
 
 def _unquoted(key: str, value: str, draft: _Draft) -> list[str]:
     """The value's parts between commas, without the quotes that guides print."""
-    parts = [part.strip() for part in value.split(",")]
-    bare = [
-        part[1:-1]
-        if len(part) > 1 and part[0] == part[-1] and part[0] in "\"'"
-        else part
-        for part in parts
-    ]
+    bare, quoted = mm2_text.unquoted(value)
     warning = f"{key}: quotes are not part of the value, removed"
-    if bare != parts and warning not in draft.warnings:
+    if quoted and warning not in draft.warnings:
         draft.warnings.append(warning)
     return bare
 

@@ -160,6 +160,18 @@ class FlowConfig(TopicSync, GroupSettings):
         description="Replicas of topics created on the target. -1: the brokers' "
         "default; 0 is refused.",
     )
+    least_partitions: Whole = Field(
+        default=1,
+        ge=1,
+        description="Partitions that a copy has at least when it is created; more, if "
+        "its topic has more.",
+    )
+    min_insync_replicas: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="min.insync.replicas of copies that are created. Null: the "
+        "brokers' default; zero is refused.",
+    )
     compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="source",
         description="source: as the source's batches are compressed; none: not at all.",

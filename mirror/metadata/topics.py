@@ -136,9 +136,12 @@ def _create(
     wanted = {
         topic.target_topic: admin.NewTopic(
             name=topic.target_topic,
-            partitions=topic.partitions,
+            partitions=max(topic.partitions, flow.least_partitions),
             replication_factor=flow.replication_factor,
-            configs=config_rules.wanted(models[topic.topic].configs, flow),
+            configs={
+                **config_rules.wanted(models[topic.topic].configs, flow),
+                **_insync(flow),
+            },
         )
         for topic in missing
         if not models[topic.topic].missing  # deleted this very moment
@@ -159,6 +162,11 @@ def _create(
                 refused = configs.alter(target, {name: {key: value}})
                 problems += map(str, refused.values())
     return created, problems
+
+
+def _insync(flow: FlowConfig) -> dict[str, str]:
+    least = flow.min_insync_replicas
+    return {} if least is None else {"min.insync.replicas": str(least)}
 
 
 def _is_about_configs(error: ClusterError) -> bool:

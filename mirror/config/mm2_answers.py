@@ -1,0 +1,213 @@
+"""What is said about keys of MirrorMaker 2, and of guides to it, that set nothing here.
+
+Main functions: `reason`, why a key may be passed over, and `refusal`, why it may not:
+who set it counts on something that mirror would not do. What keys do set stands in
+`mm2_keys`. Pure tables of texts.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BATCHES = "batches go through as they are, up to the target's limit on messages"
+_OWN = "mirror sets this for its own connections"
+_PROGRESS = "progress is written together with the data, on the target"
+_GROUPLESS = "mirror reads without a consumer group"
+_CONNECT = "mirror is no Connect worker"
+_HTTP = "state is told at service.http_host and service.http_port of a YAML file"
+_METRICS = "metrics are at /metrics of the service, for Prometheus"
+_BYTES = "records are copied as bytes, never converted"
+_RETRY = "what fails is tried again with growing pauses, and shown by mirror status"
+_REMADE = "internal topics of Connect are not needed"
+_LOGIN = "mirror logs in by itself, without Java's classes"
+_TLS = "Python's TLS decides this, from the system's OpenSSL"
+
+_CLIENT: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "batch.size", "linger.ms", "max.request.size", "buffer.memory",
+            "max.partition.fetch.bytes", "fetch.max.bytes", "fetch.min.bytes",
+            "fetch.max.wait.ms", "max.poll.records",
+            "max.in.flight.requests.per.connection", "send.buffer.bytes",
+            "receive.buffer.bytes", "partitioner.class", "compression.level",
+        ),
+        _BATCHES,
+    ),
+    **dict.fromkeys(
+        (
+            "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms",
+            "enable.auto.commit", "auto.commit.interval.ms", "group.id",
+            "group.instance.id", "partition.assignment.strategy", "group.protocol",
+            "allow.auto.create.topics", "exclude.internal.topics",
+        ),
+        _GROUPLESS,
+    ),
+    **dict.fromkeys(
+        (
+            "client.id", "client.rack", "client.dns.lookup",
+            "connections.max.idle.ms", "metadata.max.age.ms",
+            "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms",
+            "retry.backoff.max.ms", "socket.connection.setup.timeout.ms",
+            "socket.connection.setup.timeout.max.ms", "request.timeout.ms",
+            "default.api.timeout.ms", "retries", "delivery.timeout.ms", "max.block.ms",
+            "check.crcs", "poll.timeout.ms", "metadata.recovery.strategy",
+        ),
+        _OWN,
+    ),
+    **dict.fromkeys(
+        ("key.serializer", "value.serializer", "key.deserializer",
+         "value.deserializer"),
+        _BYTES,
+    ),
+    **dict.fromkeys(
+        ("enable.idempotence", "transactional.id", "transaction.timeout.ms"),
+        "exactly_once decides this",
+    ),
+    **dict.fromkeys(
+        ("metric.reporters", "metrics.num.samples", "metrics.recording.level",
+         "metrics.sample.window.ms", "interceptor.classes"),
+        _METRICS,
+    ),
+}  # fmt: skip
+
+_KEYS: dict[str, str] = {
+    "offset.lag.max": "offsets are translated exactly, for any lag",
+    "refresh.groups.enabled": "groups are looked for with every round of checkpoints",
+    "refresh.groups.interval.seconds": "groups are looked for with every round of "
+    "checkpoints; emit.checkpoints.interval.seconds says how often",
+    "refresh.topics.enabled": "new topics are always looked for; "
+    "refresh.topics.interval.seconds says how often",
+    "replication.policy.internal.topic.separator.enabled": "names of internal topics "
+    "have dots",
+    "admin.timeout.ms": "request.timeout.ms with a cluster's alias says how long an "
+    "answer may take",
+    "consumer.poll.timeout.ms": _OWN,
+    "dedicated.mode.enable.internal.rest": "instances share flows by the consumer "
+    "group that service.group names",
+    "metric.names.formats": _METRICS,
+    "metrics.reporters": _METRICS,
+    "metric.reporters": _METRICS,
+    "auto.include.jmx.reporter": _METRICS,
+    "num.stream.threads": "tasks says how many tasks copy side by side",
+    "name": "a flow is called by its clusters",
+    "connector.class": _CONNECT,
+    "tasks.max.enforce": "tasks is never exceeded",
+    "config.action.reload": _CONNECT,
+    "transaction.boundary": "mirror ends transactions by size and time",
+    "transaction.boundary.interval.ms": "mirror ends transactions by size and time",
+    "offset.flush.interval.ms": _PROGRESS,
+    "offset.flush.timeout.ms": _PROGRESS,
+    "offsets.storage.topic": _PROGRESS,
+    "task.shutdown.graceful.timeout.ms": "running transactions are finished first",
+    "scheduled.rebalance.max.delay.ms": _CONNECT,
+    "rebalance.timeout.ms": _CONNECT,
+    "connect.protocol": _CONNECT,
+    "worker.sync.timeout.ms": _CONNECT,
+    "worker.unsync.backoff.ms": _CONNECT,
+    "plugin.path": "a function of your own is named by transform in a YAML file",
+    "plugin.discovery": _CONNECT,
+    "source.cluster.alias": "the alias stands in the flow's name",
+    "target.cluster.alias": "the alias stands in the flow's name",
+    "listeners": _HTTP,
+    "ssl.client.auth": _HTTP,
+    "target.topic.creation.enable": "missing copies are always created",
+    **{key: reason for key, reason in _CLIENT.items() if key != "request.timeout.ms"},
+}
+
+_FAMILIES: tuple[tuple[str, str], ...] = (
+    (r"rest\..*|access\.control\..*|response\.http\..*|admin\.listeners.*", _HTTP),
+    (r"errors\..*", _RETRY),
+    (r"(key|value|header|internal\.\w+)\.converter.*", _BYTES),
+    (r"(offset|config|status)\.storage\..*", _REMADE),
+    (r"topic\.creation\..*", "copies are created as their topics are"),
+    (r"metrics\..*|metric\..*", _METRICS),
+    (r"task\..*|worker\..*", _CONNECT),
+    (
+        r"sasl\.(client\.callback|login|server|kerberos|oauthbearer).*",
+        _LOGIN,
+    ),
+    (
+        (
+            r"ssl\.(protocol|provider|cipher\.suites|enabled\.protocols|.*manager"
+            r"\.algorithm|secure\.random.*|engine\.factory.*)|security\.providers"
+        ),
+        _TLS,
+    ),
+)
+
+_ROLE = re.compile(
+    r"(?:(?:source|target)\.)?(?:consumer|producer|admin)\.(?:override\.)?(.+)"
+)
+_STANDARD = {
+    "topic.filter.class": "org.apache.kafka.connect.mirror.DefaultTopicFilter",
+    "group.filter.class": "org.apache.kafka.connect.mirror.DefaultGroupFilter",
+    "config.property.filter.class": "org.apache.kafka.connect.mirror."
+    "DefaultConfigPropertyFilter",
+    "forwarding.admin.class": "org.apache.kafka.clients.admin.ForwardingAdmin",
+}
+_ACKS = ("all", "-1")
+
+
+def is_default(rest: str, value: str) -> bool:
+    """Whether the key says nothing but what is so anyway."""
+    return (
+        _STANDARD.get(rest) == value
+        or (rest == "target.topic.creation.enable" and value.lower() == "true")
+        or (without_role(rest) == "acks" and value in _ACKS)
+    )
+
+
+def refusal(key: str, rest: str, value: str) -> str:
+    """Why a key cannot be passed over; empty for all others."""
+    if not value or is_default(rest, value):
+        return ""
+    if rest.partition(".")[0] in {"transforms", "predicates"}:
+        # Who masks records with one must not find them copied as they are.
+        return (
+            f"{key}: Connect's transforms are Java classes, which cannot run here; "
+            "write a function and name it as transform in a YAML configuration"
+        )
+    if rest in _STANDARD:
+        return (
+            f'{key}: "{value}" is a Java class, which cannot run here; say what it does '
+            f"with {_SAID_BY.get(rest, 'other settings')}, or remove it"
+        )
+    if without_role(rest) == "acks":
+        return (
+            f'{key}: "{value}" would lose records that mirror counts as copied; all '
+            "replicas acknowledge here, so write all, or remove it"
+        )
+    if rest == "target.topic.creation.enable":
+        return (
+            f"{key}: missing copies are always created; take the right to create "
+            "topics away on the target, or remove this line"
+        )
+    return ""
+
+
+_SAID_BY = {
+    "topic.filter.class": "topics and topics.exclude",
+    "group.filter.class": "groups and groups.exclude",
+    "config.property.filter.class": "config.properties.exclude",
+}
+
+
+def reason(rest: str) -> str:
+    """Why a key without its owner's prefix is not needed; empty if it is unknown."""
+    if rest in _KEYS:
+        return _KEYS[rest]
+    bare = without_role(rest)
+    if bare != rest:
+        found = _CLIENT.get(bare) or _of_family(bare)
+        return found or (_OWN if rest.count(".") > 1 else "")
+    return _of_family(rest)
+
+
+def without_role(rest: str) -> str:
+    """A client's key without `producer.` and the like before it."""
+    match = _ROLE.fullmatch(rest)
+    return match[1] if match else rest
+
+
+def _of_family(rest: str) -> str:
+    return next((text for form, text in _FAMILIES if re.fullmatch(form, rest)), "")

@@ -1,0 +1,116 @@
+"""The text of a properties file as pairs of key and value, ready to be understood.
+
+Main function: `read`, which returns `Lines`. It does what Java does (escapes, joined
+lines, the last of two equal keys counts), puts secrets in the place of references,
+and takes away what published files put around values: quotes are `unquoted`'s,
+comments behind a value are removed here. What keys mean is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import re
+from typing import TYPE_CHECKING
+
+import javaproperties
+
+from mirror.config import references
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COMMENT = re.compile(r"(?:^|\s+)#.*", re.DOTALL)
+_TAKEN_AS_IT_IS = (
+    "sasl.jaas.config",
+    "password",
+    "keystore.key",
+    "certificates",
+    "certificate.chain",
+)
+_BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1)}
+
+
+@dataclass(slots=True, kw_only=True)
+class Lines:
+    """What a file sets, in its order, and what there is to say about it."""
+
+    settings: dict[str, str]
+    references: dict[str, str] = field(default_factory=dict)
+    """Values as they were written, where they hold references."""
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read(text: str, environ: Mapping[str, str]) -> Lines:
+    """Read the file's text.
+
+    Raises:
+        ConfigError: the file is empty or its escapes are broken.
+    """
+    try:
+        pairs = [
+            (element.key, element.value.strip())
+            for element in javaproperties.parse(text.removeprefix("\ufeff"))
+            if isinstance(element, javaproperties.KeyValue)
+        ]
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError([f"the file has a broken escape: {error}"]) from error
+    if not pairs:
+        raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
+    lines = Lines(settings={})
+    for key, value in pairs:
+        if key in lines.settings:
+            lines.warnings.append(f"{key}: given twice; the last one counts")
+        lines.settings[key] = value
+    for key, value in lines.settings.items():
+        lines.settings[key] = _bare(key, value, lines)
+    _resolve(lines, environ)
+    return lines
+
+
+def is_taken_as_it_is(key: str) -> bool:
+    """Whether every character of the value may be meant."""
+    return key.endswith(_TAKEN_AS_IT_IS)
+
+
+def unquoted(value: str) -> tuple[list[str], bool]:
+    """The value's parts between commas without quotes; whether there were any."""
+    parts = [part.strip() for part in value.split(",")]
+    bare = [
+        part[1:-1]
+        if len(part) > 1 and part[0] == part[-1] and part[0] in "\"'"
+        else part
+        for part in parts
+    ]
+    return bare, bare != parts
+
+
+def _bare(key: str, value: str, lines: Lines) -> str:
+    if is_taken_as_it_is(key):
+        return value
+    shorter = _COMMENT.sub("", value)
+    if shorter != value:
+        lines.warnings.append(
+            f"{key}: a comment cannot follow a value on the same line, removed"
+        )
+    return _BIGGEST.get(shorter, shorter)
+
+
+def _resolve(lines: Lines, environ: Mapping[str, str]) -> None:
+    providers = references.providers(lines.settings, environ)
+    for key, value in list(lines.settings.items()):
+        if references.is_about_providers(key):
+            del lines.settings[key]
+        elif references.is_reference(value):
+            lines.references[key] = value
+            try:
+                lines.settings[key] = providers.resolve(value)
+            except references.UnresolvedError as error:
+                lines.problems.append(f"{key}: {error}")
+                del lines.settings[key]
+    for name in sorted(providers.undeclared):
+        lines.warnings.append(
+            f"${{{name}:...}}: resolved, although config.providers does not name it: "
+            "MirrorMaker 2 would take the text as it is"
+        )

@@ -1,0 +1,536 @@
+"""Files copied from published guides do what the guide promised, or are answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config import mm2_keys
+from mirror.config.load import load
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
+
+pytestmark = pytest.mark.unit
+
+BASE = """
+clusters = A, B
+A.bootstrap.servers = a1:9092
+B.bootstrap.servers = b1:9092
+A->B.enabled = true
+"""
+
+THREE_INTO_ONE = """
+# Three data centres, merged into one topic each
+clusters = dc1, dc2, dc3
+dc1.bootstrap.servers = dc1-kafka-1:9092, dc1-kafka-2:9092
+dc2.bootstrap.servers = dc2-kafka-1:9092
+dc3.bootstrap.servers = dc3-kafka-1:9092
+target.bootstrap.servers = target-kafka-1:9092
+topics = ".*"
+topics.exclude = "__.*"
+sync.topic.configs.strategy = INTERSECTION
+target.topic.creation.enable = true
+target.topic.creation.replication.factor = 3
+target.topic.creation.default.partitions = 12
+target.topic.creation.min.insync.replicas = 2
+producer.linger.ms = 5 # 5ms
+"""
+
+
+def read(
+    tmp_path: Path, text: str, **environ: str
+) -> tuple[MirrorConfig, tuple[str, ...]]:
+    path = tmp_path / "mm2.properties"
+    path.write_text(text)
+    return load(path, environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "value"),
+    [
+        ('topics = ".*"', "topics", (".*",)),
+        ('topics = "orders", "customers"', "topics", ("orders", "customers")),
+        ('topics.exclude = "__.*"', "topics_exclude", ("__.*",)),
+        ("topics.blacklist = x", "topics_exclude", ("x",)),
+        ("topics.whitelist = x", "topics", ("x",)),
+        ("groups.blacklist = x", "groups_exclude", ("x",)),
+        ("emit.checkpoints.interval = 1m", "emit_checkpoints_seconds", 60),
+        ("emit.heartbeats.interval = 30s", "emit_heartbeats_seconds", 30),
+        ("sync.topic.configs.interval = 5m", "sync_topic_configs_seconds", 300),
+        ("sync.topic.acls.interval = 1h", "sync_topic_acls_seconds", 3600),
+        ("A->B.refresh.topics.interval = 500ms", "refresh_topics_seconds", 0.5),
+        ("sync.acls.enabled = false", "sync_topic_acls", False),
+        (
+            "sync.topic.configs.strategy = INTERSECTION",
+            "config_strategy",
+            "intersection",
+        ),
+        ("exactly.once.support = disabled", "exactly_once", False),
+        ("target.topic.creation.replication.factor = 3", "replication_factor", 3),
+        ("target.topic.creation.default.partitions = 6", "least_partitions", 6),
+        ("target.topic.creation.min.insync.replicas = 2", "min_insync_replicas", 2),
+        ("target.topic.creation.enable = true", "enabled", True),
+        (
+            "offsets.topic.replication.factor = 3",
+            "offset_syncs_replication_factor",
+            3,
+        ),
+        (
+            "checkpoints.topic.replication.factor = 3",
+            "checkpoints_replication_factor",
+            3,
+        ),
+        (
+            "heartbeats.topic.replication.factor = 3",
+            "heartbeats_replication_factor",
+            3,
+        ),
+        ("producer.acks = all", "enabled", True),
+        ("producer.compression.type = zstd", "compression", "zstd"),
+        ("compression.type = ZSTD", "compression", "zstd"),
+        ("tasks.max = 8 # one per core", "tasks", 8),
+    ],
+)
+def test_a_published_key_does_what_the_guide_means(
+    tmp_path: Path, line: str, setting: str, value: object
+) -> None:
+    """Aliases, quotes, units and trailing comments are understood."""
+    config, _ = read(tmp_path, BASE + line + "\n")
+    assert getattr(config.flows["A->B"], setting) == value
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "producer.batch.size",
+        "producer.linger.ms",
+        "fetch.max.bytes",
+        "max.poll.records",
+        "fetch.max.wait.ms",
+        "session.timeout.ms",
+        "metrics.reporters",
+        "metrics.reporter.bootstrap.servers",
+        "num.stream.threads",
+        "enable.auto.commit",
+        "heartbeat.interval.ms",
+        "consumer.max.poll.records",
+        "A.producer.buffer.memory",
+        "B.producer.linger.ms",
+        "A->B.producer.override.batch.size",
+        "B.offset.flush.interval.ms",
+    ],
+)
+def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
+    """One warning names the key and what serves instead; the flow runs."""
+    _, warnings = read(tmp_path, f"{BASE}{key} = Integer.MAX_VALUE\n")
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{key}: not needed, ignored: ")
+
+
+@pytest.mark.parametrize("key", ["producer.acks", "B.producer.acks"])
+def test_acks_that_lose_records_are_refused(tmp_path: Path, key: str) -> None:
+    """Who wrote acks = 1 must not believe that it is honoured."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, f"{BASE}{key} = 1\n")
+    assert caught.value.problems == (
+        (
+            f'{key}: "1" would lose records that mirror counts as copied; all replicas '
+            "acknowledge here, so write all, or remove it"
+        ),
+    )
+
+
+def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:
+    """At the top level for all clusters, with an alias for one; order is no matter."""
+    for lines in (
+        ("A.request.timeout.ms = 5000", "request.timeout.ms = 40000"),
+        ("request.timeout.ms = 40000", "A.request.timeout.ms = 5000"),
+    ):
+        config, _ = read(tmp_path, BASE + "\n".join(lines))
+        assert config.clusters["A"].request_timeout_seconds == 5
+        assert config.clusters["B"].request_timeout_seconds == 40
+
+
+def test_three_data_centres_merged_into_one_run_as_the_file_stands(
+    tmp_path: Path,
+) -> None:
+    """The undeclared target gets a flow from each listed cluster, names are kept."""
+    config, warnings = read(tmp_path, THREE_INTO_ONE)
+    assert list(config.flows) == ["dc1->target", "dc2->target", "dc3->target"]
+    for flow in config.flows.values():
+        assert flow.enabled
+        assert flow.policy == "identity"
+        assert flow.topics == (".*",)
+        assert flow.config_strategy == "intersection"
+        assert flow.replication_factor == 3
+        assert flow.least_partitions == 12
+        assert flow.min_insync_replicas == 2
+    said = next(text for text in warnings if text.startswith("target.bootstrap"))
+    assert "clusters = dc1, dc2, dc3, target; dc1->target.enabled = true;" in said
+
+
+def test_an_undeclared_target_beside_flows_is_only_warned_of(tmp_path: Path) -> None:
+    """A file that has flows means them, and only them."""
+    config, warnings = read(tmp_path, f"{BASE}C.bootstrap.servers = c:1\n")
+    assert list(config.flows) == ["A->B"]
+    assert warnings == ('C.bootstrap.servers: "C" is not among the clusters, ignored',)
+
+
+def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
+    """`${clusters.A}` is the alias, `$1` the group; a flow's own rules win."""
+    config, _ = read(
+        tmp_path,
+        BASE + "topics.rename.regex = (.*)\n"
+        "topics.rename.replacement = ${clusters.A}.$1\n",
+    )
+    flow = config.flows["A->B"]
+    assert flow.policy == "rename"
+    assert flow.replication_policy.target_topic("orders") == "A.orders"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (
+            "topics.rename.regex = x",
+            "topics.rename.regex: needs topics.rename.replacement beside it",
+        ),
+        (
+            (
+                "A->B.topics.rename.regex = x\n"
+                "A->B.topics.rename.replacement = ${clusters.C}.x"
+            ),
+            'A->B.topics.rename.replacement: there is no cluster "C"',
+        ),
+        (
+            "emit.heartbeats.interval = soon",
+            (
+                'emit.heartbeats.interval: "soon" is not a duration; right would be '
+                "30s, 5m or 1h"
+            ),
+        ),
+        (
+            "request.timeout.ms = soon",
+            'request.timeout.ms: "soon" is not a number of milliseconds',
+        ),
+        (
+            "sync.topic.configs.strategy = UNION",
+            (
+                'sync.topic.configs.strategy: "union" is not one of first, '
+                "intersection, target"
+            ),
+        ),
+        (
+            "target.topic.creation.enable = false",
+            (
+                "target.topic.creation.enable: missing copies are always created; take "
+                "the right to create topics away on the target, or remove this line"
+            ),
+        ),
+        (
+            "topic.filter.class = com.example.Mine",
+            (
+                'topic.filter.class: "com.example.Mine" is a Java class, which cannot '
+                "run here; say what it does with topics and topics.exclude, or remove "
+                "it"
+            ),
+        ),
+    ],
+)
+def test_what_a_guide_cannot_mean_is_refused(
+    tmp_path: Path, lines: str, problem: str
+) -> None:
+    """The message names the guide's own key."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, f"{BASE}{lines}\n")
+    assert problem in caught.value.problems
+
+
+def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
+    """In whichever order they stand."""
+    for lines in (
+        "topics.exclude = new\ntopics.blacklist = old\n",
+        "topics.blacklist = old\ntopics.exclude = new\n",
+    ):
+        config, warnings = read(tmp_path, BASE + lines)
+        assert config.flows["A->B"].topics_exclude == ("new",)
+        assert warnings == (
+            "topics.blacklist: topics.exclude says this as well, and counts",
+        )
+
+
+DECLARED = [
+    "dedicated.mode.enable.internal.rest",
+    "listeners",
+    "rest.advertised.host.name",
+    "access.control.allow.origin",
+    "response.http.headers.config",
+    "ssl.client.auth",
+    "source.cluster.alias",
+    "target.cluster.alias",
+    "admin.timeout.ms",
+    "replication.policy.class",
+    "replication.policy.separator",
+    "replication.policy.internal.topic.separator.enabled",
+    "forwarding.admin.class",
+    "metric.reporters",
+    "metric.names.formats",
+    "name",
+    "connector.class",
+    "tasks.max",
+    "tasks.max.enforce",
+    "key.converter",
+    "value.converter",
+    "header.converter",
+    "transforms",
+    "predicates",
+    "config.action.reload",
+    "errors.retry.timeout",
+    "errors.retry.delay.max.ms",
+    "errors.tolerance",
+    "errors.log.enable",
+    "errors.log.include.messages",
+    "exactly.once.support",
+    "transaction.boundary",
+    "transaction.boundary.interval.ms",
+    "offsets.storage.topic",
+    "topic.creation.default.partitions",
+    "topics",
+    "topics.exclude",
+    "config.properties.exclude",
+    "use.defaults.from",
+    "topic.filter.class",
+    "config.property.filter.class",
+    "consumer.poll.timeout.ms",
+    "refresh.topics.enabled",
+    "refresh.topics.interval.seconds",
+    "sync.topic.configs.enabled",
+    "sync.topic.configs.interval.seconds",
+    "sync.topic.acls.enabled",
+    "sync.topic.acls.interval.seconds",
+    "replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "offset-syncs.topic.location",
+    "offset.lag.max",
+    "emit.offset-syncs.enabled",
+    "heartbeats.replication.enabled",
+    "groups",
+    "groups.exclude",
+    "group.filter.class",
+    "refresh.groups.enabled",
+    "refresh.groups.interval.seconds",
+    "emit.checkpoints.enabled",
+    "emit.checkpoints.interval.seconds",
+    "sync.group.offsets.enabled",
+    "sync.group.offsets.interval.seconds",
+    "checkpoints.topic.replication.factor",
+    "emit.heartbeats.enabled",
+    "emit.heartbeats.interval.seconds",
+    "heartbeats.topic.replication.factor",
+    "offset.flush.interval.ms",
+    "offset.flush.timeout.ms",
+    "task.shutdown.graceful.timeout.ms",
+    "scheduled.rebalance.max.delay.ms",
+    "session.timeout.ms",
+    "rebalance.timeout.ms",
+    "exactly.once.source.support",
+    "group.id",
+    "client.id",
+    "offset.storage.topic",
+    "offset.storage.replication.factor",
+    "config.storage.topic",
+    "status.storage.partitions",
+    "plugin.path",
+    "consumer.auto.offset.reset",
+    "producer.linger.ms",
+    "admin.retries",
+    "source.consumer.fetch.min.bytes",
+    "target.producer.batch.size",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.secure.random.implementation",
+    "ssl.engine.factory.class",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.kerberos.service.name",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.connect.timeout.ms",
+]
+
+
+@pytest.mark.parametrize("owner", ["", "A.", "B.", "A->B."])
+@pytest.mark.parametrize("key", DECLARED)
+def test_no_key_of_mirrormaker_is_unknown(tmp_path: Path, key: str, owner: str) -> None:
+    """Wherever it stands it is served, refused, or answered by what serves instead."""
+    try:
+        _, said = read(tmp_path, f"{BASE}{owner}{key} = 1\n")
+    except ConfigError as error:
+        said = error.problems
+        assert any(text.startswith((f"{owner}{key}", "A->B")) for text in said), said
+    assert not any("unknown, ignored" in text for text in said), said
+
+
+def test_every_served_key_is_tried_above() -> None:
+    """A key that is served under a name of Apache's stands in the list above."""
+    guides = {"topics.whitelist", "sync.acls.enabled", "config.properties.blacklist"}
+    assert {
+        key
+        for key in mm2_keys.FLOW
+        if key.endswith((".enabled", ".seconds", ".factor")) and key not in guides
+    } <= {*DECLARED, *(key for key in mm2_keys.FLOW if _is_guides(key))}
+
+
+def _is_guides(key: str) -> bool:
+    return key.startswith(("target.topic.creation.", "offsets.topic."))
+
+
+def test_references_are_resolved(tmp_path: Path) -> None:
+    """Files, variables and directories, as Connect's providers read them."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("user=mirror\npassword=p\\u0031 #x\n")
+    (tmp_path / "tasks").write_text("7")
+    config, warnings = read(
+        tmp_path,
+        f"""{BASE}
+config.providers = file, env, directory
+config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
+config.providers.env.class = \
+org.apache.kafka.common.config.provider.EnvVarConfigProvider
+config.providers.directory.class = \
+org.apache.kafka.common.config.provider.DirectoryConfigProvider
+A.security.protocol = SASL_PLAINTEXT
+A.sasl.mechanism = SCRAM-SHA-512
+A.sasl.jaas.config = x.ScramLoginModule required \
+username="${{file:{secrets}:user}}" password="${{file:{secrets}:password}}";
+A->B.topics = ${{env:TOPICS}}
+tasks.max = ${{directory:{tmp_path}:tasks}}
+""",
+        TOPICS="a,b",
+    )
+    assert warnings == ()
+    cluster = config.clusters["A"]
+    assert cluster.sasl_username == "mirror"
+    assert cluster.sasl_password
+    assert cluster.sasl_password.get_secret_value() == "p1 #x"
+    assert config.flows["A->B"].topics == ("a", "b")
+    assert config.flows["A->B"].tasks == 7
+
+
+def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
+    """Guides leave the declaration out; a warning says what MirrorMaker 2 would do."""
+    config, warnings = read(tmp_path, f"{BASE}tasks.max = ${{env:TASKS}}\n", TASKS="3")
+    assert config.flows["A->B"].tasks == 3
+    assert warnings == (
+        (
+            "${env:...}: resolved, although config.providers does not name it: MirrorMaker "
+            "2 would take the text as it is"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("topics = ${env:NOPE}", "topics: the environment variable NOPE is not set"),
+        ("topics = ${file:/nope:x}", "topics: there is no file /nope"),
+        ("topics = ${directory:/nope:x}", "topics: there is no file /nope/x"),
+        (
+            "topics = ${directory:/nope:../x}",
+            'topics: "../x" is not the name of a file in /nope',
+        ),
+        (
+            "topics = ${vault:/x:y}",
+            (
+                'topics: there is no provider "vault"; declare it in '
+                "config.providers, or use file, env or directory"
+            ),
+        ),
+        (
+            (
+                "topics = ${v:/x:y}\nconfig.providers = v\n"
+                "config.providers.v.class = com.example.Vault"
+            ),
+            (
+                'topics: the provider "v" is com.example.Vault, which cannot run here; '
+                "right would be FileConfigProvider, EnvVarConfigProvider, "
+                "DirectoryConfigProvider"
+            ),
+        ),
+        (
+            (
+                "topics = ${f:/etc/passwd:y}\nconfig.providers = f\n"
+                "config.providers.f.class = x.FileConfigProvider\n"
+                "config.providers.f.param.allowed.paths = /run/secrets"
+            ),
+            (
+                "topics: config.providers.f.param.allowed.paths does not allow "
+                "/etc/passwd"
+            ),
+        ),
+        (
+            (
+                "topics = ${e:HOME}\nconfig.providers = e\n"
+                "config.providers.e.class = x.EnvVarConfigProvider\n"
+                "config.providers.e.param.allowlist.pattern = MM2_.*"
+            ),
+            (
+                "topics: config.providers.e.param.allowlist.pattern does not allow the "
+                "variable HOME"
+            ),
+        ),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(
+    tmp_path: Path, lines: str, problem: str
+) -> None:
+    """The message names key, file and variable, and no value."""
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, f"{BASE}{lines}\n")
+    assert problem in caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("raw", "password"),
+    [
+        ("pässword".encode(), "pässword"),
+        ("pässword".encode("latin-1"), "pässword"),
+        (b"p\\u00e4ssword", "pässword"),
+        (b"one\\\n      two", "onetwo"),
+    ],
+)
+def test_odd_encodings_and_joined_lines(
+    tmp_path: Path, raw: bytes, password: str
+) -> None:
+    """UTF-8 as people write it, Latin-1 as Java reads it, escapes, continued lines."""
+    path = tmp_path / "mm2.properties"
+    path.write_bytes(
+        b"\xef\xbb\xbf" * (raw[:1] == b"o")
+        + BASE.strip().encode()
+        + b"\nA.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\n"
+        b'A.sasl.jaas.config = x.PlainLoginModule required username="u" password="'
+        + raw
+        + b'";\n'
+    )
+    config, warnings = load(path, environ={})
+    found = config.clusters["A"].sasl_password
+    assert warnings == ()
+    assert found
+    assert found.get_secret_value() == password
+
+
+def test_utf_16_is_refused(tmp_path: Path) -> None:
+    """It would be read as other characters, and no key would be known."""
+    path = tmp_path / "mm2.properties"
+    path.write_bytes(BASE.encode("utf-16"))
+    with pytest.raises(ConfigError, match="is neither UTF-8 nor Latin-1 text"):
+        load(path, environ={})
