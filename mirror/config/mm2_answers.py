@@ -169,8 +169,8 @@ def refusal(key: str, rest: str, value: str) -> str:
         )
     if rest in _STANDARD:
         return (
-            f'{key}: "{value}" is a Java class, which cannot run here; say what it does '
-            f"with {_SAID_BY.get(rest, 'other settings')}, or remove it"
+            f'{key}: "{value}" is a Java class, which cannot run here; say what it '
+            f"does with {_SAID_BY.get(rest, 'other settings')}, or remove it"
         )
     if without_role(rest) == "acks":
         return (

@@ -432,8 +432,8 @@ def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
     assert config.flows["A->B"].tasks == 3
     assert warnings == (
         (
-            "${env:...}: resolved, although config.providers does not name it: MirrorMaker "
-            "2 would take the text as it is"
+            "${env:...}: resolved, although config.providers does not name it: "
+            "MirrorMaker 2 would take the text as it is"
         ),
     )
 
