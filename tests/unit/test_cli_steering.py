@@ -1,0 +1,110 @@
+"""`mirror pause`, `resume`, `flow reset`, `loss list`: what is refused, and how."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+import json
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import PydanticCustomError
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.config import values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """Clusters that nobody answers for."""
+    file = tmp_path / "mirror.yaml"
+    clusters = {
+        a: {"bootstrap_servers": f"127.0.0.1:{n}"} for n, a in ((1, "A"), (2, "B"))
+    }
+    file.write_text(json.dumps({"clusters": clusters, "flows": {"A->B": {}}}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pause", "A->C"), 'has no flow "A->C"; did you mean "A->B"?'),
+        (("resume", "orders"), 'has no flow "orders"'),
+        (("pause", "A->B", "--topic", "*x"), "is not a valid regex"),
+        (("flow", "reset", "A->B", "--to", "yesterday"), "is no place"),
+        (("flow", "reset", "A->B", "--to", "1969-01-01"), "before 1970"),
+        (("flow", "reset", "A->B"), "--to"),
+        (("loss", "list", "--flow", "B->A"), 'has no flow "B->A"'),
+    ],
+)
+def test_wrong_words_exit_2(config: str, words: tuple[str, ...], said: str) -> None:
+    """A mistake on the command line is told in a sentence, before anything is asked."""
+    result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (("pause", "A->B", "--yes"), 2),
+        (("resume", "A/B", "--yes"), 2),
+        (("flow", "reset", "A/B", "--to", "latest", "--yes"), 1),
+        (("loss", "list"), 2),
+    ],
+)
+def test_who_does_not_answer_is_named(
+    config: str, words: tuple[str, ...], port: int
+) -> None:
+    """An unreachable cluster is one sentence and exit code 1, no traceback."""
+    result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
+    assert result.exit_code == 1
+    assert f"127.0.0.1:{port}" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("Earliest", "earliest"),
+        ("latest", "latest"),
+        ("2026-01-31T08:00:00Z", 1769846400000),
+        ("2026-01-31T09:00:00+01:00", 1769846400000),
+        ("2026-01-31T08:00:00", 1769846400000),
+        ("1769846400000", 1769846400000),
+        (1769846400000, 1769846400000),
+        (0, 0),
+        (datetime(2026, 1, 31, 8, tzinfo=UTC), 1769846400000),
+        (date(2026, 1, 31), 1769817600000),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{value}",
+)
+def test_start_takes_words_and_moments(written: object, meant: object) -> None:
+    """Whatever YAML or a variable makes of it, a moment is one in UTC."""
+    assert values.start(written) == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["none", "yesterday", "2026", 2026, -1, True],
+    ids=lambda value: f"{type(value).__name__}-{value}",
+)
+def test_start_refuses_the_rest(written: object) -> None:
+    """Seconds and years are no milliseconds; nobody means 1970."""
+    with pytest.raises(PydanticCustomError):
+        values.start(written)
+
+
+@given(st.integers(10**11, 4 * 10**12))
+def test_start_survives_its_own_form(milliseconds: int) -> None:
+    """Text and number of one moment mean the same."""
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    assert values.start(moment.isoformat()) == values.start(moment)
+    assert values.start(str(milliseconds)) == values.start(milliseconds)
