@@ -105,7 +105,7 @@ class Stage:
         self,
         mirror: RunningMirror,
         expected: Mapping[str, Mapping[str, Iterable[tuple[str, str]]]],
-        timeout: float = 120,
+        timeout: float = 180,
     ) -> None:
         """Until every cluster's topics hold at least as many records as they should."""
         deadline = time.monotonic() + timeout

@@ -37,12 +37,7 @@ def play(
     """Run an example until all is copied, take a look, and see that it rests."""
     origins = list(stage.sent)
     with RunningExample(name, stage, folder, **variables) as mirror:
-        mirror.wait_until(
-            lambda document: all(
-                flow["state"] == "RUNNING" and flow["leases"]
-                for flow in document["flows"]
-            )
-        )
+        stage.wait_for(mirror, expected)
         for origin in origins:
             stage.send(*origin)
         stage.wait_for(mirror, expected)
