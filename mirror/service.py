@@ -9,7 +9,6 @@ then end all.
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import threading
 import time
@@ -23,6 +22,7 @@ from mirror.executors import Homes
 from mirror.flow import Flow
 from mirror.leadership import Leadership
 from mirror.listener import QueryListener
+from mirror.machine import usable_cores
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.query import short
@@ -86,7 +86,7 @@ class Service:
             self._listen_to_signals()
             self._leadership.start()
             # A local session is as wide as it will ever be from its start.
-            slots = max(self._least_slots(), _cores_here())
+            slots = max(self._least_slots(), usable_cores())
             spark = session(service, slots=slots)
             self._listen_to_signals()  # again: Spark has put a handler of its own
             stop_on_signals(spark, self.stop)
@@ -171,7 +171,7 @@ class Service:
         available = cores(spark)
         if str(spark.sparkContext.master).startswith("local"):
             # It has a thread for every slot, which does not make more cores.
-            available = min(available, _cores_here())
+            available = min(available, usable_cores())
         return share(available, [flow.config.tasks for flow in self._flows])
 
     def _warn_of_few(self, available: int) -> None:
@@ -241,10 +241,3 @@ class Service:
 
         signal.signal(signal.SIGTERM, handle)
         signal.signal(signal.SIGINT, handle)
-
-
-def _cores_here() -> int:
-    """The cores of the machine that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

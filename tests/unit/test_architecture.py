@@ -40,7 +40,7 @@ ROWS: tuple[set[str], ...] = (
     {"config"},
     {"policy"},
     {"renaming"},
-    {"java", "log", "complaint"},
+    {"java", "log", "complaint", "machine"},
     {"errors"},
 )
 # The playground stands beside the rows: only the demo's command knows of it.

@@ -192,12 +192,19 @@ def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
     assert container["ports"] == [{"name": "http", "containerPort": 8083}]
 
 
-def test_never_two_at_a_time(helm: str) -> None:
-    """An upgrade ends the old pod before it starts the new one."""
-    deployment = one(render(helm, CHART / "ci" / "small.yaml"), "Deployment")
+@pytest.mark.parametrize(
+    ("example", "replicas", "strategy"),
+    [("small", 1, "Recreate"), ("secured", 2, "RollingUpdate")],
+)
+def test_upgrades(helm: str, example: str, replicas: int, strategy: str) -> None:
+    """A lone pod ends before its successor starts; of several one is replaced at a
+    time, while another leads its flows.
+    """
+    documents = render(helm, CHART / "ci" / f"{example}.yaml")
+    spec = one(documents, "Deployment")["spec"]
 
-    assert deployment["spec"]["replicas"] == 1
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
+    assert spec["strategy"].get("rollingUpdate", {}).get("maxSurge", 0) == 0
 
 
 def test_changed_configuration_restarts_the_pod(helm: str) -> None:
@@ -299,7 +306,8 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
         ({"podMonitor": {"enabled": True}}, "install the Prometheus operator first"),
         ({"mode": "kubeflow"}, "mode: kubeflow needs sparkoperator.k8s.io/v1beta2"),
         ({"size": "huge"}, "/size"),
-        ({"replicas": 2}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 2, "mode": "apache"}, "replicas: 2 instances are for mode"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

@@ -66,6 +66,9 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if and $own (not (or (hasSuffix ".yaml" .Values.existingConfigMap.key) (hasSuffix ".yml" .Values.existingConfigMap.key) (hasSuffix ".properties" .Values.existingConfigMap.key))) -}}
 {{- fail (printf "existingConfigMap.key: %q must end in .yaml, or in .properties for MirrorMaker 2" .Values.existingConfigMap.key) -}}
 {{- end -}}
+{{- if and (ne .Values.mode "deployment") (gt (int .Values.replicas) 1) -}}
+{{- fail (printf "replicas: %d instances are for mode deployment; with %s there is one driver, which its operator starts again" (int .Values.replicas) .Values.mode) -}}
+{{- end -}}
 {{- if and (ne .Values.mode "deployment") .Values.resources -}}
 {{- fail (printf "resources: is for mode deployment; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}
 {{- end -}}

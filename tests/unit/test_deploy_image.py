@@ -1,0 +1,52 @@
+"""The image, as far as reading tells: locks and versions agree, scripts are sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+import subprocess
+
+import pytest
+import yaml
+
+import mirror
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+_PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)", re.MULTILINE)
+
+
+def test_image_has_what_is_tested() -> None:
+    """Each package of the image is locked to the version that the tests run with."""
+    tested = dict(_PIN.findall((ROOT / "requirements.lock").read_text()))
+    shipped = dict(_PIN.findall((ROOT / "requirements.runtime.lock").read_text()))
+
+    assert shipped
+    assert shipped == {name: tested.get(name) for name in shipped}
+    assert not shipped.keys() & {"pytest", "ruff", "mypy", "confluent-kafka"}
+
+
+def test_versions_agree() -> None:
+    """Image, chart and plain files name the version that is in the source."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    chart = yaml.safe_load((ROOT / "deploy/helm/mirror/Chart.yaml").read_text())
+    values = yaml.safe_load((ROOT / "deploy/helm/mirror/values.yaml").read_text())
+    spark = dict(_PIN.findall((ROOT / "requirements.lock").read_text()))["pyspark"]
+
+    assert f'version="{mirror.__version__}"' in dockerfile
+    assert chart["appVersion"] == mirror.__version__
+    assert values["spark"]["version"] == spark
+
+
+@pytest.mark.parametrize(
+    "script", sorted(ROOT.glob("deploy/**/*.sh")), ids=lambda path: path.name
+)
+def test_scripts_can_be_read_by_a_shell(script: Path) -> None:
+    """Every script of a deployment is sound to the shell that will run it."""
+    shell = script.read_text().splitlines()[0].removeprefix("#!").split()[-1]
+    ended = subprocess.run(
+        [shell, "-n", str(script)], capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
