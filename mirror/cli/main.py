@@ -17,11 +17,13 @@ from mirror.cli import (
     demo,
     flow,
     group,
+    lag,
     loss,
     pause,
     run,
     status,
     topic,
+    topology,
     version,
 )
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
@@ -39,6 +41,7 @@ Examples:
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
   mirror run -c mirror.yaml --once   copy what is there now, then end
   mirror status                      ask the service on this machine
+  mirror lag --watch                 how far behind it is, again and again
   mirror topic list -c mirror.yaml   what differs between topics and copies
 
 \b
@@ -83,6 +86,10 @@ app = typer.Typer(
 app.command()(run.run)
 app.command(short_help="Show what would be copied, and whether it can be.")(check.check)
 app.command()(status.status)
+app.command(short_help="Show how far behind each partition is.")(lag.lag)
+app.command(short_help="Draw the clusters and the flows between them.")(
+    topology.topology
+)
 app.add_typer(topic.app, name="topic")
 app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)

@@ -50,8 +50,8 @@ Output = Annotated[
 ]
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under upper-case headings; numbers stand to the right."""
+def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Rows under upper-case headings; numbers stand to the right."""
     shown = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
@@ -65,6 +65,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         )
     for row in shown:
         made.add_row(*(_cell(value) for value in row))
+    return made
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a grid."""
+    made = grid(columns, rows)
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console.width = _UNLIMITED
@@ -114,6 +120,14 @@ def remaining(seconds: float) -> str:
         if 0 <= seconds < most * size:
             return f"{max(round(seconds / size), 1)} {unit} left"
     return f"{seconds / 86400:.0f} d left" if seconds >= 0 else NOTHING
+
+
+def duration(seconds: float) -> str:
+    """A lag in time; nothing for a negative one, which means not known."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if 0 <= seconds < most * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d" if seconds >= 0 else NOTHING
 
 
 def rate(bytes_per_second: float) -> str:

@@ -1,0 +1,92 @@
+"""The clusters and the flows between them as a picture, in text.
+
+Main type: `Edge`, one flow. Functions draw edges for a terminal, for Mermaid and for
+Graphviz; all say the same: from where to where, in which state, how late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_GOOD = frozenset({"RUNNING"})
+_CALM = frozenset({"PAUSED", "STANDBY", "STOPPED", "STARTING"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One flow between two clusters."""
+
+    source: str
+    target: str
+    state: str
+    note: str
+    """What else there is to say: how late it is, how much it carries."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.state}, {self.note}" if self.note else self.state
+
+
+def terminal(edges: Iterable[Edge]) -> list[str]:
+    """Lines: each cluster that is read, and below it where its records go."""
+    lines: list[str] = []
+    by_source: dict[str, list[Edge]] = {}
+    for edge in edges:
+        by_source.setdefault(edge.source, []).append(edge)
+    for source, flows in by_source.items():
+        lines.append(source)
+        width = max(len(edge.target) for edge in flows)
+        for edge in flows:
+            corner = "└" if edge is flows[-1] else "├"
+            lines.append(f"{corner}──► {edge.target:{width}}  {edge.label}")
+    return lines
+
+
+def mermaid(edges: Sequence[Edge]) -> list[str]:
+    """A Mermaid flowchart, for Markdown."""
+    names = _names(edges)
+    lines = ["flowchart LR"]
+    lines += [f'  {node}["{_plain(name)}"]' for name, node in names.items()]
+    for edge in edges:
+        ends = names[edge.source], names[edge.target]
+        lines.append(f'  {ends[0]} -->|"{_plain(edge.label)}"| {ends[1]}')
+    lines += [
+        f"  linkStyle {number} stroke:{_colour(edge.state)}"
+        for number, edge in enumerate(edges)
+    ]
+    return lines
+
+
+def dot(edges: Sequence[Edge]) -> list[str]:
+    """A Graphviz graph."""
+    names = _names(edges)
+    lines = ["digraph mirror {", "  rankdir=LR;", "  node [shape=box];"]
+    lines += [f'  {node} [label="{_plain(name)}"];' for name, node in names.items()]
+    lines += [
+        f"  {names[edge.source]} -> {names[edge.target]} "
+        f'[label="{_plain(edge.label)}", color="{_colour(edge.state)}"];'
+        for edge in edges
+    ]
+    return [*lines, "}"]
+
+
+def _names(edges: Iterable[Edge]) -> dict[str, str]:
+    """Nodes by aliases: an alias may have what these languages do not allow."""
+    aliases = dict.fromkeys(
+        name for edge in edges for name in (edge.source, edge.target)
+    )
+    return {name: f"c{number}" for number, name in enumerate(aliases)}
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\", "/").replace('"', "'").replace("\n", " ")
+
+
+def _colour(state: str) -> str:
+    if state in _GOOD:
+        return "green"
+    return "gray" if state in _CALM else "red"

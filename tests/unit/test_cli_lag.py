@@ -1,0 +1,151 @@
+"""`mirror lag` and `mirror topology` on what a service answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli import lag
+from mirror.cli.main import app
+from mirror.observe.http import StatusServer
+from mirror.observe.status import Board, FlowState, PartitionStatus
+from mirror.observe.topology import Edge, dot, mermaid, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typer.testing import Result
+
+pytestmark = pytest.mark.unit
+
+
+def partition(topic: str, number: int, seconds: float, records: int) -> PartitionStatus:
+    return PartitionStatus(
+        topic=topic,
+        partition=number,
+        target_topic=f"A.{topic}",
+        slot=0,
+        state="RUNNING",
+        reason="",
+        since=0.0,
+        position=0,
+        end_offset=records,
+        lag=records,
+        lag_seconds=seconds,
+        records=0,
+        bytes=0,
+        filtered=0,
+        skipped=0,
+        lost=0,
+        latency_p50_ms=-1.0,
+        latency_p99_ms=-1.0,
+    )
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    board = Board(("A->B", "A->C"))
+    board.update(
+        "A->B",
+        source="A",
+        target="B",
+        state=FlowState.RUNNING,
+        bytes_per_second=2e6,
+        partitions=(
+            partition("idle", 0, 0.0, 0),
+            partition("late", 0, 300.0, 7),
+            partition("new", 0, -1.0, 0),
+        ),
+    )
+    board.update("A->C", source="A", target="C", state=FlowState.RETRYING)
+    with StatusServer(board, "127.0.0.1", 0) as server:
+        yield server.url
+
+
+def mirror(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_latest_come_first(url: str) -> None:
+    """What has to be looked at stands at the top; what is not known is not zero."""
+    columns, *rows = mirror("lag", "-u", url).stdout.splitlines()
+
+    assert tuple(columns.split()) == lag.COLUMNS
+    assert [row.split()[1] for row in rows] == ["late", "idle", "new"]
+    assert rows[0].split()[4:9] == ["7", "5", "min", "60", "s"]
+    assert rows[2].split()[5] == "-"
+
+
+def test_a_limit(url: str) -> None:
+    """A thousand partitions do not fit a screen; 0 shows them all."""
+    assert len(mirror("lag", "-u", url, "-n", "1").stdout.splitlines()) == 2
+    assert len(mirror("lag", "-u", url, "-n", "0").stdout.splitlines()) == 4
+
+
+def test_lag_for_programs(url: str) -> None:
+    """JSON has every partition, and numbers."""
+    answer = json.loads(mirror("lag", "-u", url, "-o", "json").stdout)
+
+    assert answer["format_version"] == 1
+    assert [p["lag_seconds"] for p in answer["partitions"]] == [300.0, 0.0, -1.0]
+
+
+def test_watch_is_for_people(url: str) -> None:
+    """A live table has no end, so it is no document."""
+    assert mirror("lag", "-u", url, "--watch", "-o", "json").exit_code == 2
+
+
+def test_topology_in_a_terminal(url: str) -> None:
+    """Each cluster that is read, and where its records go, in which state."""
+    assert mirror("topology", "-u", url).stdout.splitlines() == [
+        "A",
+        "├──► B  RUNNING, 2.0 MB/s, 5 min behind",
+        "└──► C  RETRYING, 0 B/s",
+    ]
+
+
+@pytest.mark.parametrize("form", ["mermaid", "dot", "json"])
+def test_topology_in_every_form(url: str, form: str) -> None:
+    """All forms name the flows' states."""
+    result = mirror("topology", "-u", url, "-o", form)
+
+    assert result.exit_code == 0
+    assert "RETRYING" in result.stdout
+
+
+EDGES = [
+    Edge(source="us-east", target='eu "west"', state="RUNNING", note="1 s behind"),
+    Edge(source='eu "west"', target="us-east", state="FAILED", note=""),
+]
+
+
+def test_mermaid():
+    """Names that the language does not allow stand in labels only."""
+    assert mermaid(EDGES) == [
+        "flowchart LR",
+        '  c0["us-east"]',
+        "  c1[\"eu 'west'\"]",
+        '  c0 -->|"RUNNING, 1 s behind"| c1',
+        '  c1 -->|"FAILED"| c0',
+        "  linkStyle 0 stroke:green",
+        "  linkStyle 1 stroke:red",
+    ]
+
+
+def test_dot():
+    """Graphviz, where there is one, can draw it."""
+    lines = dot(EDGES)
+    assert '  c1 -> c0 [label="FAILED", color="red"];' in lines
+    if shutil.which("dot"):
+        subprocess.run(["dot", "-Tsvg"], input="\n".join(lines).encode(), check=True,
+                       capture_output=True)  # fmt: skip
+
+
+def test_nothing_to_draw():
+    """A service without flows has an empty picture."""
+    assert terminal([]) == []
