@@ -1,0 +1,176 @@
+"""Groups as real coordinators see them: listed, read, left alone, set, remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+import pytest
+
+from mirror.clusters import group_offsets, groups
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.group_offsets import Committed
+from mirror.clusters.groups import Group, GroupKind
+from mirror.config.schema import ClusterConfig
+from mirror.offsets import group_sync
+from mirror.offsets.checkpoints import Checkpoints, read
+from mirror.offsets.groups import Place, Standing
+from mirror.offsets.mm2_records import Checkpoint
+from mirror.offsets.translation import Exactness, Translated
+from tests.harness import create_topic, producer, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+@contextlib.contextmanager
+def connected(bootstrap: str) -> Iterator[Cluster]:
+    config = ClusterConfig(alias="T", bootstrap_servers=(bootstrap,))
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def at_work(
+    bootstrap: str, group: str, topic: str, protocol: str, offset: int
+) -> Iterator[Consumer]:
+    """A consumer that is a member of a group, and has committed an offset."""
+    settings: dict[str, Any] = {"group.protocol": protocol}
+    if protocol == "classic":
+        settings["session.timeout.ms"] = 6000
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "at-work",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        assert time.monotonic() < deadline
+        consumer.poll(0.2)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def checkpoint(group: str, topic: str, downstream: int) -> dict[str, Any]:
+    made = Checkpoint(
+        group=group, topic=topic, partition=0, upstream=999, downstream=downstream
+    )
+    return {group: {(topic, 0): made}}
+
+
+def offset_of(cluster: Cluster, group: str, topic: str) -> int:
+    return group_offsets.fetch(cluster, [group]).groups[group][topic, 0].offset
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_at_work_is_left_alone(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, protocol: str
+) -> None:
+    """Whatever its checkpoint says, a group with members keeps its offset; without
+    them it goes forward, and never back. So it is with classic and KIP-848 groups.
+    """
+    target, group = clusters["b"].bootstrap, f"{topic_name}-app"
+    create_topic(target, topic_name)
+    client = producer(target)
+    for _ in range(100):
+        client.produce(topic_name, value=b"v")
+    assert client.flush(30) == 0
+    with connected(target) as cluster:
+        with at_work(target, group, topic_name, protocol, 50):
+            done = group_sync.sync(cluster, checkpoint(group, topic_name, 80))
+            assert done.active == {group}
+            assert not done.moved
+            assert offset_of(cluster, group, topic_name) == 50
+            # Not by our own restraint alone: the coordinator refuses, too.
+            forced = {group: {(topic_name, 0): Committed(80)}}
+            assert group in group_offsets.commit(cluster, forced)
+            listed = groups.list_groups(cluster)[group]
+            assert (listed.kind, listed.idle) == (GroupKind(protocol), False)
+            (member,) = groups.members(cluster, [listed])[group]
+            assert member.client_id == "at-work"
+        assert groups.list_groups(cluster)[group].idle
+        done = group_sync.sync(cluster, checkpoint(group, topic_name, 80))
+        assert done.moved == {group: 1}
+        assert offset_of(cluster, group, topic_name) == 80
+        done = group_sync.sync(cluster, checkpoint(group, topic_name, 30))
+        assert not done.moved
+        assert offset_of(cluster, group, topic_name) == 80
+
+
+def test_a_copy_that_is_gone_holds_up_its_group_only(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """An offset in a topic that does not exist is refused by name; the offsets of
+    other groups are set all the same, also of groups that there were none of before.
+    """
+    target = clusters["b"].bootstrap
+    create_topic(target, topic_name)
+    known = {
+        **checkpoint(f"{topic_name}-lost", "no-such-topic", 5),
+        **checkpoint(f"{topic_name}-new", topic_name, 7),
+    }
+    with connected(target) as cluster:
+        done = group_sync.sync(cluster, known)
+        assert done.moved == {f"{topic_name}-new": 1}
+        assert "no-such-topic-0" in done.refused[f"{topic_name}-lost"]
+        assert offset_of(cluster, f"{topic_name}-new", topic_name) == 7
+
+
+def standing(**offsets: tuple[int, int]) -> Standing:
+    return Standing(
+        groups={
+            name: Group(group=name, kind=GroupKind.CLASSIC, state="EMPTY")
+            for name in offsets
+        },
+        places={
+            name: (
+                Place(
+                    "t", 0, "A.t", upstream,
+                    Translated(offset=downstream, exactness=Exactness.EXACT),
+                ),
+            )
+            for name, (upstream, downstream) in offsets.items()
+        },
+    )  # fmt: skip
+
+
+def test_checkpoints_are_remembered_over_restarts(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A new run reads what was written, writes only what moved, passes over what is no
+    checkpoint, forgets a group that is gone, and never writes a tombstone.
+    """
+    target, topic = clusters["b"].bootstrap, f"{topic_name}.checkpoints.internal"
+    with connected(target) as cluster:
+        first = Checkpoints(topic_name)
+        assert first.sync(cluster, standing(a=(10, 8), b=(5, 5))).written == 2
+        assert first.sync(cluster, standing(a=(10, 8), b=(5, 5))).written == 0
+        client = producer(target)
+        client.produce(topic, key=b"strange", value=b"\0")
+        assert client.flush(30) == 0
+        second = Checkpoints(topic_name)
+        assert second.sync(cluster, standing(a=(10, 8), b=(7, 7))).written == 1
+        assert second.sync(cluster, standing(a=(9, 9))).written == 1
+        assert set(second.sync(cluster, standing(a=(9, 9))).known) == {"a"}
+        assert second.sync(cluster, standing(a=(9, 8), b=(7, 7))).written == 1
+        known = read(cluster, topic)
+        assert known["a"]["A.t", 0].upstream == 9
+        assert known["a"]["A.t", 0].downstream == 9
+        assert known["b"]["A.t", 0].downstream == 7
+    records = read_topic(target, topic)[0]
+    assert all(record.value() is not None for record in records)
