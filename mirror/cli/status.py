@@ -29,6 +29,9 @@ FLOW_COLUMNS = (
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
 TRANSFORM_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "REMOVED", "DEAD-LETTERS")
+GROUP_COLUMNS = (
+    *("FLOW", "GROUP", "PARTITIONS", "BEHIND", "EXACTNESS", "ON-TARGET", "REASON"),
+)
 PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "TARGET-TOPIC", "STATE", "LAG", "RECORDS"),
     *("LATENCY-P50", "SINCE", "REASON"),
@@ -48,7 +51,9 @@ def status(
     service started. A slot copies a share of the partitions; it is BUSY at 100% of
     one core, and RATE is what it sent to the target. LATENCY-P50 is from a record's
     timestamp to its commit. LOST counts source offsets that vanished (`mirror loss
-    list` has their ranges). A FAULTED partition is tried again with growing pauses.
+    list` has their ranges). A FAULTED partition is tried again with growing pauses. A
+    group is BEHIND by what it has read and what is not copied yet; ON-TARGET says
+    active where it has members there, so that its offsets are left to them.
 
     \b
     Examples:
@@ -91,6 +96,14 @@ def status(
     if transformed:
         blank_line()
         table(TRANSFORM_COLUMNS, transformed)
+    groups = [
+        _group_row(flow["name"], group)
+        for flow in flows
+        for group in flow.get("groups", ())
+    ]
+    if groups:
+        blank_line()
+        table(GROUP_COLUMNS, groups)
     problems = [(flow["name"], text) for flow in flows for text in flow["problems"]]
     if problems:
         blank_line()
@@ -123,6 +136,18 @@ def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:
         flow.get("lost", 0),
         flow["restarts"],
         flow["reason"],
+    )
+
+
+def _group_row(flow: str, group: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        flow,
+        group["group"],
+        group["partitions"],
+        group["behind"],
+        group["exactness"],
+        "active" if group["active_on_target"] else "",
+        group["reason"],
     )
 
 
