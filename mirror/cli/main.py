@@ -24,6 +24,7 @@ from mirror.cli import (
     status,
     topic,
     topology,
+    translate,
     version,
 )
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
@@ -95,6 +96,7 @@ app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)
 app.add_typer(flow.app, name="flow")
 app.add_typer(loss.app, name="loss")
+group.app.command("translate")(translate.translate)
 app.add_typer(group.app, name="group")
 app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)
 app.command(short_help="Print the versions of mirror and what it runs on.")(

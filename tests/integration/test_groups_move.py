@@ -311,6 +311,41 @@ def test_the_command_line_needs_the_target_only(moved: Moved) -> None:
     assert "group x has no offsets" in unknown.stderr
 
 
+def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
+    """With source and service dead, `group translate` gives the target's offset of a
+    source's one, and the source's of that; a question that is none is refused.
+    """
+    group = group_of("a thousand", TRANSACTIONS)
+    shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
+    ((place,),) = [flow["partitions"] for flow in json.loads(shown.stdout)["flows"]]
+
+    def ask(topic: str, offset: int, *more: str) -> dict[str, Any]:
+        asked = ("-t", topic, "-p", "0", "--offset", str(offset), "-o", "json")
+        done = mirror("group", "translate", "-c", moved.config, *asked, *more)
+        assert done.returncode == 0, done.stderr
+        (answer,) = json.loads(done.stdout)["answers"]
+        return dict(answer)
+
+    there = ask(TRANSACTIONS, place["source_offset"])
+    assert there["other_topic"] == f"A.{TRANSACTIONS}"
+    assert there["other_offset"] == place["target_offset"]
+    back = ask(f"A.{TRANSACTIONS}", place["target_offset"], "--reverse")
+    assert back["other_topic"] == TRANSACTIONS
+    assert back["exactness"] == there["exactness"] == "EXACT"
+    assert ask(TRANSACTIONS, back["other_offset"]) == there | {
+        "offset": back["other_offset"]
+    }
+    half = mirror("group", "translate", "-c", moved.config, "-t", TRANSACTIONS)
+    assert half.returncode == 2
+    assert "--partition" in half.stderr
+    nothing = mirror(
+        *("group", "translate", "-c", moved.config, "-t", "no-such", "-p", "0"),
+        *("--offset", "1"),
+    )
+    assert nothing.returncode == 1
+    assert "nothing was copied of no-such-0" in nothing.stderr
+
+
 def mirror(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mirror", *map(str, arguments)],

@@ -1,0 +1,163 @@
+"""`mirror group translate`: what an offset is on the other side, either way.
+
+It asks the offset map on the target; no service has to run, and the source is needed
+only for what a group committed there. Nothing is changed on any cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import (
+    EXIT_FAILED,
+    NOTHING,
+    Form,
+    Output,
+    complain,
+    document,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.answers import Answer
+
+FORMAT_VERSION = 1
+COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITION", "OFFSET", "OTHER-TOPIC", "OTHER-OFFSET"),
+    "EXACTNESS",
+)
+
+
+def translate(  # noqa: PLR0913  options of a command
+    config: ConfigFile,
+    group: Annotated[
+        str | None, typer.Argument(help="Translate what this group has committed.")
+    ] = None,
+    *,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Translate in this topic.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Of the topic.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="The next one to read.")
+    ] = None,
+    reverse: Annotated[
+        bool,
+        typer.Option(
+            "--reverse", help="From the target to the source: for the way back."
+        ),
+    ] = False,
+    flow: Flows = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Translate an offset, or all of a group's, to the other side of a flow.
+
+    Offsets are those of the next record to read. Without --reverse they are the
+    source's, and --topic is the source's topic; with it both are the target's. EXACT
+    is the very record, TIP is behind the last copy, BEHIND the same for an offset that
+    is not copied yet, BEFORE the oldest one known, UNKNOWN has no answer.
+
+    \b
+    Examples:
+      mirror group translate app -c mirror.yaml
+      mirror group translate app -c mirror.yaml --reverse -o json
+      mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
+      mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
+    """
+    single = (topic, partition, offset)
+    given = [each is not None for each in single]
+    if not (all(given) if group is None else not any(given)):
+        raise typer.BadParameter(
+            "give a GROUP, or all of --topic, --partition and --offset"
+        )
+    chosen, flows = chosen_flows(config, flow)
+    found: list[tuple[str, Answer]] = []
+    failures = []
+    with Reach(chosen.clusters, client_id="mirror.group") as reach:
+        for each in flows:
+            try:
+                answers = _ask(each, reach, group, single, reverse=reverse)
+            except ClusterError as error:
+                failures.append(f"flow {each.name}: {error}")
+                continue
+            found += [(each.name, answer) for answer in answers]
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "reverse": reverse,
+                "answers": [_document(name, answer) for name, answer in found],
+                "failures": failures,
+            }
+        )
+    elif found:
+        table(COLUMNS, (_row(name, answer) for name, answer in found))
+    if not found and not failures:
+        side = "target" if reverse else "source"
+        failures = [
+            f"group {group} has committed nothing on the {side} for what was copied"
+            if group
+            else f"nothing was copied of {topic}-{partition}, as the {side} calls it"
+        ]
+    complain(*failures)
+    if failures:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _ask(
+    flow: FlowConfig,
+    reach: Reach,
+    group: str | None,
+    single: tuple[str | None, int | None, int | None],
+    *,
+    reverse: bool,
+) -> list[Answer]:
+    # Compiled code comes with the offset map.
+    from mirror.offsets import answers  # noqa: PLC0415
+    from mirror.offsets.group_survey import known_of  # noqa: PLC0415
+
+    target = reach(flow.target)
+    known = known_of(flow, target)
+    if group is not None:
+        cluster = target if reverse else reach(flow.source)
+        return answers.of_group(known, cluster, group, reverse=reverse)
+    topic, partition, offset = single
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    answer = answers.of_offset(known, topic, partition, offset, reverse=reverse)
+    return [answer] if answer.other_topic else []
+
+
+def _row(flow: str, answer: Answer) -> tuple[object, ...]:
+    translated = answer.translated
+    return (
+        flow,
+        answer.topic,
+        answer.partition,
+        answer.offset,
+        answer.other_topic,
+        translated.offset if translated.offset >= 0 else NOTHING,
+        str(translated.exactness),
+    )
+
+
+def _document(flow: str, answer: Answer) -> dict[str, object]:
+    return {
+        "flow": flow,
+        "topic": answer.topic,
+        "partition": answer.partition,
+        "offset": answer.offset,
+        "other_topic": answer.other_topic,
+        "other_offset": answer.translated.offset,
+        "exactness": str(answer.translated.exactness),
+    }
