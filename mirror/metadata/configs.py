@@ -169,10 +169,12 @@ class _Look:
             problem = f"target topic {topic.target_topic}: {codes.name_of(error)}"
             return replace(drift, problem=problem), {}
         copy = self._copies.get(topic.target_topic)
-        if copy is None or copy.missing or self._sources[topic.topic].missing:
+        model = self._sources[topic.topic]
+        if copy is None or copy.missing or model.missing:
             return drift, {}  # the next look for topics will tell
-        if copy.error is not None:
-            return replace(drift, problem=str(copy.error)), {}
+        refused = [str(side.error) for side in (model, copy) if side.error is not None]
+        if refused:
+            return replace(drift, problem="; ".join(refused)), {}
         if self._merging.leads_back(flow, topic.topic):
             return drift, {}
         try:
