@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import json
 from pathlib import Path
 import re
 import shutil
@@ -411,3 +412,21 @@ def test_alerts_are_complete():
                 assert set(said) == {"summary", "description", "runbook_url"}
                 assert "{{" not in said["summary"]
                 assert said["runbook_url"].endswith(f"/{rule['alert']}")
+
+
+def test_dashboards_ask_in_promql(tmp_path: Path) -> None:
+    """Prometheus can read every query of every dashboard."""
+    asked = [
+        target["expr"].replace("$__rate_interval", "5m").replace("$__range", "1h")
+        for file in sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
+        for panel in json.loads(file.read_text())["panels"]
+        for target in panel.get("targets", ())
+    ]
+    assert asked
+    rules = [
+        {"record": f"query:number{number}", "expr": expr}
+        for number, expr in enumerate(asked)
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "q", "rules": rules}]}))
+    promtool("check", "rules", str(file))

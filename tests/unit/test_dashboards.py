@@ -1,0 +1,142 @@
+"""Dashboards and rules against the metrics that there are, in both directions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from mirror.observe.metrics import names
+
+pytestmark = pytest.mark.unit
+
+FOLDER = Path(__file__).parents[2] / "dashboards"
+DASHBOARDS = sorted((FOLDER / "grafana").glob("*.json"))
+RULES = sorted((FOLDER / "prometheus").glob("*.rules.yaml"))
+MATCHERS = {'job=~"$job"', 'instance=~"$instance"'}
+OF_THE_PROCESS = {
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+}
+_NAME = re.compile(
+    r"(?<![\w:$\"])((?:mirror|process)_[a-z0-9_]+|flow:[a-z0-9_:]+|kafka_\w+)"
+)
+
+
+def load(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[str]:
+    return [
+        target["expr"]
+        for file in DASHBOARDS
+        for panel in panels(load(file))
+        for target in panel["targets"]
+    ]
+
+
+def rules() -> list[dict[str, Any]]:
+    return [
+        rule
+        for file in RULES
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def used(expressions: list[str]) -> set[str]:
+    """Metrics named in expressions, not in their label values."""
+    found = set()
+    for expression in expressions:
+        found |= set(_NAME.findall(re.sub(r'"[^"]*"', '""', expression)))
+    return found
+
+
+def test_every_query_asks_for_what_is_exposed():
+    """A panel or an alert on a metric that nobody exposes is empty for ever."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = used([*queries(), *(rule["expr"] for rule in rules())])
+
+    assert asked - names() - recorded - OF_THE_PROCESS == set()
+
+
+def test_everything_exposed_is_shown():
+    """A metric on no dashboard is not looked at when it is needed."""
+    recording = [rule["expr"] for rule in rules() if "record" in rule]
+    shown = used([*queries(), *recording])
+
+    assert names() - shown == set()
+
+
+def test_everything_recorded_is_used():
+    """Rules are worked out all day; but for those that others' dashboards ask for."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = used([*queries(), *(rule["expr"] for rule in rules())])
+    unused = {name for name in recorded - asked if name.startswith("flow:")}
+
+    assert unused == set()
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_dashboards_are_as_grafana_s_linter_wants_them(file: Path) -> None:
+    """One data source to choose, what it is of to choose, every panel explained."""
+    dashboard = load(file)
+    assert dashboard["uid"] == file.stem
+    assert len(dashboard["uid"]) <= 40
+    assert dashboard["id"] is None
+    assert dashboard["schemaVersion"] >= 39
+    assert dashboard["timezone"] == "utc"
+    assert dashboard["editable"] is False
+    variables = {each["name"]: each for each in dashboard["templating"]["list"]}
+    assert list(variables)[:3] == ["datasource", "job", "instance"]
+    assert variables["datasource"]["label"] == "Data Source"
+    for name, each in variables.items():
+        if name != "datasource":
+            assert each["multi"], name
+            assert each["allValue"] == ".+"
+            assert each["refresh"] == 2
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(numbers) == len(set(numbers))
+    for panel in panels(dashboard):
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["targets"], panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("query", sorted(set(queries())))
+def test_queries(query: str) -> None:
+    """Each is about what is chosen; counters are only looked at as rates."""
+    for selector in re.findall(r"\{([^}]*)\}", query):
+        # What is recorded over all instances has no instance.
+        wanted = MATCHERS if "sla_missed" not in query else {'job=~"$job"'}
+        assert wanted <= set(re.split(r",\s*", selector)), query
+    for name in re.findall(r"\w+_total", query):
+        assert re.search(rf"(rate|increase)\({name}\{{[^}}]*\}}\[\$__", query), query
+
+
+def test_panels_do_not_overlap():
+    """Each cell of the grid belongs to one panel."""
+    for file in DASHBOARDS:
+        taken: set[tuple[int, int]] = set()
+        for panel in load(file)["panels"]:
+            at = panel["gridPos"]
+            assert at["x"] + at["w"] <= 24
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & taken, panel["title"]
+            taken |= cells
