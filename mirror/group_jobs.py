@@ -89,6 +89,7 @@ class GroupJobs:
             flow.source,
             flow.target,
             flow.replication_policy.target_topic(HEARTBEATS),
+            on_target=flow.emit_heartbeats,
             on_source=flow.heartbeats_on_source,
             replication_factor=self._replicas(flow.heartbeats_replication_factor),
         )
@@ -230,10 +231,14 @@ class GroupJobs:
             copied_heartbeat_at=result.copied_at,
         )
         if result.problem and self._heartbeat_complaint.due(result.problem):
-            log.warning(
-                "no heartbeats on the source, which allows us none",
-                flow=self._flow.name, reason=result.problem,
-            )  # fmt: skip
+            log.warning("no heartbeats on the source", flow=self._flow.name,
+                        reason=result.problem)  # fmt: skip
+        self._tell(
+            HEARTBEATS,
+            [f"no heartbeats on {self._flow.source}: {result.problem}"]
+            if result.problem
+            else [],
+        )
 
 
 def _status(

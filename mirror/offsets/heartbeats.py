@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters import admin, codes
-from mirror.errors import AuthorizationError, ClusterError, CorruptBatchError
+from mirror.errors import ClusterError, CorruptBatchError, MirrorError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Heartbeat
 from mirror.policy import HEARTBEATS
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 _LOOK_SECONDS = 5.0
+_PAUSE_SECONDS = 30.0
+"""Until a source that takes no heartbeat is tried again."""
 _LAST_RECORDS = 20
 """Of these, markers of transactions included, one is a heartbeat for sure."""
 
@@ -47,6 +49,7 @@ class Heartbeats:
         target_alias: str,
         copy_topic: str,
         *,
+        on_target: bool = True,
         on_source: bool = False,
         replication_factor: int = -1,
     ) -> None:
@@ -56,7 +59,10 @@ class Heartbeats:
         """
         self._aliases = (source_alias, target_alias)
         self._copy_topic = copy_topic
+        self._on_target = on_target
         self._on_source = on_source
+        self._problem = ""
+        self._again_at = 0.0
         self._replication_factor = replication_factor
         self._writers: dict[str, tuple[Cluster, TopicWriter]] = {}
         self._looked_at = 0.0
@@ -67,22 +73,27 @@ class Heartbeats:
         """Write one heartbeat.
 
         Raises:
-            MirrorError: it is not written, or the copies cannot be read.
+            MirrorError: the target does not take it, or the copies cannot be read.
         """
         mine, other = self._aliases
         now = time.time()
-        self._write(target, mine, other, now)
-        problem = ""
-        if self._on_source:
+        if self._on_target:
+            self._write(target, mine, other, now)
+        if self._on_source and time.monotonic() >= self._again_at:
             try:
                 self._write(source, other, mine, now)
-            except AuthorizationError as error:
-                problem = str(error)
+                self._problem = ""
+            except MirrorError as error:
+                # The target's heartbeats keep their rhythm, whatever the source does.
+                self._problem = str(error)
+                self._again_at = time.monotonic() + _PAUSE_SECONDS
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._look(target)
             self._looked_at = time.monotonic()
         return HeartbeatsResult(
-            written_at=now, copied_at=self._copied_at, problem=problem
+            written_at=now if self._on_target else 0.0,
+            copied_at=self._copied_at,
+            problem=self._problem,
         )
 
     def _write(self, cluster: Cluster, source: str, target: str, now: float) -> None:

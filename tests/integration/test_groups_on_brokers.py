@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,14 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.group_offsets import Committed
 from mirror.clusters.groups import Group, GroupKind
 from mirror.config.schema import ClusterConfig
+from mirror.java import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, read
-from mirror.offsets.groups import Place, Standing
-from mirror.offsets.mm2_records import Checkpoint
+from mirror.offsets.groups import Copy, GroupFilter, Place, Standing, look
+from mirror.offsets.heartbeats import Heartbeats
+from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
+from mirror.playground.jars import kafka_jars
 from tests.harness import create_topic, producer, read_topic
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
+
+JAVA = Path(__file__).parents[1] / "java" / "JoinShareGroup.java"
 
 
 @contextlib.contextmanager
@@ -174,3 +181,82 @@ def test_checkpoints_are_remembered_over_restarts(
         assert known["b"]["A.t", 0].downstream == 7
     records = read_topic(target, topic)[0]
     assert all(record.value() is not None for record in records)
+
+
+class Copied:
+    """A map of a topic whose copy has the same offsets."""
+
+    def position(self, topic: str, partition: int) -> int:
+        return 100
+
+    def translate(self, topic: str, partition: int, offset: int) -> Translated:
+        return Translated(offset=offset, exactness=Exactness.EXACT)
+
+    reverse = translate
+
+
+def test_share_groups_are_named_as_not_covered(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A group that shares records is told apart from one that has offsets, and neither
+    disturbs the other; a group of other topics has no place in these.
+    """
+    source = clusters["a"].bootstrap
+    create_topic(source, topic_name)
+    shared, plain = f"{topic_name}-shared", f"{topic_name}-plain"
+    answer = subprocess.run(
+        [
+            require_java(),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
+            *(kafka_jars("mirror-client"), JAVA, source, shared, topic_name),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    with connected(source) as cluster:
+        group_offsets.commit(
+            cluster,
+            {plain: {(topic_name, 0): Committed(7, "m"), ("no-copy", 0): Committed(1)}},
+        )
+        found = look(
+            cluster,
+            GroupFilter(include=(f"{topic_name}.*",)),
+            {topic_name: Copy(topic="A.t", partitions=1)},
+            Copied(),
+        )
+    assert found.not_covered == (shared,)
+    assert set(found.groups) == {plain}
+    ((place,),) = found.places.values()
+    assert (place.upstream, place.downstream, place.metadata) == (7, 7, "m")
+
+
+def test_heartbeats_keep_their_rhythm_without_the_source(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """The target gets its heartbeats although the source takes none, which is told
+    and not tried again at once; Kafka's bytes name both ends.
+    """
+    target = clusters["b"].bootstrap
+    nowhere = ClusterConfig(
+        alias="S", bootstrap_servers=("127.0.0.1:1",), request_timeout_seconds=1
+    )
+    beats = Heartbeats(topic_name, "B", f"{topic_name}.heartbeats", on_source=True)
+    with connected(target) as cluster:
+        source = Cluster(nowhere)
+        began = time.monotonic()
+        results = [beats.sync(source, cluster) for _ in range(5)]
+        assert time.monotonic() - began < 5
+    assert all("127.0.0.1:1" in result.problem for result in results)
+    assert [result.copied_at for result in results] == [0.0] * 5
+    written = [
+        Heartbeat.decode(record.key(), record.value())
+        for record in read_topic(target, "heartbeats")[0]
+        if topic_name.encode() in record.key()
+    ]
+    assert [beat.timestamp for beat in written] == [
+        int(result.written_at * 1000) for result in results
+    ]
+    assert {(beat.source, beat.target) for beat in written} == {(topic_name, "B")}
