@@ -7,14 +7,19 @@ This module opens no socket and never puts a secret into a message.
 
 from __future__ import annotations
 
+import secrets
 import ssl
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from kafka.net.sasl import get_sasl_mechanism
 
+from mirror.clusters.stores import StoreError, certificates, identity, is_store
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from mirror.config.schema import ClusterConfig
 
 
@@ -33,22 +38,66 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext:
         AuthenticationError: a certificate or key file cannot be used.
     """
     try:
-        context = ssl.create_default_context(
-            cafile=str(config.ssl_ca_file) if config.ssl_ca_file else None
-        )
+        context = ssl.create_default_context(cadata=_trusted(config))
         context.check_hostname = config.ssl_check_hostname
-        if config.ssl_certificate_file:
-            password = config.ssl_key_password
-            context.load_cert_chain(
-                str(config.ssl_certificate_file),
-                str(config.ssl_key_file) if config.ssl_key_file else None,
-                password=password.get_secret_value() if password else "",
-            )
-    except OSError as error:
+        _identify(context, config)
+    except (OSError, StoreError, ValueError) as error:
         raise AuthenticationError(
             f"cluster {config.alias}: the certificate files cannot be used: {error}"
         ) from error
     return context
+
+
+def _trusted(config: ClusterConfig) -> str | None:
+    if config.ssl_ca_file is None:
+        return config.ssl_ca_certificates
+    raw = config.ssl_ca_file.read_bytes()
+    if is_store(raw):
+        try:
+            return certificates(raw, _text(config.ssl_ca_password))
+        except StoreError as error:
+            raise StoreError(f"{config.ssl_ca_file} {error}") from error
+    if not raw.strip():  # which Python would take for the system's certificates
+        raise StoreError(f"{config.ssl_ca_file} is empty")
+    return raw.decode("ascii", errors="ignore")
+
+
+def _identify(context: ssl.SSLContext, config: ClusterConfig) -> None:
+    """Load our own key and certificate, which Python only takes from files."""
+    file = config.ssl_certificate_file
+    if file is not None and is_store(raw := file.read_bytes()):
+        seal = secrets.token_hex(16)
+        try:
+            ours = identity(
+                raw,
+                _text(config.ssl_certificate_password),
+                _text(config.ssl_key_password),
+                seal=seal,
+            )
+        except StoreError as error:
+            raise StoreError(f"{file} {error}") from error
+        _load(context, ours.key + ours.chain, seal)
+    elif file is not None:
+        context.load_cert_chain(
+            str(file),
+            str(config.ssl_key_file) if config.ssl_key_file else None,
+            password=_text(config.ssl_key_password) or "",
+        )
+    elif config.ssl_certificate_chain and config.ssl_key:
+        pem = f"{config.ssl_key.get_secret_value()}\n{config.ssl_certificate_chain}\n"
+        _load(context, pem.encode(), _text(config.ssl_key_password) or "")
+
+
+def _load(context: ssl.SSLContext, pem: bytes, password: str) -> None:
+    """Through a file that only this user can read, and that is gone at once."""
+    with tempfile.NamedTemporaryFile(prefix="mirror-", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name, password=password)
+
+
+def _text(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 def sasl_client(config: ClusterConfig, host: str) -> Any:

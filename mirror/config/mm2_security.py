@@ -1,15 +1,16 @@
 """Credentials as Java clients are given them, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN and SCRAM, and PEM
-stores. What a connection would need but cannot be given here is a problem: going
-on without would only fail later, or trust the wrong certificates. Messages name
-keys and classes, never passwords.
+Main function: `translate`. It reads login modules for PLAIN and SCRAM; stores are only
+named, `clusters` opens them. What a connection would need but cannot be given here is
+a problem: going on without would only fail later, or trust the wrong certificates.
+Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _MECHANISM = "sasl.mechanism"
 _JAAS = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
+_BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 
 SPELLED = {
@@ -30,16 +32,26 @@ SPELLED = {
     "ssl_ca_file": "ssl.truststore.location",
     "ssl_certificate_file": "ssl.keystore.location",
     "ssl_key_password": "ssl.key.password",
+    "ssl_ca_password": "ssl.truststore.password",
+    "ssl_certificate_password": "ssl.keystore.password",
+    "ssl_ca_certificates": "ssl.truststore.certificates",
+    "ssl_certificate_chain": "ssl.keystore.certificate.chain",
+    "ssl_key": "ssl.keystore.key",
     "ssl_check_hostname": _HOSTNAME,
 }
 """Which key each of our settings comes from."""
 
 _STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
+_READABLE = ("JKS", "PKCS12", "PEM")
 _SERVED = {
     *SPELLED.values(),
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("type", "password")),
 }
-_INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain")
+_INLINE = (
+    *("ssl.truststore.certificates", "ssl.keystore.certificate.chain"),
+    "ssl.keystore.key",
+)
+_PASSWORDS = ("ssl.key.password", "ssl.truststore.password", "ssl.keystore.password")
 
 
 @dataclass(slots=True)
@@ -70,14 +82,12 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
         if not used:
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
             continue
-        if key in _INLINE:
-            found.problems.append(
-                f"{names[key]}: certificates within the file cannot be read yet; put "
-                "them into a PEM file and give its location"
-            )
-        elif key == _JAAS:
+        if key == _JAAS:
             _login(given[key], names[key], found)
-        elif key in (_SECURITY, _MECHANISM, "ssl.key.password"):
+        elif key in _INLINE:
+            setting = next(name for name, mm2 in SPELLED.items() if mm2 == key)
+            _put(setting, _pem(given[key]), names[key], found)
+        elif key in (_SECURITY, _MECHANISM, *_PASSWORDS):
             setting = next(
                 name for name, from_key in SPELLED.items() if from_key == key
             )
@@ -117,13 +127,28 @@ def _store(
 ) -> None:
     key = f"ssl.{store}.location"
     kind = given.get(f"ssl.{store}.type", "JKS").upper()
-    if kind != "PEM":
+    if kind not in _READABLE:
         found.problems.append(
-            f"{names[key]}: a store of type {kind} cannot be read yet; convert it to a "
-            f"PEM file and set ssl.{store}.type=PEM"
+            f"{names[key]}: a store of type {kind} cannot be read; right would be "
+            f"{', '.join(_READABLE)}: keytool -importkeystore -deststoretype PKCS12 "
+            "converts it"
         )
         return
     _put(_STORES[store], given[key], names[key], found)
+
+
+def _pem(value: str) -> str:
+    """PEM in lines, as OpenSSL wants it; Java does not mind if lines are joined."""
+    return _BLOCK.sub(
+        lambda block: "\n".join(
+            [
+                f"-----BEGIN {block[1]}-----",
+                *textwrap.wrap("".join(block[2].split()), 64),
+                f"-----END {block[1]}-----\n",
+            ]
+        ),
+        value,
+    )
 
 
 def _put(setting: str, value: str, name: str, found: Translation) -> None:

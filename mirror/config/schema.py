@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from mirror.config import values
+from mirror.config import credentials, values
 from mirror.config.group_settings import GroupSettings
 from mirror.config.section import Alias, Number, Patterns, Secret, Section, Text, Whole
 from mirror.config.topic_sync import TopicSync
@@ -69,19 +69,44 @@ class ClusterConfig(Section):
     )
     ssl_ca_file: Path | None = Field(
         default=None,
-        description="PEM file of the certificates to trust. Null: the system's.",
+        description="The certificates to trust: a PEM file, or a PKCS12 or JKS trust "
+        "store. Null: ssl_ca_certificates, or else the system's.",
+    )
+    ssl_ca_password: Secret | None = Field(
+        default=None,
+        description="Opens the trust store. Null: it has none, as a PEM file.",
+    )
+    ssl_ca_certificates: Text | None = Field(
+        default=None,
+        description="The certificates to trust as PEM text. Null: see ssl_ca_file.",
     )
     ssl_certificate_file: Path | None = Field(
         default=None,
-        description="PEM file of our own certificate. Null: none is shown.",
+        description="Our own certificate: a PEM file, or a PKCS12 or JKS key store. "
+        "Null: none is shown, or ssl_certificate_chain.",
+    )
+    ssl_certificate_password: Secret | None = Field(
+        default=None, description="Opens the key store. Null: it has none, as PEM."
+    )
+    ssl_certificate_chain: Text | None = Field(
+        default=None,
+        description="Our own certificate as PEM text, with those that vouch for it. "
+        "Null: see ssl_certificate_file.",
     )
     ssl_key_file: Path | None = Field(
         default=None,
         description="PEM file of our private key. Null: it stands in "
-        "ssl_certificate_file.",
+        "ssl_certificate_file, or in ssl_key.",
+    )
+    ssl_key: Secret | None = Field(
+        default=None,
+        description="Our private key as PEM text, for ssl_certificate_chain. Null: "
+        "see ssl_key_file.",
     )
     ssl_key_password: Secret | None = Field(
-        default=None, description="Opens the private key. Null: it is not encrypted."
+        default=None,
+        description="Opens the private key. Null: it is not encrypted, or in a store "
+        "by that store's password.",
     )
     ssl_check_hostname: bool = Field(
         default=True,
@@ -95,7 +120,7 @@ class ClusterConfig(Section):
 
     @model_validator(mode="after")
     def _credentials_fit(self) -> Self:
-        values.check_credentials(self)
+        credentials.check(self)
         return self
 
 

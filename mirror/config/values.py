@@ -11,16 +11,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 import warnings
 
 from pydantic_core import PydanticCustomError
 
 from mirror.policy import is_internal, why_illegal
 from mirror.renaming import LEGAL_NAME, Rule, why_wrong
-
-if TYPE_CHECKING:
-    from mirror.config.schema import ClusterConfig
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -250,55 +247,6 @@ def _uncompilable(pattern: str) -> str | None:
     return None
 
 
-def check_credentials(cluster: ClusterConfig) -> None:
-    """See that the protocol has what it needs, and nothing that it would not use."""
-    protocol = cluster.security_protocol
-    passwords = [
-        name
-        for name in ("sasl_password", "sasl_password_file")
-        if getattr(cluster, name) is not None
-    ]
-    given = [
-        *(n for n in ("sasl_mechanism", "sasl_username") if getattr(cluster, n)),
-        *passwords,
-    ]
-    if protocol.startswith("SASL"):
-        if len(passwords) > 1:
-            raise refusal(
-                "sasl_password_file", "the password is given twice", "keep one"
-            )
-        missing = [
-            each for each in ("sasl_mechanism", "sasl_username") if each not in given
-        ]
-        if not passwords:
-            missing.append("sasl_password_file (or sasl_password)")
-        if missing:
-            raise refusal(
-                "security_protocol", f"{protocol} also needs {_and(missing)}", "add it"
-            )
-    elif given:
-        raise refusal(
-            given[0],
-            f"security_protocol {protocol} would not use it",
-            "set security_protocol to SASL_SSL or SASL_PLAINTEXT",
-        )
-    files = [
-        name
-        for name in ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
-        if getattr(cluster, name) is not None
-    ]
-    if files and not protocol.endswith("SSL"):
-        raise refusal(
-            files[0],
-            f"security_protocol {protocol} would not use it",
-            "set security_protocol to SSL or SASL_SSL",
-        )
-    if "ssl_key_file" in files and "ssl_certificate_file" not in files:
-        raise refusal(
-            "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
-        )
-
-
 def flow_ends(name: str) -> tuple[str, str] | None:
     """Source and target of "A->B", or of "A/B" for shells; None if it is neither."""
     for arrow in ("->", "/"):
@@ -375,10 +323,6 @@ def _better_pattern(pattern: str) -> str:
 
 def _shown(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -367,19 +367,21 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
             ),
         ),
         (
-            "A.security.protocol = SSL\nA.ssl.truststore.location = t.jks",
             (
-                "A.ssl.truststore.location: a store of type JKS cannot be read yet; "
-                "convert "
-                "it to a PEM file and set ssl.truststore.type=PEM"
+                "A.security.protocol = SSL\nA.ssl.truststore.location = t.jks\n"
+                "A.ssl.truststore.type = BCFKS"
+            ),
+            (
+                "A.ssl.truststore.location: a store of type BCFKS cannot be read; "
+                "right would be JKS, PKCS12, PEM: keytool -importkeystore "
+                "-deststoretype PKCS12 converts it"
             ),
         ),
         (
-            "A.security.protocol = SSL\nA.ssl.truststore.certificates = x",
+            "A.security.protocol = SSL\nA.ssl.keystore.key = x",
             (
-                "A.ssl.truststore.certificates: certificates within the file cannot be "
-                "read "
-                "yet; put them into a PEM file and give its location"
+                "A.ssl.keystore.key: it is of no use without ssl_certificate_chain; "
+                "add ssl_certificate_chain"
             ),
         ),
         (
