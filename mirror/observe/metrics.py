@@ -11,6 +11,7 @@ from mirror.observe.readings import (
     acl_states,
     copies,
     known,
+    lag_to_copy,
     partition_states,
     phases,
     states,
@@ -98,9 +99,15 @@ METRICS: tuple[Metric, ...] = (
         Fold.MAX,
     ),
     of_flow(
+        "mirror_flow_lag_records",
+        _G,
+        "Source offsets that a flow has to copy, those of paused partitions aside.",
+        lag_to_copy,
+    ),
+    of_flow(
         "mirror_flow_lag_seconds",
         _G,
-        "The lag in seconds of the flow's latest partition.",
+        "The lag in seconds of the flow's latest partition, paused ones aside.",
         lambda f: known(f.lag_seconds),
     ),
     of_flow(
@@ -243,6 +250,12 @@ METRICS: tuple[Metric, ...] = (
         lambda s: s.bytes_per_second,
     ),
     # ---- What surrounds the records
+    of_flow(
+        "mirror_flow_gone_topics",
+        _G,
+        "Topics that were copied and are gone at the source.",
+        lambda f: len(f.gone),
+    ),
     of_flow(
         "mirror_flow_drifted_topics",
         _G,

@@ -49,10 +49,17 @@ def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
 def within_sla(flow: FlowStatus) -> float | None:
     if flow.state.value in {"STOPPED", "STANDBY", "PAUSED"}:
         return None
+    if flow.partitions and all(each.state == "PAUSED" for each in flow.partitions):
+        return None
     if not flow.reported_at:
         # Nothing is known yet: a flow that only begins has not broken a promise.
         return None if flow.state is FlowState.STARTING else 0.0
     return float(flow.lag_seconds <= flow.sla_seconds)
+
+
+def lag_to_copy(flow: FlowStatus) -> int:
+    """In records; what is paused on purpose is not to be copied now."""
+    return sum(each.lag for each in flow.partitions if each.state != "PAUSED")
 
 
 def copies(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:

@@ -258,8 +258,11 @@ class FlowStatus:
 
     @property
     def lag_seconds(self) -> float:
-        """That of its latest partition; -1 while none is known."""
-        return max((p.lag_seconds for p in self.partitions), default=-1.0)
+        """That of its latest partition, those paused on purpose aside; -1 while none
+        is known.
+        """
+        late = (p.lag_seconds for p in self.partitions if p.state != "PAUSED")
+        return max(late, default=-1.0)
 
     def overdue_seconds(self, now: float) -> float:
         """How long nothing is known of the partitions, beyond what is usual."""

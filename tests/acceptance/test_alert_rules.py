@@ -74,7 +74,7 @@ def lag(value: str, state: str = RUNNING) -> Series:
 
 def stalled(records: str, lag_records: int = 5, state: str = RUNNING) -> Series:
     return {
-        f"mirror_lag_records{{{PARTITION}}}": f"{lag_records}+0x100",
+        f"mirror_flow_lag_records{{{FLOW}}}": f"{lag_records}+0x100",
         f"mirror_records_total{{{PARTITION}}}": records,
         **dict.fromkeys(PROGRESS, "0+0x100"),
         state: "1+0x100",
@@ -184,7 +184,7 @@ CASES = [
     ),
     *both(
         "MirrorLagBudgetBurn",
-        ("20 minutes of 6 hours, over by now", {WITHIN: "1x300 0x20 1x200"}, 370),
+        ("15 minutes of 6 hours, over by now", {WITHIN: "1x300 0x14 1x200"}, 345),
         ("25 minutes of 6 hours and going on, now and then",
          {WITHIN: "1x300 " + "0x1 1x3 " * 24}, 395),
     ),

@@ -251,6 +251,16 @@ def test_a_topic_that_is_gone_has_no_series():
         ({"sla_seconds": 9.0}, 1),
         ({"sla_seconds": 8.9}, 0),
         ({"state": FlowState.STOPPED}, None),
+        ({"partitions": (partition("t", 0, state="PAUSED", lag_seconds=99.0),)}, None),
+        (
+            {
+                "partitions": (
+                    partition("t", 0, state="PAUSED", lag_seconds=99.0),
+                    partition("t", 1, lag_seconds=1.0),
+                )
+            },
+            1,
+        ),
         ({"reported_at": 0.0, "state": FlowState.STARTING}, None),
         ({"reported_at": 0.0, "state": FlowState.RETRYING}, 0),
         ({"reported_at": 1.0, "state": FlowState.RETRYING}, 0),
