@@ -1,0 +1,153 @@
+"""A real Prometheus and a real service: the lag's alert comes, and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.acceptance.test_alert_rules import RULES
+from tests.harness import (
+    RunningMirror,
+    config_for,
+    create_topic,
+    eventually,
+    producer,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.acceptance
+
+ALERT = "MirrorReplicationLagHigh"
+SLA_SECONDS = 5
+
+
+class Prometheus:
+    """Debian's, or any other, on a service's metrics; every second."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        if shutil.which("prometheus") is None:
+            pytest.fail(
+                "prometheus is missing: install Debian's package prometheus, or put a "
+                "release of Prometheus on PATH"
+            )
+        folder.mkdir()
+        for rules in RULES:
+            # As they are, but nobody waits for minutes here.
+            hasty = re.sub(r"for: \d+[mh]", "for: 4s", rules.read_text())
+            (folder / rules.name).write_text(hasty)
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(folder / rules.name) for rules in RULES],
+            "scrape_configs": [
+                {"job_name": "mirror", "static_configs": [{"targets": [target]}]}
+            ],
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._log = folder / "log"
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Prometheus]:
+        with self._log.open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    "prometheus",
+                    f"--config.file={self._folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={self._folder / 'data'}",
+                    f"--web.listen-address={self._address}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                wait_for(self._is_ready, 30, 0.2)
+                yield self
+            finally:
+                process.terminate()
+                process.wait(20)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urlopen(f"http://{self._address}/-/ready", timeout=5) as answer:
+                return answer.status == 200
+        except (URLError, OSError):
+            return False
+
+    def ask(self, path: str) -> Any:
+        url = f"http://{self._address}/api/v1/{path}"
+        with urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def state(self, alert: str) -> str:
+        """pending, firing, or nothing."""
+        for found in self.ask("alerts")["alerts"]:
+            if found["labels"]["alertname"] == alert:
+                return str(found["state"])
+        return ""
+
+    def value(self, name: str) -> float | None:
+        result = self.ask(f"query?query={name}")["result"]
+        return float(result[0]["value"][1]) if result else None
+
+
+def test_a_lag_is_told_and_ends(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    tmp_path: Path,
+    topic_name: str,
+) -> None:
+    """While the source's leader does not answer, the lag grows beyond the SLA, its
+    alert is pending and then fires; when it answers again, the alert is resolved.
+    """
+    clusters = make_clusters("a", "b")
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name)
+    config = config_for(source, target, topics=[topic_name], sla_seconds=SLA_SECONDS)
+    config["clusters"]["A"]["request_timeout_seconds"] = 4
+    client = producer(source)
+    client.produce(topic_name, b"before")
+    assert client.flush(30) == 0
+    (leader,) = clusters["a"].pids().values()
+    with RunningMirror(config, tmp_path / "mirror") as mirror:
+        eventually(target, f"A.{topic_name}", 1)
+        address = mirror.url.removeprefix("http://")
+        with Prometheus(tmp_path / "prometheus", address).running() as prometheus:
+            wait_for(lambda: prometheus.value("mirror_flow_lag_seconds") == 0, 30, 0.5)
+            assert prometheus.state(ALERT) == ""
+            assert prometheus.value("mirror_flow_within_sla") == 1
+
+            os.kill(leader, signal.SIGSTOP)
+            try:
+                wait_for(lambda: prometheus.state(ALERT) == "pending", 60, 0.2)
+                wait_for(lambda: prometheus.state(ALERT) == "firing", 60, 0.2)
+                lag = prometheus.value("mirror_flow_lag_seconds")
+                assert lag is not None
+                assert lag > SLA_SECONDS
+                assert prometheus.value("mirror_flow_within_sla") == 0
+            finally:
+                os.kill(leader, signal.SIGCONT)
+
+            client.produce(topic_name, b"after")
+            assert client.flush(60) == 0
+            eventually(target, f"A.{topic_name}", 2)
+            wait_for(lambda: prometheus.state(ALERT) == "", 60, 0.5)
+            assert prometheus.value("mirror_flow_lag_seconds") == 0
