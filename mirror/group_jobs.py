@@ -183,10 +183,7 @@ class GroupJobs:
 
     def _known_of(self, target: Cluster) -> OffsetMap:
         if self._map is None or self._map[0] is not target:
-            self._map = (
-                target,
-                OffsetMap(target, self._flow.source, self._flow.separator),
-            )
+            self._map = (target, OffsetMap.of(self._flow, target))
         self._map[1].refresh()
         return self._map[1]
 

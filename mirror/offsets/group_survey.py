@@ -105,7 +105,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
             f"flow {flow.name}: cluster {flow.target} has no {topic}; has the flow "
             "ever run?"
         )
-    offset_map = OffsetMap(target, flow.source, flow.separator)
+    offset_map = OffsetMap.of(flow, target)
     offset_map.refresh()
     return offset_map
 

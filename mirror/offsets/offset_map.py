@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
     from mirror.offsets.index import Epoch
     from mirror.offsets.progress import Position
 
@@ -38,9 +39,17 @@ class OffsetMap:
     """Translates offsets of one source. Thread-safe."""
 
     def __init__(
-        self, target: Cluster, source_alias: str, separator: str = "."
+        self,
+        target: Cluster,
+        source_alias: str,
+        separator: str = ".",
+        *,
+        from_first: bool = False,
     ) -> None:
-        """`target` is this object's alone from here on."""
+        """`target` is this object's alone from here on. `from_first`: the flow began at
+        the first record of each partition, so that nothing stood before its first run.
+        """
+        self._from_first = from_first
         self._target = target
         self._topic = runs.topic_name(source_alias, separator)
         self._lock = threading.RLock()
@@ -52,6 +61,16 @@ class OffsetMap:
         self._tracks: dict[TopicPartition, Track] = {}
         self._cache: OrderedDict[tuple[TopicPartition, int], RunArray] = OrderedDict()
         self._cached = 0
+
+    @classmethod
+    def of(cls, flow: FlowConfig, target: Cluster) -> OffsetMap:
+        """The map of a flow; `target` as above."""
+        return cls(
+            target,
+            flow.source,
+            flow.separator,
+            from_first=flow.start == "earliest",
+        )
 
     def refresh(self) -> None:
         """Take in what was committed since the last time; the first time, all.
@@ -127,8 +146,11 @@ class OffsetMap:
             if found is None:
                 found = epochs[index + 1].first(1 - column)
             return Translated(offset=found, exactness=Exactness.EXACT)
+        # With the oldest part of the map its oldest runs are gone, too.
+        is_first = self._from_first and self._reader.start == 0
         return Translated(
-            offset=epochs[0].first(1 - column), exactness=Exactness.BEFORE
+            offset=epochs[0].first(1 - column),
+            exactness=Exactness.EXACT if is_first else Exactness.BEFORE,
         )
 
     def _find(

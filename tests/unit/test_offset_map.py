@@ -68,7 +68,9 @@ class Simulation:
                 self.at += 1
         self.at += 1  # a marker on the map as well
 
-    def map(self, monkeypatch: pytest.MonkeyPatch) -> OffsetMap:
+    def map(
+        self, monkeypatch: pytest.MonkeyPatch, *, from_first: bool = False
+    ) -> OffsetMap:
         """What a reader of the target's topics knows."""
         simulation = self
 
@@ -96,7 +98,7 @@ class Simulation:
 
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
-        return OffsetMap(None, "A")  # type: ignore[arg-type]  readers need no cluster
+        return OffsetMap(None, "A", from_first=from_first)  # type: ignore[arg-type]  readers need no cluster
 
 
 TRANSACTIONS = st.lists(
@@ -240,6 +242,9 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = known.translate(TOPIC, 0, 7)
     assert (answer.offset, answer.exactness) == (0, Exactness.BEFORE)
     assert known.translate("others", 0, 7).exactness is Exactness.UNKNOWN
+    whole = simulation.map(monkeypatch, from_first=True)
+    whole.refresh()
+    assert whole.translate(TOPIC, 0, 7).exactness is Exactness.EXACT
 
 
 @given(
