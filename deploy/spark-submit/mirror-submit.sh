@@ -1,0 +1,37 @@
+#!/bin/sh
+# Hands mirror to spark-submit in client mode, and is replaced by it, so that signals
+# of whoever started this reach the driver: SIGTERM ends it within its transactions.
+#
+#   mirror-submit.sh -c /etc/mirror/mirror.yaml [further options of `mirror run`]
+#
+# Variables (all but the first have a default):
+#   SPARK_MASTER      spark://host:7077, yarn, k8s://...
+#   APP_HOME           the Python environment with mirror: /opt/mirror
+#   APP_ARCHIVE        a packed environment (mirror-pack.sh), for executors that have
+#                      none. Empty: executors have one at APP_HOME as well
+#   SUBMIT_OPTIONS     further options for spark-submit, split at spaces
+set -eu
+
+: "${SPARK_MASTER:?say where Spark is, such as SPARK_MASTER=spark://spark.example.com:7077}"
+home=${APP_HOME:-/opt/mirror}
+
+if [ ! -x "$home/bin/spark-submit" ]; then
+    echo "mirror-submit: APP_HOME: there is no $home/bin/spark-submit" >&2
+    exit 2
+fi
+program=$("$home/bin/python" -c 'import mirror.__main__ as program; print(program.__file__)')
+
+set -- "$program" run "$@"
+if [ -n "${APP_ARCHIVE:-}" ]; then
+    # Executors unpack it beside their work; the driver goes on with what it has.
+    PYSPARK_PYTHON=./mirror-env/bin/python
+    PYSPARK_DRIVER_PYTHON=$home/bin/python
+    export PYSPARK_DRIVER_PYTHON
+    set -- --archives "$APP_ARCHIVE#mirror-env" "$@"
+else
+    PYSPARK_PYTHON=$home/bin/python
+fi
+export PYSPARK_PYTHON
+# shellcheck disable=SC2086  # several options are several words
+exec "$home/bin/spark-submit" --master "$SPARK_MASTER" --deploy-mode client \
+    --driver-memory 512m --conf spark.executor.memory=512m ${SUBMIT_OPTIONS:-} "$@"

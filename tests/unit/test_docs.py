@@ -1,0 +1,145 @@
+"""What pages show is right: links, commands, settings, configurations, scripts.
+
+Commands are read by the command line itself, without being carried out; configurations
+are loaded. A block that cannot be held to that is marked on the line above it with
+`<!-- not checked: why -->`. That such commands do what pages
+say is for the acceptance tests.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+import yaml
+
+from mirror.cli.main import app
+from mirror.config.load import load
+from tests.pages import ROOT, Block, blocks, pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.unit
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def named(found: list[Block]) -> list[object]:
+    return [pytest.param(block, id=block.place) for block in found]
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The words of each command of a shell block, without comments and variables."""
+    text = block.text.replace("\\\n", " ")
+    for line in text.splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.fullmatch(r"\w+=.*", words[0]):
+            words = words[1:]
+        for end in ("|", "&&", "&", ">", ";"):
+            if end in words:
+                words = words[: words.index(end)]
+        if words:
+            yield words
+
+
+SHELL = [block for page in pages() for block in blocks(page, "sh", "")]
+YAML = [block for page in pages() for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link between pages finds its file, and its heading there."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    broken = []
+    for link in _LINK.findall(text):
+        if re.match(r"[a-z]+:", link) or "benchmarks/" in link:
+            continue  # elsewhere, or a page that `make bench-chart` draws
+        name, _, heading = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (heading and heading not in _anchors(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """As the usual places for Markdown make them from headings."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in _HEADING.findall(page.read_text())
+    }
+
+
+@pytest.mark.parametrize("block", named(SHELL))
+def test_commands_exist(block: Block) -> None:
+    """Every `mirror` command is one, with options that it has; every target of make,
+    script and file of the repository that is named is there.
+    """
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for words in commands(block):
+        program = words[0].removeprefix(".venv/bin/")
+        if program == "mirror":
+            _parse(words[1:])
+        elif program == "make":
+            wanted = [word for word in words[1:] if "=" not in word]
+            assert set(wanted) <= targets, words
+        for word in words:
+            if re.match(r"(deploy|tests|config|docs)/\w", word):
+                assert (ROOT / word).exists(), word
+
+
+def _parse(words: list[str]) -> None:
+    """Read the words as the command line would; what it refuses it raises."""
+    command = typer.main.get_command(app)
+    name = "mirror"
+    while hasattr(command, "commands"):
+        if not words or words[0].startswith("-"):
+            return
+        assert words[0] in command.commands, f"{name} {words[0]}"
+        command, name, words = command.commands[words[0]], words[0], words[1:]
+    command.make_context(name, list(words))
+
+
+@pytest.mark.parametrize(
+    "block", named([b for b in YAML if re.search(r"^flows:", b.text, re.MULTILINE)])
+)
+def test_configurations_load(block: Block, tmp_path: Path) -> None:
+    """Every whole configuration is taken by mirror as it stands."""
+    file = tmp_path / "mirror.yaml"
+    file.write_text(block.text)
+    if "clusters:" not in block.text:
+        pytest.skip("a part of a configuration")
+
+    config, _ = load(file, environ={})
+
+    assert config.flows
+
+
+@pytest.mark.parametrize("block", named(YAML))
+def test_yaml_can_be_read(block: Block) -> None:
+    """Every block of YAML is YAML."""
+    yaml.safe_load(block.text)
+
+
+def test_every_page_can_be_found() -> None:
+    """From the README, over links, every page can be reached."""
+    known = {ROOT / "README.md"}
+    ahead = list(known)
+    while ahead:
+        page = ahead.pop()
+        for link in _LINK.findall(page.read_text()):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            found = sorted(target.glob("*.md")) if target.is_dir() else [target]
+            for new in found:
+                if new.suffix == ".md" and new.exists() and new not in known:
+                    known.add(new)
+                    ahead.append(new)
+
+    assert {p for p in pages() if p not in known} == set()
