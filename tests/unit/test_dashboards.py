@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mirror.observe.metrics import names
+from mirror.observe.metrics import METRICS, SERVICE_METRICS, names
 
 pytestmark = pytest.mark.unit
 
@@ -140,3 +140,13 @@ def test_panels_do_not_overlap():
             }
             assert not cells & taken, panel["title"]
             taken |= cells
+
+
+def test_every_metric_is_documented():
+    """The reference has each metric once, with its help as it is exposed."""
+    text = (FOLDER.parent / "docs" / "reference" / "metrics.md").read_text()
+    for metric in METRICS:
+        assert text.count(f"| `{metric.name}` |") == 1
+        assert metric.help in text
+    for name in SERVICE_METRICS:
+        assert f"| `{name}` |" in text
