@@ -56,6 +56,12 @@ test: install ## all tests: unit, integration, acceptance
 test-unit: install ## the tests that need neither broker nor Java
 	$(PYTEST) $(TEST_ARGS) tests/unit
 
+.PHONY: settings
+settings: install ## write the JSON schema, the annotated file and the reference anew
+	$(BIN)/mirror config schema > config/mirror.schema.json
+	$(BIN)/mirror config schema --form yaml > config/mirror.reference.yaml
+	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
+
 .PHONY: lint
 lint: install ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)

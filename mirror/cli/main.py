@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from mirror.cli import (
     check,
+    config,
     demo,
     flow,
     group,
@@ -41,6 +42,7 @@ Examples:
   mirror check -c mirror.yaml        what would be copied, and can it be
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
   mirror run -c mirror.yaml --once   copy what is there now, then end
+  mirror config convert mm2.properties   our YAML from MirrorMaker 2's file
   mirror status                      ask the service on this machine
   mirror lag --watch                 how far behind it is, again and again
   mirror topic list -c mirror.yaml   what differs between topics and copies
@@ -92,6 +94,7 @@ app.command(short_help="Draw the clusters and the flows between them.")(
     topology.topology
 )
 app.add_typer(topic.app, name="topic")
+app.add_typer(config.app, name="config")
 app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)
 app.add_typer(flow.app, name="flow")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mirror.config import environment, mm2_properties, rules, yaml_file
+from mirror.config import environment, mm2_properties, rules, strimzi, yaml_file
 from mirror.config.build import build
 from mirror.config.document import Document, dotted
 from mirror.errors import ConfigError
@@ -69,9 +69,11 @@ def read(path: Path, environ: Mapping[str, str]) -> Document:
     if path.suffix == ".properties":
         return mm2_properties.read(_decoded(raw, path), environ)
     try:
-        raw.decode("utf-8")
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
+    if strimzi.is_manifest(text):
+        return strimzi.read(text)
     return yaml_file.read(path)
 
 

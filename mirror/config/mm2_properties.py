@@ -46,9 +46,13 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
+    return understand(mm2_text.read(text, environ))
+
+
+def understand(lines: mm2_text.Lines) -> Document:
+    """What a file's lines mean, wherever they come from."""
     draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
     draft.spelled["flows",] = "A->B.enabled"
-    lines = mm2_text.read(text, environ)
     draft.warnings += lines.warnings
     draft.problems += lines.problems
     settings, aliases, warnings = mm2_guides.merge_into_undeclared(

@@ -1,0 +1,127 @@
+"""`mirror config`: the configuration itself, without asking any cluster.
+
+`show` tells each setting's value and where it comes from, `convert` turns a file of
+MirrorMaker 2 or a manifest of Strimzi into our YAML, `schema` prints what there is to
+set. What they print is made in `config`; secrets are never part of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+import json
+import os
+from pathlib import Path
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import Form, Output, complain, document, table
+from mirror.config import environment, settings
+from mirror.config.convert import convert as as_yaml
+from mirror.config.load import load, read
+from mirror.config.origins import origins
+
+FORMAT_VERSION = 1
+COLUMNS = ("SETTING", "VALUE")
+ORIGIN_COLUMNS = (*COLUMNS, "ORIGIN", "WRITTEN")
+
+app = typer.Typer(
+    help="Show, convert and describe the configuration.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Kind(StrEnum):
+    JSON = "json"
+    YAML = "yaml"
+    MARKDOWN = "markdown"
+
+
+@app.command()
+def show(
+    config: ConfigFile,
+    *,
+    origin: Annotated[
+        bool,
+        typer.Option("--origin", help="Also tell where each value comes from."),
+    ] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show every setting as it counts: variables over the file over defaults.
+
+    \b
+    Examples:
+      mirror config show -c mirror.yaml
+      mirror config show -c mm2.properties --origin
+    """
+    chosen, warnings = load(config)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    found = origins(chosen, environment.lay_over(read(config, os.environ), os.environ))
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "settings": [asdict(each) for each in found],
+            }
+        )
+        return
+    table(
+        ORIGIN_COLUMNS if origin else COLUMNS,
+        (
+            (
+                each.setting,
+                _shown(each.value),
+                *((each.origin, each.written) if origin else ()),
+            )
+            for each in found
+        ),
+    )
+
+
+@app.command()
+def convert(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="mm2.properties, or a KafkaMirrorMaker2 manifest of Strimzi (.yaml).",
+        ),
+    ],
+) -> None:
+    """Print MirrorMaker 2's configuration as mirror's YAML.
+
+    Comments say what means something else here. Secrets are left out; comments say
+    how to give them.
+
+    \b
+    Examples:
+      mirror config convert mm2.properties > mirror.yaml
+      mirror config convert kafka-mirror-maker-2.yaml > mirror.yaml
+    """
+    sys.stdout.write(as_yaml(read(file, os.environ)))
+
+
+@app.command()
+def schema(
+    form: Annotated[
+        Kind,
+        typer.Option(
+            "--form", help="JSON schema, an annotated YAML file, or a Markdown table."
+        ),
+    ] = Kind.JSON,
+) -> None:
+    """Print every setting there is, with its default and its meaning."""
+    made = {
+        Kind.JSON: settings.json_schema,
+        Kind.YAML: settings.example,
+        Kind.MARKDOWN: settings.reference,
+    }[form]
+    sys.stdout.write(made())
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

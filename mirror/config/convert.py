@@ -1,0 +1,132 @@
+"""A file of MirrorMaker 2 as our YAML, with a comment wherever meaning differs.
+
+Main function: `convert`. Secrets are left out, with a line that says how to give them:
+what is printed ends up in repositories. What the file leaves to MirrorMaker 2's
+defaults is listed where ours are others, so that nobody has to guess.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mirror.config.build import build
+from mirror.config.schema import ClusterConfig
+from mirror.config.wording import is_secret
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from mirror.config.document import Document
+
+_OTHERWISE = {
+    "exactly_once": ("false", "copies without repeating records"),
+    "isolation_level": ("read_uncommitted", "leaves out what was aborted"),
+    "tasks": ("1", "chosen by load"),
+    "replication_factor": ("2", "the brokers' default"),
+    "refresh_topics_seconds": ("600", "5"),
+    "sync_topic_configs_seconds": ("600", "60"),
+    "sync_topic_acls_seconds": ("600", "60"),
+    "emit_checkpoints_seconds": ("60", "10"),
+    "emit_offset_syncs": ("true", "mirror itself does not need them"),
+}
+
+
+def convert(document: Document) -> str:
+    """The document as YAML text.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    built = build(document)
+    if built.problems:
+        raise ConfigError(list(built.problems))
+    config = built.config
+    lines = ["# Converted from MirrorMaker 2's configuration."]
+    if document.warnings:
+        lines += ["#", "# What stands there and not here, or means something else:"]
+        lines += [f"#   {warning}" for warning in document.warnings]
+    lines.append("clusters:")
+    for alias, cluster in config.clusters.items():
+        lines += _entry(alias, document.raw["clusters"].get(alias, {}), cluster)
+        lines += _left_out(alias, document.raw["clusters"].get(alias, {}))
+    defaults = document.raw.get("defaults", {})
+    if defaults and config.flows:
+        any_flow = type(next(iter(config.flows.values()))).model_validate(
+            {**defaults, "source": "A", "target": "B"}
+        )
+        lines += ["", "defaults:"]
+        lines += [f"  {line}" for line in _settings(defaults, any_flow)]
+    lines += ["", "flows:"]
+    for name, flow in config.flows.items():
+        given = document.raw["flows"].get(name, {})
+        lines += _entry(name, given, flow)
+        lines += _defaults_that_differ({**defaults, **given})
+    return "\n".join(lines) + "\n"
+
+
+def _entry(name: str, given: Mapping[str, Any], section: BaseModel) -> list[str]:
+    settings = _settings(given, section)
+    key = yaml.safe_dump({name: None}).split(":")[0].strip()
+    if not settings:
+        return [f"  {key}: {{}}"]
+    return [f"  {key}:", *(f"    {line}" for line in settings)]
+
+
+def _settings(given: Mapping[str, Any], section: BaseModel) -> list[str]:
+    values = {
+        name: plain(getattr(section, name))
+        for name in type(section).model_fields
+        if name in given and not is_secret(type(section), name)
+    }
+    return [f"{name}: {as_text(value)}" for name, value in values.items()]
+
+
+def as_text(value: Any) -> str:
+    """A value as YAML in one line."""
+    text = yaml.safe_dump(
+        plain(value), default_flow_style=True, allow_unicode=True, width=10**6
+    )
+    return text.removesuffix("...\n").strip()
+
+
+def _left_out(alias: str, given: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name in given:
+        if is_secret(ClusterConfig, name):
+            instead = (
+                "sasl_password_file, or " if name == "sasl_password" else ""
+            ) + f"the variable MIRROR_CLUSTERS__{_variable(alias)}__{name}"
+            found.append(f"    # {name}: left out; give it by {instead}")
+    return found
+
+
+def _variable(alias: str) -> str:
+    return "".join(each if each.isalnum() else "_" for each in alias)
+
+
+def _defaults_that_differ(given: Mapping[str, Any]) -> list[str]:
+    rows = [
+        f"    #   {name}: {theirs} there; here: {ours}"
+        for name, (theirs, ours) in _OTHERWISE.items()
+        if name not in given
+    ]
+    return ["    # Not set, and otherwise here than there:", *rows] if rows else []
+
+
+def plain(value: Any) -> Any:
+    """A setting's value in types that YAML and JSON have."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "match") and hasattr(value, "to"):
+        return {"match": value.match, "to": value.to}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return dict(value) if hasattr(value, "keys") else value

@@ -1,0 +1,171 @@
+"""Every setting, written down from the model: for editors, for reading, for pasting.
+
+Functions: `json_schema`, `reference` (Markdown) and `example` (YAML, all settings with
+their defaults as comments). The files that hold these texts are made by `make
+settings`; a test sees that they are current.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from mirror.config.convert import as_text
+from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+_FROM_KEY = {"alias", "source", "target"}
+_SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
+    ("clusters", ClusterConfig, "Each cluster, under its alias."),
+    ("flows", FlowConfig, 'Each flow, under "A->B". Under `defaults`: for all flows.'),
+    ("service", ServiceConfig, "The process itself."),
+)
+
+
+def json_schema() -> str:
+    """A JSON schema of the YAML file, for editors and for checks before a commit."""
+    definitions: dict[str, Any] = {}
+    sections = {name: _section(model, definitions) for name, model, _ in _SECTIONS}
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "mirror's configuration",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["clusters", "flows"],
+        "properties": {
+            "clusters": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": sections["clusters"],
+            },
+            "defaults": {"anyOf": [sections["flows"], {"type": "null"}]},
+            "flows": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {
+                    "anyOf": [sections["flows"], {"type": "null"}]
+                },
+            },
+            "service": {"anyOf": [sections["service"], {"type": "null"}]},
+        },
+        "$defs": definitions,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def reference() -> str:
+    """All settings as tables, for people."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from the model by `make settings`; do not edit. Every setting may also",
+        "be given by a variable: `MIRROR_CLUSTERS__<alias>__<name>`,",
+        "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` and",
+        "`MIRROR_SERVICE__<name>`, which win over the file.",
+    ]
+    for name, model, about in _SECTIONS:
+        lines += ["", f"## {name}", "", about, ""]
+        lines += ["| Setting | Default | Meaning |", "|---|---|---|"]
+        lines += [
+            f"| `{field}` | {_in_cell(_default(info))} | {_cell(info.description)} |"
+            for field, info in _fields(model)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def example() -> str:
+    """A file that names every setting; those that have defaults are comments."""
+    lines = [
+        "# All settings with their defaults. Made by `make settings`; copy from it.",
+        "clusters:",
+        "  A:",
+        '    bootstrap_servers: "a-1.example.com:9092"',
+        *_commented(ClusterConfig, indent="    "),
+        '  B: {bootstrap_servers: "b-1.example.com:9092"}',
+        "",
+        "# What stands under defaults counts for all flows.",
+        "defaults: {}",
+        "",
+        "flows:",
+        "  A->B:",
+        "    enabled: true",
+        *_commented(FlowConfig, indent="    ", besides={"enabled"}),
+        "",
+        "service:",
+        '  http_host: "127.0.0.1"',
+        *_commented(ServiceConfig, indent="  ", besides={"http_host"}),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in model.model_fields.items():
+        if name not in _FROM_KEY:
+            yield name, info
+
+
+def _section(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
+    made = model.model_json_schema(ref_template="#/$defs/{model}")
+    definitions.update(made.pop("$defs", {}))
+    for name in _FROM_KEY & set(made["properties"]):
+        del made["properties"][name]
+    for name, schema in made["properties"].items():
+        made["properties"][name] = _as_written(schema)
+    required = [name for name in made.pop("required", []) if name not in _FROM_KEY]
+    if required:
+        made["required"] = required
+    made.pop("description", None)
+    return made
+
+
+def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
+    """Lists of texts may also be one text with commas; words in any case."""
+    if schema.get("type") == "array" and schema["items"].get("type") == "string":
+        kept = {key: schema[key] for key in ("type", "items")}
+        rest = {key: value for key, value in schema.items() if key not in kept}
+        return {**rest, "anyOf": [kept, {"type": "string"}, {"type": "null"}]}
+    return schema
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return ""
+    assert not isinstance(value, SecretStr)
+    return as_text(value)
+
+
+def _in_cell(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|") if text else "needed"
+
+
+def _cell(text: str | None) -> str:
+    return (text or "").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _commented(
+    model: type[BaseModel],
+    *,
+    indent: str,
+    besides: Collection[str] = (),
+) -> Iterator[str]:
+    for name, info in _fields(model):
+        if info.is_required() or name in besides:
+            continue
+        words = (info.description or "").split()
+        line = f"{indent}#"
+        for word in words:
+            if len(line) + 1 + len(word) > 88:
+                yield line
+                line = f"{indent}#"
+            line += f" {word}"
+        yield line
+        yield f"{indent}#{name}: {_default(info)}"

@@ -1,0 +1,296 @@
+"""`mirror config`: what it shows, what it converts, and what it never prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+import yaml
+
+from mirror.cli.main import app
+from mirror.config import settings
+from mirror.config.load import load
+from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+
+MM2 = """
+clusters = us-east, B
+us-east.bootstrap.servers = a1:9092, a2:9092
+B.bootstrap.servers = b1:9092
+us-east.security.protocol = SASL_PLAINTEXT
+us-east.sasl.mechanism = SCRAM-SHA-512
+us-east.sasl.jaas.config = x.ScramLoginModule required username="u" password="s3cret";
+us-east->B.enabled = true
+us-east->B.topics = orders, "pay: .*"
+tasks.max = 4
+offset.lag.max = 10
+topics.rename.regex = (.*)
+topics.rename.replacement = eu.$1
+B->us-east.enabled = false
+"""
+
+V1BETA2 = """
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaMirrorMaker2
+metadata: {name: mm2}
+spec:
+  version: 4.1.0
+  replicas: 2
+  connectCluster: target
+  clusters:
+    - alias: source
+      bootstrapServers: source-kafka-bootstrap:9093
+      tls: {trustedCertificates: [{secretName: source-ca, certificate: ca.crt}]}
+      authentication:
+        type: scram-sha-512
+        username: mirror
+        passwordSecret: {secretName: source-user, password: password}
+    - alias: target
+      bootstrapServers: target-kafka-bootstrap:9092
+      config: {config.storage.replication.factor: -1}
+  mirrors:
+    - sourceCluster: source
+      targetCluster: target
+      sourceConnector:
+        tasksMax: 5
+        config:
+          replication.factor: -1
+          sync.topic.acls.enabled: "false"
+          refresh.topics.interval.seconds: 60
+      checkpointConnector:
+        config: {sync.group.offsets.enabled: true}
+      topicsPattern: "orders|payments"
+      groupsPattern: ".*"
+"""
+
+V1 = """
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaMirrorMaker2
+metadata: {name: mm2}
+spec:
+  target:
+    alias: target
+    bootstrapServers: target-kafka-bootstrap:9092
+    groupId: mm2
+    configStorageTopic: mm2-configs
+  mirrors:
+    - source:
+        alias: source
+        bootstrapServers: source-kafka-bootstrap:9093
+        tls: {trustedCertificates: [{secretName: source-ca, certificate: ca.crt}]}
+        authentication:
+          type: tls
+          certificateAndKey: {secretName: me, certificate: user.crt, key: user.key}
+      sourceConnector: {tasksMax: 5, state: paused}
+      checkpointConnector: {}
+      heartbeatConnector: {}
+      topicsPattern: orders
+"""
+
+
+def mirror(*arguments: object, **env: str) -> Any:
+    return CliRunner().invoke(
+        app, [str(each) for each in arguments], prog_name="mirror", env=env
+    )
+
+
+def converted(tmp_path: Path, text: str, name: str) -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    done = mirror("config", "convert", path)
+    assert done.exit_code == 0, done.output
+    return str(done.stdout)
+
+
+def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
+    """Every problem on stderr, nothing on stdout that might be taken for a result."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\nproducer.acks=1")
+    done = mirror("config", "convert", path)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "producer.acks" in done.stderr
+
+
+def test_what_is_converted_means_the_same(tmp_path: Path) -> None:
+    """The YAML, with the secret given by a variable, loads as the file itself does."""
+    text = converted(tmp_path, MM2.replace("pay: .*", "pay.*"), "mm2.properties")
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text)
+    theirs, _ = load(tmp_path / "mm2.properties", environ={})
+    ours, warnings = load(
+        path, environ={"MIRROR_CLUSTERS__us_east__sasl_password": "s3cret"}
+    )
+    assert warnings == ()
+    assert ours == theirs
+
+
+def test_conversion_says_what_differs_and_shows_no_secret(tmp_path: Path) -> None:
+    """Ignored keys and other defaults are comments; the password is only named."""
+    text = converted(tmp_path, MM2.replace("pay: .*", "pay.*"), "mm2.properties")
+    assert "s3cret" not in text
+    assert (
+        "# sasl_password: left out; give it by sasl_password_file, or the variable "
+        "MIRROR_CLUSTERS__us_east__sasl_password"
+    ) in text
+    assert "#   offset.lag.max: not needed, ignored: offsets are translated" in text
+    assert "#   isolation_level: read_uncommitted there; here: leaves out" in text
+    assert "#   tasks:" not in text
+
+
+def test_the_shipped_mirrormaker_file_converts(tmp_path: Path) -> None:
+    """What is shown as an example can be taken over."""
+    text = (ROOT / "config" / "mm2.example.properties").read_text()
+    found = yaml.safe_load(converted(tmp_path, text, "mm2.properties"))
+    assert found["flows"]["primary->backup"]["topics"] == ["orders", r"payments\..*"]
+    assert found["flows"]["backup->primary"] == {"enabled": False}
+
+
+def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
+    """Clusters, credentials by mounted file, connectors and patterns; pods are not."""
+    text = converted(tmp_path, V1BETA2, "mm2.yaml")
+    found = yaml.safe_load(text)
+    assert found["clusters"]["source"] == {
+        "bootstrap_servers": ["source-kafka-bootstrap:9093"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "mirror",
+        "sasl_password_file": "/etc/mirror/secrets/source-user/password",
+        "ssl_ca_file": "/etc/mirror/secrets/source-ca/ca.crt",
+    }
+    assert found["flows"]["source->target"] == {
+        "enabled": True,
+        "tasks": 5,
+        "replication_factor": -1,
+        "sync_topic_acls": False,
+        "refresh_topics_seconds": 60,
+        "sync_group_offsets": True,
+        "topics": ["orders|payments"],
+        "groups": [".*"],
+        "emit_heartbeats": False,
+    }
+    assert "#   spec.replicas: about pods, ignored" in text
+
+
+def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
+    """The target stands apart, sources with their mirrors; paused is not enabled."""
+    found = yaml.safe_load(converted(tmp_path, V1, "mm2.yaml"))
+    assert found["clusters"]["source"]["security_protocol"] == "SSL"
+    assert found["clusters"]["source"]["ssl_key_file"] == (
+        "/etc/mirror/secrets/me/user.key"
+    )
+    flow = found["flows"]["source->target"]
+    assert flow == {"enabled": False, "tasks": 5, "topics": ["orders"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("type: tls", "type: oauth"), "authentication of type oauth cannot be done"),
+        (("  target:", "  goal:"), 'there is no cluster "None"'),
+        (("spec:", "specs:"), "the manifest must hold one KafkaMirrorMaker2 with"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused(
+    tmp_path: Path, change: tuple[str, str], problem: str
+) -> None:
+    """One message each, no traceback."""
+    path = tmp_path / "mm2.yaml"
+    path.write_text(V1.replace(*change))
+    done = mirror("config", "convert", path)
+    assert done.exit_code == 2
+    assert problem in done.stderr
+
+
+def test_show_tells_where_each_value_comes_from(tmp_path: Path) -> None:
+    """Variable over flow over defaults over the schema; secrets are stars."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        """
+clusters:
+  A: {bootstrap_servers: "a:1", security_protocol: SASL_PLAINTEXT,
+      sasl_mechanism: PLAIN, sasl_username: u, sasl_password: s3cret}
+  B: {bootstrap_servers: "b:1"}
+defaults: {tasks: 2, topics: [x]}
+flows:
+  A/B: {topics: [orders]}
+"""
+    )
+    done = mirror(
+        *("config", "show", "--origin", "-c", path, "-o", "json"),
+        MIRROR_SERVICE__http_port="1",
+    )
+    assert done.exit_code == 0, done.output
+    assert "s3cret" not in done.output
+    found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+
+    def of(setting: str) -> tuple[object, str, str]:
+        return tuple(found[setting][key] for key in ("value", "origin", "written"))  # type: ignore[return-value]
+
+    assert of("service.http_port") == (1, "variable", "MIRROR_SERVICE__http_port")
+    assert of('flows."A/B".topics') == (["orders"], "file", 'flows."A/B".topics')
+    assert of('flows."A/B".tasks') == (2, "file", "defaults.tasks")
+    assert of('flows."A/B".policy') == ("default", "default", "")
+    assert of("clusters.A.sasl_password")[0] == "***"
+    as_table = mirror("config", "show", "--origin", "-c", path)
+    assert as_table.exit_code == 0
+    assert as_table.stdout.splitlines()[0].split() == [
+        *("SETTING", "VALUE", "ORIGIN", "WRITTEN")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "made"),
+    [
+        ("config/mirror.schema.json", settings.json_schema),
+        ("config/mirror.reference.yaml", settings.example),
+        ("docs/reference/settings.md", settings.reference),
+    ],
+)
+def test_what_is_generated_is_current(path: str, made: Any) -> None:
+    """A setting that is added or reworded needs `make settings`."""
+    assert (ROOT / path).read_text() == made(), "run make settings"
+
+
+def test_the_annotated_file_loads_also_when_nothing_is_a_comment(
+    tmp_path: Path,
+) -> None:
+    """Each default, written out, means what leaving it out means."""
+    text = (ROOT / "config" / "mirror.reference.yaml").read_text()
+    path = tmp_path / "mirror.yaml"
+    path.write_text(text)
+    plain, _ = load(path, environ={})
+    names = {
+        name
+        for model in (ClusterConfig, FlowConfig, ServiceConfig)
+        for name in model.model_fields
+    }
+    lines = [
+        line.replace("#", "", 1)
+        if line.strip().startswith("#") and line.strip()[1:].split(":")[0] in names
+        else line
+        for line in text.splitlines()
+    ]
+    path.write_text("\n".join(lines))
+    spelled_out, _ = load(path, environ={})
+    assert spelled_out == plain
+
+
+def test_the_schema_names_every_setting() -> None:
+    """Sections refuse what is unknown; what stands in a key is not asked for."""
+    made = json.loads(settings.json_schema())
+    cluster = made["properties"]["clusters"]["additionalProperties"]
+    assert cluster["required"] == ["bootstrap_servers"]
+    assert cluster["additionalProperties"] is False
+    assert set(cluster["properties"]) == set(ClusterConfig.model_fields) - {"alias"}
+    flow = made["properties"]["defaults"]["anyOf"][0]
+    assert set(flow["properties"]) == set(FlowConfig.model_fields) - {
+        *("source", "target")
+    }
+    assert "required" not in flow
