@@ -234,7 +234,8 @@ def test_too_few_replicas_in_sync(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
 ) -> None:
     """Copies that demand more replicas than are in sync wait for them; those that are
-    content with fewer are copied meanwhile.
+    content with fewer are copied meanwhile. (Without transactions: one that wrote to
+    such a partition cannot end, and its slot waits for it.)
     """
     source = make_clusters("a")["a"]
     target = make_clusters("b", nodes=3)["b"]
@@ -248,11 +249,19 @@ def test_too_few_replicas_in_sync(
                        config={"min.insync.replicas": least})  # fmt: skip
         admin.create_topics([new])[f"A.{topic}"].result(30)
     options = config(a, b)
-    options["flows"]["A->B"]["sync_topic_configs"] = False
+    options["flows"]["A->B"] |= {"sync_topic_configs": False, "exactly_once": False}
     with RunningMirror(options, tmp_path) as mirror:
         for topic in (strict, lenient):
             wait_copied(mirror, b, topic, keys(10))
         target.kill(3)
+        shown = AdminClient({"bootstrap.servers": b})
+        wait_for(
+            lambda: all(
+                len(shown.list_topics(f"A.{topic}", 10).topics[f"A.{topic}"]
+                    .partitions[0].isrs) == 2
+                for topic in (strict, lenient)
+            ), 30, 0.5,
+        )  # fmt: skip
         for topic in (strict, lenient):
             put(a, topic, range(10, 20))
         wait_copied(mirror, b, lenient, keys(20))
@@ -316,7 +325,8 @@ def test_truncated_log(
         topic, num_partitions=1, replica_assignment=[[1, 2]],
         config={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
     )  # fmt: skip
-    AdminClient({"bootstrap.servers": a}).create_topics([new])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": a})
+    admin.create_topics([new])[topic].result(30)
     put(a, topic, range(10))
     with RunningMirror(config(a, b), tmp_path) as mirror:
         wait_copied(mirror, b, topic, keys(10))
