@@ -265,7 +265,7 @@ def test_too_few_replicas_in_sync(
         for topic in (strict, lenient):
             put(a, topic, range(10, 20))
         wait_copied(mirror, b, lenient, keys(20))
-        wait_faulted(mirror, strict, "replicas")
+        wait_faulted(mirror, strict, "NOT_ENOUGH_REPLICAS")
         put(a, lenient, range(20, 30))
         wait_copied(mirror, b, lenient, keys(30))
         assert partition(mirror, lenient)["state"] == "RUNNING"
