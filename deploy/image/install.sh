@@ -4,13 +4,14 @@
 #
 #   install.sh dependencies HOME    a Python environment with what the lock names
 #   install.sh package HOME         mirror itself, and its kernels compiled
+# PYTHON is the Python to take; python3 by default.
 set -eu
 
 step=$1 home=$2
 
 case "$step" in
 dependencies)
-    python3 -m venv "$home"
+    "${PYTHON:-python3}" -m venv "$home"
     "$home/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
         --no-compile --require-hashes -r requirements.runtime.lock
     "$home/bin/python" -m compileall -q -j 0 "$home/lib" >/dev/null || true

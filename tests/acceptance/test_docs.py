@@ -1,0 +1,77 @@
+"""The README and the quick start, followed to the letter on real clusters.
+
+Their configurations are taken as they stand; only the addresses are ours, given by the
+variables that a reader could use as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness import (
+    NumberedLoad,
+    assert_exactly_once,
+    create_topic,
+    order_of,
+)
+from tests.pages import ROOT, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Clusters
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+def test_the_first_configuration_copies(
+    name: str, make_clusters: Callable[..., Clusters], tmp_path: Path
+) -> None:
+    """Whoever copies the first configuration into a file and the first command into a
+    terminal has `A.orders` and `A.payments.eu` on B, with every record once.
+    """
+    page = ROOT / name
+    [settings] = [b for b in blocks(page, "yaml") if "flows:" in b.text]
+    [command] = [
+        b.text.strip()
+        for b in blocks(page, "sh")
+        if "mirror run -c mirror.yaml" in b.text
+    ]
+    clusters = make_clusters("a", "b")
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    loads = []
+    for topic in ("orders", "payments.eu", "other"):
+        create_topic(source, topic, 2)
+        load = NumberedLoad(source, topic, 2)
+        load.send(500)
+        loads.append(load)
+    (tmp_path / "mirror.yaml").write_text(settings.text)
+    words = shlex.split(command)
+    assert words[0].endswith("mirror")
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "mirror", *words[1:], "--once"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={
+            **os.environ,
+            "MIRROR_CLUSTERS__A__bootstrap_servers": source,
+            "MIRROR_CLUSTERS__B__bootstrap_servers": target,
+            "MIRROR_SERVICE__http_port": "0",
+        },
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert_exactly_once(order_of(target, "A.orders"), loads[0].order)
+    assert_exactly_once(order_of(target, "A.payments.eu"), loads[1].order)
