@@ -122,7 +122,7 @@ def test_configuration_is_one_that_mirror_takes(
     [(name, text)] = maps[0]["data"].items()
     secrets = tmp_path / "secrets"
     file = tmp_path / name
-    file.write_text(text.replace("/etc/mirror-secrets", str(secrets)))
+    file.write_text(text.replace("/etc/mirror/secrets", str(secrets)))
     for volume in pod(documents)["volumes"]:
         for source in volume.get("projected", {}).get("sources", []):
             for item in source["secret"]["items"]:
@@ -242,7 +242,7 @@ def test_credentials_stay_in_secrets(helm: str) -> None:
     settings = yaml.safe_load(one_named(documents, "mirror-config")["mirror.yaml"])
 
     east = settings["clusters"]["us-east"]
-    assert east["sasl_password_file"] == "/etc/mirror-secrets/us-east/password"
+    assert east["sasl_password_file"] == "/etc/mirror/secrets/us-east/password"
     assert "Secret" not in {document["kind"] for document in documents}
     [container] = pod(documents)["containers"]
     assert container["env"] == [

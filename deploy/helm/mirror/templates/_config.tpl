@@ -42,7 +42,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "clusterSecrets.%s: there is no such cluster in config.clusters (%s)" $alias (keys $clusters | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- $cluster := get $clusters $alias -}}
-{{- $folder := printf "/etc/mirror-secrets/%s" $alias -}}
+{{- $folder := printf "/etc/mirror/secrets/%s" $alias -}}
 {{- if $secret.passwordKey }}{{ $_ := set $cluster "sasl_password_file" (printf "%s/password" $folder) }}{{ end -}}
 {{- if $secret.caKey }}{{ $_ := set $cluster "ssl_ca_file" (printf "%s/ca.pem" $folder) }}{{ end -}}
 {{- if $secret.certificateKey }}{{ $_ := set $cluster "ssl_certificate_file" (printf "%s/certificate.pem" $folder) }}{{ end -}}

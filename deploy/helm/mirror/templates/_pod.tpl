@@ -56,8 +56,10 @@ capabilities:
 {{- end -}}
 
 {{- define "mirror.volumeMounts" -}}
+# The file alone: secrets are mounted beside it.
 - name: config
-  mountPath: /etc/mirror
+  mountPath: /etc/mirror/{{ include "mirror.configFile" . }}
+  subPath: {{ include "mirror.configFile" . }}
   readOnly: true
 - name: scratch
   mountPath: /var/lib/mirror
@@ -65,7 +67,7 @@ capabilities:
   mountPath: /tmp
 {{- range $alias, $secret := .Values.clusterSecrets }}
 - name: secret-{{ $alias | lower | replace "_" "-" | replace "." "-" }}
-  mountPath: /etc/mirror-secrets/{{ $alias }}
+  mountPath: /etc/mirror/secrets/{{ $alias }}
   readOnly: true
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
