@@ -46,6 +46,7 @@ Examples:
   mirror status                      ask the service on this machine
   mirror lag --watch                 how far behind it is, again and again
   mirror topic list -c mirror.yaml   what differs between topics and copies
+  mirror group list -c mirror.yaml   where consumer groups stand on both sides
 
 \b
 Exit status:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 JAVA = Path(__file__).parents[1] / "java" / "AskMirrorClient.java"
+_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LAGS = {"at the tip": 0, "ten": 10, "a thousand": 1000, "all": 100_000}
 """Groups, and how many of the last records they have not read."""
 PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
@@ -284,9 +285,9 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
     assert len([line for line in java if line.startswith("offset")]) > len(groups)
 
 
-def test_the_command_line_needs_the_target_only(moved: Moved) -> None:
+def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) -> None:
     """With source and service dead, `group describe` says the same as the client, says
-    that it goes by checkpoints, and writes what Kafka's own tool reads.
+    that it goes by checkpoints, and writes what kafka-consumer-groups sets offsets by.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
@@ -306,6 +307,23 @@ def test_the_command_line_needs_the_target_only(moved: Moved) -> None:
         "group", "describe", group, "-c", moved.config, "-o", "csv", "--target-only"
     )
     assert lines.stdout == f"A.{TRANSACTIONS},0,{at.offset}\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(lines.stdout)
+    commit(moved.target, "by hand", f"A.{TRANSACTIONS}", 0)
+    reset = subprocess.run(
+        [
+            *(require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
+            *(kafka_jars("tools"), _TOOL, "--bootstrap-server", moved.target),
+            *("--group", "by hand", "--reset-offsets", "--from-file", file),
+            "--execute",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert reset.returncode == 0, reset.stdout + reset.stderr
+    assert committed(moved.target, "by hand", f"A.{TRANSACTIONS}") == at.offset
     listed = mirror("group", "list", "-c", moved.config, "--target-only")
     assert listed.returncode == 0, listed.stderr
     assert group in listed.stdout
