@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 import re
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -25,6 +26,15 @@ def test_image_has_what_is_tested() -> None:
     assert shipped
     assert shipped == {name: tested.get(name) for name in shipped}
     assert not shipped.keys() & {"pytest", "ruff", "mypy", "confluent-kafka"}
+
+
+def test_image_has_what_mirror_needs() -> None:
+    """Each dependency of mirror is in the image's lock: `make lock` writes both."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shipped = dict(_PIN.findall((ROOT / "requirements.runtime.lock").read_text()))
+    needed = {re.split(r"[^\w-]", name)[0] for name in project["dependencies"]}
+
+    assert needed - shipped.keys() == set()
 
 
 def test_versions_agree() -> None:
