@@ -60,8 +60,8 @@ class Target:
                 return 0
             raise
 
-    def consumer(self) -> Consumer:
-        """An ordinary reader of committed data, at the topic's beginning."""
+    def consumer(self, offset: int = 0) -> Consumer:
+        """An ordinary reader of committed data; of all partitions from an offset on."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -73,14 +73,19 @@ class Target:
             }
         )
         consumer.assign(
-            [TopicPartition(each.topic, each.partition, 0) for each in self._partitions]
+            [
+                TopicPartition(each.topic, each.partition, offset)
+                for each in self._partitions
+            ]
         )
         return consumer
 
-    def count_records(self) -> int:
-        """How many records there are, lost and doubled ones included as they come."""
+    def count_records(self, offset: int = 0) -> int:
+        """How many records there are, lost and doubled ones included as they come; of
+        all partitions from an offset on.
+        """
         end = self.committed_offsets()
-        consumer = self.consumer()
+        consumer = self.consumer(offset)
         counted = 0
         quiet_since = time.monotonic()
         try:

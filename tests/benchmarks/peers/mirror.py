@@ -67,6 +67,7 @@ class Mirror:
                     "lease_seconds": task.lease_seconds,
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
+                    **({"emit_checkpoints_seconds": 1} if task.groups else {}),
                 }
             },
             "service": {

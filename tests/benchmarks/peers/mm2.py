@@ -37,6 +37,12 @@ _SIDE_JOBS_OFF = {
     "sync.topic.acls.enabled": "false",
     "refresh.topics.interval.seconds": "5",
 }
+_GROUPS = {
+    "emit.checkpoints.interval.seconds": "1",
+    "groups": ".*",
+    "refresh.groups.enabled": "true",
+    "refresh.groups.interval.seconds": "1",
+}
 _CONSUMER = {
     "fetch.max.bytes": "52428800",
     "max.partition.fetch.bytes": "8388608",
@@ -107,6 +113,7 @@ class MirrorMaker2:
             "tasks.max": str(task.tasks or PARTITIONS),
             **_SINGLE_BROKER,
             **_SIDE_JOBS_OFF,
+            **(_GROUPS if task.groups else {}),
             f"{flow}.enabled": "true",
             f"{flow}.topics": task.topic,
             f"{target}->{source}.enabled": "false",

@@ -35,6 +35,8 @@ class Task:
     """How many copy side by side. None: as the peer thinks best."""
     lease_seconds: float | None = None
     """For peers that have leases. None: their default."""
+    groups: bool = False
+    """Whether to translate the offsets of consumer groups, every second."""
     security: Mapping[str, str] | None = None
     """Both clusters', in the words of mirror's configuration. None: plaintext."""
 

@@ -17,6 +17,7 @@ from tests.benchmarks.scenarios.gap import GAP
 from tests.benchmarks.scenarios.hot_partition import HOT
 from tests.benchmarks.scenarios.many_partitions import MANY
 from tests.benchmarks.scenarios.paced import AT_LEAST_ONCE, PACED
+from tests.benchmarks.scenarios.reread import REREAD
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
     *(PACED, AT_LEAST_ONCE, GAP),
-    *(MANY, HOT, BACKLOG),
+    *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, TLS),
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
