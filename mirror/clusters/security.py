@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.net.sasl import get_sasl_mechanism
 
-from mirror.clusters.stores import StoreError, certificates, identity, is_store
+from mirror.clusters.store_kind import StoreError, is_store
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def _trusted(config: ClusterConfig) -> str | None:
         return config.ssl_ca_certificates
     raw = config.ssl_ca_file.read_bytes()
     if is_store(raw):
+        from mirror.clusters.stores import certificates  # noqa: PLC0415  rarely needed
+
         try:
             return certificates(raw, _text(config.ssl_ca_password))
         except StoreError as error:
@@ -66,6 +68,8 @@ def _identify(context: ssl.SSLContext, config: ClusterConfig) -> None:
     """Load our own key and certificate, which Python only takes from files."""
     file = config.ssl_certificate_file
     if file is not None and is_store(raw := file.read_bytes()):
+        from mirror.clusters.stores import identity  # noqa: PLC0415  rarely needed
+
         seal = secrets.token_hex(16)
         try:
             ours = identity(

@@ -23,21 +23,16 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
+from mirror.clusters.store_kind import JCEKS, JKS, PKCS12, StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-_JKS = b"\xfe\xed\xfe\xed"
-_JCEKS = b"\xce\xce\xce\xce"
-_SEQUENCE = b"\x30"
 _WHITENER = b"Mighty Aphrodite"
 _PROTECTED_BY_SUN = bytes.fromhex("060a2b060104012a02110101")
 _SHA1 = 20
-
-
-class StoreError(Exception):
-    """A store that cannot be read; its text shows no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +49,13 @@ class _Entry:
     protected_key: bytes | None = None
 
 
-def is_store(raw: bytes) -> bool:
-    """Whether these bytes are a store of Java's, not PEM."""
-    return raw.startswith((_JKS, _JCEKS, _SEQUENCE))
-
-
 def certificates(raw: bytes, password: str | None) -> str:
     """The trusted certificates as PEM.
 
     Raises:
         StoreError: the password is wrong, or the store is damaged or has none.
     """
-    if raw.startswith(_SEQUENCE):
+    if raw.startswith(PKCS12):
         key_and_more = _pkcs12(raw, password)
         found = [each.certificate for each in key_and_more.additional_certs]
         if key_and_more.cert is not None:
@@ -89,7 +79,7 @@ def identity(
     Raises:
         StoreError: a password is wrong, or the store is damaged or has no key.
     """
-    if raw.startswith(_SEQUENCE):
+    if raw.startswith(PKCS12):
         read = _pkcs12(raw, password)
         if read.key is None or read.cert is None:
             raise StoreError("holds no key with its certificate")
@@ -136,7 +126,7 @@ def _pkcs12(raw: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates
 
 
 def _jks(raw: bytes, password: str | None) -> list[_Entry]:
-    if raw.startswith(_JCEKS):
+    if raw.startswith(JCEKS):
         raise StoreError(
             "is a JCEKS store, which cannot be read; convert it with keytool "
             "-importkeystore -deststoretype PKCS12"
@@ -182,7 +172,7 @@ class _Reader:
 
 
 def _entries(reader: _Reader) -> list[_Entry]:
-    reader.take(len(_JKS))
+    reader.take(len(JKS))
     version = reader.number(">I")
     found = []
     for _ in range(reader.number(">I")):

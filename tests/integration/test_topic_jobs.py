@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import ResourceType
+from kafka import KafkaConsumer
 import pytest
 
 from mirror.playground.secured import USER
@@ -199,3 +200,33 @@ def test_missing_rights_are_shown_and_stop_nothing(
         assert status["flows"][0]["restarts"] == 0
         found = eventually(target, copy, load.total)
         assert_exactly_once(keys_of(found), load.order)
+
+
+def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A copy is created larger than its topic when told so, with min.insync.replicas
+    of its own; its records stand in the partitions they came from.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    config = config_for(
+        source,
+        target,
+        topics=[topic_name],
+        tasks=1,
+        least_partitions=3,
+        min_insync_replicas=1,
+    )
+    load = NumberedLoad(source, topic_name, 2, seed=1)
+    load.send(300)
+    with RunningMirror(config, tmp_path):
+        found = eventually(target, f"A.{topic_name}", load.total, timeout=60)
+    copied = {partition: keys for partition, keys in keys_of(found).items() if keys}
+    assert_exactly_once(copied, load.order)
+    consumer = KafkaConsumer(bootstrap_servers=target)
+    try:
+        assert consumer.partitions_for_topic(f"A.{topic_name}") == {0, 1, 2}
+    finally:
+        consumer.close()
+    assert overrides(target, f"A.{topic_name}")["min.insync.replicas"] == "1"
