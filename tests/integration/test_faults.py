@@ -37,7 +37,7 @@ from tests.harness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -230,38 +230,47 @@ def test_copy_deleted_underneath(
         assert f"A.{topic} was gone" in status["flows"][0]["problems"][0]
 
 
+def strict_and_lenient(source: str, target: str) -> tuple[str, str]:
+    """Two topics, whose copies want all three replicas in sync, or two of them."""
+    topics = ("fault-strict", "fault-lenient")
+    for topic, least in zip(topics, ("3", "2"), strict=True):
+        create_topic(source, topic)
+        put(source, topic, range(10))
+        admin = AdminClient({"bootstrap.servers": target})
+        new = NewTopic(f"A.{topic}", num_partitions=1, replication_factor=3,
+                       config={"min.insync.replicas": least})  # fmt: skip
+        admin.create_topics([new])[f"A.{topic}"].result(30)
+    return topics
+
+
+def wait_for_replicas(bootstrap: str, topics: Sequence[str], count: int) -> None:
+    shown = AdminClient({"bootstrap.servers": bootstrap})
+    wait_for(
+        lambda: all(
+            len(shown.list_topics(f"A.{topic}", 10).topics[f"A.{topic}"]
+                .partitions[0].isrs) == count
+            for topic in topics
+        ), 30, 0.5,
+    )  # fmt: skip
+
+
 def test_too_few_replicas_in_sync(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
 ) -> None:
     """Copies that demand more replicas than are in sync wait for them; those that are
-    content with fewer are copied meanwhile. (Without transactions: one that wrote to
-    such a partition cannot end, and its slot waits for it.)
+    content with fewer are copied meanwhile. (Without transactions.)
     """
     source = make_clusters("a")["a"]
     target = make_clusters("b", nodes=3)["b"]
     a, b = source.bootstrap, target.bootstrap
-    strict, lenient = "fault-strict", "fault-lenient"
-    for topic, least in ((strict, "3"), (lenient, "2")):
-        create_topic(a, topic)
-        put(a, topic, range(10))
-        admin = AdminClient({"bootstrap.servers": b})
-        new = NewTopic(f"A.{topic}", num_partitions=1, replication_factor=3,
-                       config={"min.insync.replicas": least})  # fmt: skip
-        admin.create_topics([new])[f"A.{topic}"].result(30)
+    strict, lenient = strict_and_lenient(a, b)
     options = config(a, b)
     options["flows"]["A->B"] |= {"sync_topic_configs": False, "exactly_once": False}
     with RunningMirror(options, tmp_path) as mirror:
         for topic in (strict, lenient):
             wait_copied(mirror, b, topic, keys(10))
         target.kill(3)
-        shown = AdminClient({"bootstrap.servers": b})
-        wait_for(
-            lambda: all(
-                len(shown.list_topics(f"A.{topic}", 10).topics[f"A.{topic}"]
-                    .partitions[0].isrs) == 2
-                for topic in (strict, lenient)
-            ), 30, 0.5,
-        )  # fmt: skip
+        wait_for_replicas(b, (strict, lenient), 2)
         for topic in (strict, lenient):
             put(a, topic, range(10, 20))
         wait_copied(mirror, b, lenient, keys(20))
@@ -272,6 +281,41 @@ def test_too_few_replicas_in_sync(
         target.start(3)
         wait_copied(mirror, b, strict, keys(20))
         wait_running(mirror, strict)
+
+
+def test_too_few_replicas_hold_up_a_transaction(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """A transaction that wrote where replicas are missing cannot end; its slot waits
+    with a reason; once they are back all goes on by itself, each record once.
+    """
+    source = make_clusters("a")["a"]
+    target = make_clusters("b", nodes=3)["b"]
+    a, b = source.bootstrap, target.bootstrap
+    topics = strict, lenient = strict_and_lenient(a, b)
+    options = config(a, b)
+    options["flows"]["A->B"] |= {"sync_topic_configs": False}
+    with RunningMirror(options, tmp_path) as mirror:
+        for topic in topics:
+            wait_copied(mirror, b, topic, keys(10))
+        target.kill(3)
+        wait_for_replicas(b, topics, 2)
+        for topic in topics:
+            put(a, topic, range(10, 20))
+        mirror.wait_until(
+            lambda document: (
+                document["flows"][0]["reason"]
+                or partition(mirror, strict)["state"] == "FAULTED"
+            ),
+            60,
+        )
+        target.start(3)
+        wait_for_replicas(b, topics, 3)
+        for topic in topics:
+            wait_copied(mirror, b, topic, keys(20))
+            wait_running(mirror, topic)
+        put(a, lenient, range(20, 30))
+        wait_copied(mirror, b, lenient, keys(30))
 
 
 def test_leader_gone_at_the_source(
