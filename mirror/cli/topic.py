@@ -55,7 +55,7 @@ ACL_COLUMNS = (
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show topics and their copies; correct configs and ACLs of copies.",
+    help="Show topics and their copies; correct configs and ACLs.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
 )
 
