@@ -114,8 +114,9 @@ def test_executor_and_worker_are_killed(
         with load.streaming():
             time.sleep(2)  # somewhere in a lease
             seconds = [kill(spark.executors()["worker-0"])]
+            # Between short leases, as at the start, a dead worker is just replaced.
+            mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6, timeout=60)
             time.sleep(2)
-            # One of them may be left from when it had the other slot, too.
             seconds.append(kill(*spark.relay_workers()["worker-0"]))
         print("both copy again after", seconds)
         mirror.wait_copied(source, topic_name, timeout=120)
