@@ -37,20 +37,8 @@ def of_offset(
     known: OffsetMap, topic: str, partition: int, offset: int, *, reverse: bool
 ) -> Answer:
     """`topic` is the source's; with `reverse` the target's, and so is the offset."""
-    if reverse:
-        origin = _origins(known).get((topic, partition), "")
-        translated = known.reverse(origin, partition, offset)
-        other = origin
-    else:
-        translated = known.translate(topic, partition, offset)
-        other = known.partitions().get((topic, partition), "")
-    return Answer(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        other_topic=other,
-        translated=translated,
-    )
+    other = _others(known, reverse=reverse).get((topic, partition), "")
+    return _answer(known, (topic, partition), offset, other, reverse=reverse)
 
 
 def of_group(
@@ -67,17 +55,31 @@ def of_group(
         raise ClusterError(
             f"cluster {cluster.alias}: group {group}: {found.refused[group]}"
         )
-    there = _origins(known) if reverse else known.partitions()
+    others = _others(known, reverse=reverse)
     return [
-        of_offset(known, topic, partition, committed.offset, reverse=reverse)
-        for (topic, partition), committed in sorted(found.groups[group].items())
-        if (topic, partition) in there
+        _answer(known, key, committed.offset, others[key], reverse=reverse)
+        for key, committed in sorted(found.groups[group].items())
+        if key in others
     ]
 
 
-def _origins(known: OffsetMap) -> dict[TopicPartition, str]:
-    """The source's topic by the target's partition."""
-    return {
-        (copy, partition): topic
-        for (topic, partition), copy in known.partitions().items()
-    }
+def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:
+    """The topic on the other side of every partition on this one."""
+    return known.origins() if reverse else known.partitions()
+
+
+def _answer(
+    known: OffsetMap, key: TopicPartition, offset: int, other: str, *, reverse: bool
+) -> Answer:
+    topic, partition = key
+    if reverse:
+        translated = known.reverse(other, partition, offset)
+    else:
+        translated = known.translate(topic, partition, offset)
+    return Answer(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        other_topic=other,
+        translated=translated,
+    )

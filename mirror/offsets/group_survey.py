@@ -144,10 +144,7 @@ def _grouped(
 def _from_checkpoints(
     flow: FlowConfig, target: Cluster, offset_map: OffsetMap
 ) -> dict[str, tuple[Place, ...]]:
-    sources = {
-        (copy, partition): topic
-        for (topic, partition), copy in offset_map.partitions().items()
-    }
+    sources = offset_map.origins()
     topic = checkpoints_topic(flow.source, flow.separator)
     return {
         group: tuple(

@@ -100,6 +100,13 @@ class OffsetMap:
         with self._lock:
             return {key: track.target_topic for key, track in self._tracks.items()}
 
+    def origins(self) -> dict[TopicPartition, str]:
+        """The same the other way: the source topic of every target partition."""
+        return {
+            (copy, partition): topic
+            for (topic, partition), copy in self.partitions().items()
+        }
+
     def translate(self, topic: str, partition: int, offset: int) -> Translated:
         """The target's offset for a source's; see `Translator`."""
         with self._lock:
