@@ -44,10 +44,7 @@ class TopicWriter:
             return
         producer = self._producer
         if producer is None:
-            producer = Producer(
-                self._cluster, transactional_id=None, transaction_timeout_ms=0
-            )
-            producer.take_over()
+            producer = _idempotent(self._cluster)
         self._producer = None  # until it is known that this write went well
         batches = list(_batches(pairs))
         topics = self._cluster.topics([self._topic])
@@ -78,8 +75,7 @@ def write(
         MirrorError: they were not acknowledged; some of them may be written.
     """
     if producer is None:
-        producer = Producer(target, transactional_id=None, transaction_timeout_ms=0)
-        producer.take_over()
+        producer = _idempotent(target)
     elif not producer.v2:
         producer.add_partitions([(topic, 0) for topic in batches])
     where = {(topic, 0): queue for topic, queue in batches.items()}
@@ -110,6 +106,12 @@ def ensure_topic(
         cluster.wait_for_topic(topic)
     elif shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {cluster.alias}: topic {topic}")
+
+
+def _idempotent(cluster: Cluster) -> Producer:
+    producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
+    producer.take_over()
+    return producer
 
 
 def _batches(pairs: Sequence[tuple[bytes, bytes]]) -> Iterator[EncodedBatch]:

@@ -18,7 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
 from mirror.clusters.connection import Connection
-from mirror.errors import BrokerError, ClusterError, UnreachableError
+from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -269,8 +269,3 @@ def _topic(answer: Any) -> Topic:
         error=answer.error_code,
         replication_factor=len(partitions[0].replica_nodes) if partitions else 0,
     )
-
-
-def is_transient(error: ClusterError) -> bool:
-    """Whether the same request may succeed later, without anyone's help."""
-    return error.retriable or (isinstance(error, BrokerError) and error.transient)

@@ -22,7 +22,7 @@ from mirror.clusters import codes
 from mirror.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
@@ -119,32 +119,22 @@ def incremental(cluster: Cluster) -> bool:
 def _alter_incrementally(
     cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, ClusterError]:
-    refused = {}
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig
-    for names in _batches(changes):
-        answer = cluster.call(
-            IncrementalAlterConfigsRequest(
-                resources=[
-                    resource(
-                        resource_type=_TOPIC_RESOURCE,
-                        resource_name=name,
-                        configs=[
-                            config(
-                                name=key,
-                                config_operation=_DELETE if value is None else _SET,
-                                value=value,
-                            )
-                            for key, value in changes[name].items()
-                        ],
-                    )
-                    for name in names
-                ],
-                validate_only=False,
-            )
-        )
-        refused.update(_refused(cluster, answer))
-    return refused
+    config = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
+    return _send(
+        cluster,
+        IncrementalAlterConfigsRequest,
+        {
+            name: [
+                config(
+                    name=key,
+                    config_operation=_DELETE if value is None else _SET,
+                    value=value,
+                )
+                for key, value in change.items()
+            ]
+            for name, change in changes.items()
+        },
+    )
 
 
 def _replace(
@@ -173,26 +163,38 @@ def _replace(
             merged = {key: config.value for key, config in overrides.items()}
             merged.update(changes[name])
             complete[name] = {k: v for k, v in merged.items() if v is not None}
-    resource = AlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig
-    for names in _batches(complete):
+    config = AlterConfigsRequest.AlterConfigsResource.AlterableConfig
+    refused |= _send(
+        cluster,
+        AlterConfigsRequest,
+        {
+            name: [config(name=key, value=value) for key, value in merged.items()]
+            for name, merged in complete.items()
+        },
+    )
+    return refused
+
+
+def _send(
+    cluster: Cluster, request: Any, entries: Mapping[str, Sequence[Any]]
+) -> dict[str, ClusterError]:
+    """Ask for these changes per topic, with either kind of request; those refused."""
+    refused: dict[str, ClusterError] = {}
+    for names in _batches(entries):
         answer = cluster.call(
-            AlterConfigsRequest(
+            request(
                 resources=[
-                    resource(
+                    request.AlterConfigsResource(
                         resource_type=_TOPIC_RESOURCE,
                         resource_name=name,
-                        configs=[
-                            config(name=key, value=value)
-                            for key, value in complete[name].items()
-                        ],
+                        configs=entries[name],
                     )
                     for name in names
                 ],
                 validate_only=False,
             )
         )
-        refused.update(_refused(cluster, answer))
+        refused |= _refused(cluster, answer)
     return refused
 
 
