@@ -170,15 +170,7 @@ def allow(
 ) -> None:  # fmt: skip
     """Create an ACL, and wait until brokers know it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    binding = AclBinding(
-        kind,
-        topic,
-        ResourcePatternType[pattern],
-        f"User:{principal}",
-        "*",
-        AclOperation[operation],
-        AclPermissionType[permission],
-    )
+    binding = AclBinding(*_acl(kind, topic, pattern, principal, operation, permission))
     admin.create_acls([binding])[binding].result(30)
     wanted = (f"User:{principal}", operation, permission, topic, pattern)
     _wait(lambda: wanted in acls_of(bootstrap, kind=kind))
@@ -192,6 +184,18 @@ def revoke(
     """Delete an ACL, and wait until brokers know it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     exactly = AclBindingFilter(
+        *_acl(kind, topic, pattern, principal, operation, permission)
+    )
+    admin.delete_acls([exactly])[exactly].result(30)
+    gone = (f"User:{principal}", operation, permission, topic, pattern)
+    _wait(lambda: gone not in acls_of(bootstrap, kind=kind))
+
+
+def _acl(  # noqa: PLR0917  an ACL has that many parts
+    kind: ResourceType, topic: str, pattern: str, principal: str, operation: str,
+    permission: str,
+) -> tuple[Any, ...]:  # fmt: skip
+    return (
         kind,
         topic,
         ResourcePatternType[pattern],
@@ -200,9 +204,6 @@ def revoke(
         AclOperation[operation],
         AclPermissionType[permission],
     )
-    admin.delete_acls([exactly])[exactly].result(30)
-    gone = (f"User:{principal}", operation, permission, topic, pattern)
-    _wait(lambda: gone not in acls_of(bootstrap, kind=kind))
 
 
 def acls_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 import io
 import json
 import logging
@@ -35,6 +35,7 @@ from mirror.observe.status import (
 from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
 from mirror.playground.traffic import Verdict
+from tests.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,29 +59,10 @@ def mirror(*arguments: str, **env: str) -> Result:
     return CliRunner().invoke(app, list(arguments), prog_name="mirror", env=env)
 
 
-def partition(**changes: object) -> PartitionStatus:
-    return replace(
-        PartitionStatus(
-            topic="orders",
-            partition=3,
-            target_topic="A.orders",
-            slot=0,
-            state="RUNNING",
-            reason="",
-            since=0.0,
-            position=7,
-            end_offset=9,
-            lag=2,
-            records=7,
-            bytes=70,
-            filtered=0,
-            skipped=0,
-            lost=0,
-            latency_p50_ms=12.4,
-            latency_p99_ms=30.0,
-        ),
-        **changes,  # type: ignore[arg-type]
-    )
+def partition(number: int = 3, **changes: object) -> PartitionStatus:
+    moved = {"position": 7, "end_offset": 9, "lag": 2, "records": 7, "bytes": 70}
+    late = {"latency_p50_ms": 12.4, "latency_p99_ms": 30.0}
+    return partition_status("orders", number, **moved | late | changes)
 
 
 @pytest.fixture
@@ -308,7 +290,7 @@ def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
         state=FlowState.RUNNING,
         partitions=(
             partition(),
-            partition(partition=4, state="FAULTED", reason=reason, latency_p50_ms=-1.0),
+            partition(4, state="FAULTED", reason=reason, latency_p50_ms=-1.0),
         ),
         problems=("source topic x y: no legal name",),
     )
@@ -358,7 +340,7 @@ def test_status_shows_what_a_transform_left_out(board: Board, url: str) -> None:
     """Records that a function removed, or failed on, are counted where it did so."""
     board.update(
         "A->B",
-        partitions=(partition(), partition(partition=4, removed=12, dead_letters=1)),
+        partitions=(partition(), partition(4, removed=12, dead_letters=1)),
     )
 
     *_, columns, row = mirror("status", "-u", url).stdout.splitlines()

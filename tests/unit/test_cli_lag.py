@@ -15,6 +15,7 @@ from mirror.cli.main import app
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState, PartitionStatus
 from mirror.observe.topology import Edge, dot, mermaid, terminal
+from tests.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,25 +26,8 @@ pytestmark = pytest.mark.unit
 
 
 def partition(topic: str, number: int, seconds: float, records: int) -> PartitionStatus:
-    return PartitionStatus(
-        topic=topic,
-        partition=number,
-        target_topic=f"A.{topic}",
-        slot=0,
-        state="RUNNING",
-        reason="",
-        since=0.0,
-        position=0,
-        end_offset=records,
-        lag=records,
-        lag_seconds=seconds,
-        records=0,
-        bytes=0,
-        filtered=0,
-        skipped=0,
-        lost=0,
-        latency_p50_ms=-1.0,
-        latency_p99_ms=-1.0,
+    return partition_status(
+        topic, number, end_offset=records, lag=records, lag_seconds=seconds
     )
 
 

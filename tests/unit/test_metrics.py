@@ -36,6 +36,7 @@ from mirror.observe.status import (
     SlotStatus,
 )
 from mirror.relay.latency import bounds
+from tests.statuses import partition_status
 
 pytestmark = pytest.mark.unit
 
@@ -44,17 +45,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def partition(topic: str, number: int, **changes: Any) -> PartitionStatus:
-    values: dict[str, Any] = {
-        field.name: 0 for field in fields(PartitionStatus) if field.name != "partition"
-    }
-    values |= {
-        "topic": topic,
-        "partition": number,
-        "target_topic": f"A.{topic}",
-        "state": "RUNNING",
-        "reason": "",
-    }
-    return PartitionStatus(**values | changes)
+    return partition_status(topic, number, **{"lag_seconds": 0.0} | changes)
 
 
 def full_board(**changes: Any) -> Board:

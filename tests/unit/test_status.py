@@ -6,33 +6,10 @@ import time
 
 import pytest
 
-from mirror.observe.status import Board, FlowState, PartitionStatus
+from mirror.observe.status import Board, FlowState
+from tests.statuses import partition_status
 
 pytestmark = pytest.mark.unit
-
-
-def partition(lag_seconds: float) -> PartitionStatus:
-    return PartitionStatus(
-        topic="t",
-        partition=0,
-        target_topic="A.t",
-        slot=0,
-        state="RUNNING",
-        reason="",
-        since=0.0,
-        position=1,
-        end_offset=1,
-        lag=0,
-        lag_seconds=lag_seconds,
-        records=0,
-        bytes=0,
-        bytes_in=0,
-        filtered=0,
-        skipped=0,
-        lost=0,
-        latency_p50_ms=-1.0,
-        latency_p99_ms=-1.0,
-    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +34,9 @@ def test_a_lag_nobody_measures_grows(
         state=state,
         reported_at=now - 100,
         report_due=now + due_in,
-        partitions=(partition(2.0), partition(-1.0)),
+        partitions=tuple(
+            partition_status("t", 0, lag_seconds=lag) for lag in (2.0, -1.0)
+        ),
     )
     (flow,) = board.read().flows
 
