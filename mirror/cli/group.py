@@ -222,8 +222,7 @@ def _survey(
 
 
 def _look(flow: FlowConfig, reach: Reach, *, target_only: bool) -> GroupSurvey:
-    # Compiled code comes with the offset map.
-    from mirror.offsets.group_survey import survey  # noqa: PLC0415
+    from mirror.offsets.group_survey import survey  # noqa: PLC0415  loads kernels
 
     target = reach(flow.target)
     if not target_only:

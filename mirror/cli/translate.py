@@ -121,9 +121,8 @@ def _ask(
     *,
     reverse: bool,
 ) -> list[Answer]:
-    # Compiled code comes with the offset map.
-    from mirror.offsets import answers  # noqa: PLC0415
-    from mirror.offsets.group_survey import known_of  # noqa: PLC0415
+    from mirror.offsets import answers  # noqa: PLC0415  loads kernels
+    from mirror.offsets.group_survey import known_of  # noqa: PLC0415  loads kernels
 
     target = reach(flow.target)
     known = known_of(flow, target)
