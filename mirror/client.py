@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from pydantic import ValidationError
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ConfigError
 from mirror.offsets import checkpoints
 from mirror.offsets.mm2_records import checkpoints_topic

@@ -24,7 +24,7 @@ from mirror.observe.status import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
     from mirror.observe.status import Board
 
 log = structlog.get_logger()

@@ -27,7 +27,8 @@ from mirror.errors import AuthorizationError, ClusterError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.config.schema import ClusterConfig, FlowConfig
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
 
 log = structlog.get_logger()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     import threading
 
-    from mirror.config.schema import ServiceConfig
+    from mirror.config.service_settings import ServiceConfig
 
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first

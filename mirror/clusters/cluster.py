@@ -23,7 +23,7 @@ from mirror.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
 
 _NO_ID = uuid.UUID(int=0)
 _PATIENCE_SECONDS = 30.0

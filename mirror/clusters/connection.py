@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     import socket
 
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
 
 _MAX_SMALL_ANSWER = 256 << 20
 _SIZE = struct.Struct(">i")

@@ -21,7 +21,7 @@ from mirror.errors import AuthenticationError, UnreachableError
 
 if TYPE_CHECKING:
     from mirror.clusters.connection import Connection
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
 
 _CONNECT_SECONDS = 10.0
 

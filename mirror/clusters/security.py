@@ -20,7 +20,7 @@ from mirror.errors import AuthenticationError
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
 
 
 def uses_tls(config: ClusterConfig) -> bool:

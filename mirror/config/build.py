@@ -13,13 +13,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mirror.config import wording
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
-from mirror.config.schema import (
-    ClusterConfig,
-    FlowConfig,
-    MirrorConfig,
-    ServiceConfig,
-)
+from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import flow_ends, near
 
 _SECTIONS = ("clusters", "defaults", "flows", "service")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mirror.config.build import build
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.wording import is_secret
 from mirror.errors import ConfigError
 

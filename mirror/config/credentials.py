@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mirror.config.values import refusal
 
 if TYPE_CHECKING:
-    from mirror.config.schema import ClusterConfig
+    from mirror.config.cluster_settings import ClusterConfig
 
 _TLS_SETTINGS = (
     *("ssl_ca_file", "ssl_ca_certificates", "ssl_certificate_file", "ssl_key_file"),

@@ -17,8 +17,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path
-from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import flow_ends, near
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ over the whole, `load` reads files and the environment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -18,110 +17,18 @@ from pydantic import (
     model_validator,
 )
 
-from mirror.config import credentials, values
+from mirror.config import values
+from mirror.config.cluster_settings import ClusterConfig  # noqa: TC001  pydantic reads it
 from mirror.config.group_settings import GroupSettings
-from mirror.config.section import Alias, Number, Patterns, Secret, Section, Text, Whole
+from mirror.config.section import Alias, Number, Patterns, Section, Whole
+from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
 from mirror.errors import ConfigError
 from mirror.policy import ReplicationPolicy, TopicFilter, make_policy
-from mirror.renaming import Rule  # noqa: TC001  pydantic reads it when it runs
+from mirror.renaming import Rule  # noqa: TC001  pydantic reads it
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """What MirrorMaker 2 leaves out when it is told nothing."""
-
-
-class ClusterConfig(Section):
-    """How to reach one cluster. Holds credentials: its repr hides them."""
-
-    alias: Alias = Field(
-        description="The cluster's short name, taken from the key it stands under. "
-        "Part of the copies' names, so upper and lower case matter."
-    )
-    bootstrap_servers: Annotated[
-        tuple[str, ...], BeforeValidator(values.bootstrap_servers)
-    ] = Field(
-        description="Brokers to ask first, each host:port; a list, or one text with "
-        "commas. At least one is needed."
-    )
-    security_protocol: Annotated[
-        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        BeforeValidator(values.upper),
-    ] = Field(default="PLAINTEXT", description="Upper or lower case is the same.")
-    sasl_mechanism: (
-        Annotated[
-            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
-            BeforeValidator(values.sasl_mechanism),
-        ]
-        | None
-    ) = Field(default=None, description="Needed by SASL_*; null otherwise.")
-    sasl_username: Text | None = Field(
-        default=None, description="Needed by SASL_*; null otherwise."
-    )
-    sasl_password: Secret | None = Field(
-        default=None,
-        description="Better kept in sasl_password_file or in the environment. "
-        "Null: sasl_password_file has it.",
-    )
-    sasl_password_file: Path | None = Field(
-        default=None,
-        description="A file that holds the password and nothing else, read again for "
-        "each connection. Null: sasl_password has it.",
-    )
-    ssl_ca_file: Path | None = Field(
-        default=None,
-        description="The certificates to trust: a PEM file, or a PKCS12 or JKS trust "
-        "store. Null: ssl_ca_certificates, or else the system's.",
-    )
-    ssl_ca_password: Secret | None = Field(
-        default=None,
-        description="Opens the trust store. Null: it has none, as a PEM file.",
-    )
-    ssl_ca_certificates: Text | None = Field(
-        default=None,
-        description="The certificates to trust as PEM text. Null: see ssl_ca_file.",
-    )
-    ssl_certificate_file: Path | None = Field(
-        default=None,
-        description="Our own certificate: a PEM file, or a PKCS12 or JKS key store. "
-        "Null: none is shown, or ssl_certificate_chain.",
-    )
-    ssl_certificate_password: Secret | None = Field(
-        default=None, description="Opens the key store. Null: it has none, as PEM."
-    )
-    ssl_certificate_chain: Text | None = Field(
-        default=None,
-        description="Our own certificate as PEM text, with those that vouch for it. "
-        "Null: see ssl_certificate_file.",
-    )
-    ssl_key_file: Path | None = Field(
-        default=None,
-        description="PEM file of our private key. Null: it stands in "
-        "ssl_certificate_file, or in ssl_key.",
-    )
-    ssl_key: Secret | None = Field(
-        default=None,
-        description="Our private key as PEM text, for ssl_certificate_chain. Null: "
-        "see ssl_key_file.",
-    )
-    ssl_key_password: Secret | None = Field(
-        default=None,
-        description="Opens the private key. Null: it is not encrypted, or in a store "
-        "by that store's password.",
-    )
-    ssl_check_hostname: bool = Field(
-        default=True,
-        description="Whether a broker's certificate must name the host we called.",
-    )
-    request_timeout_seconds: Number = Field(
-        default=30.0,
-        gt=0,
-        description="How long a broker may take to answer; zero is refused.",
-    )
-
-    @model_validator(mode="after")
-    def _credentials_fit(self) -> Self:
-        credentials.check(self)
-        return self
 
 
 class FlowConfig(TopicSync, GroupSettings):
@@ -305,48 +212,6 @@ class FlowConfig(TopicSync, GroupSettings):
                     setting, "nothing would use it", "add transform, or remove it"
                 )
         return self
-
-
-class ServiceConfig(Section):
-    """The process itself: where it listens, logs and runs."""
-
-    http_host: Text = Field(
-        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
-    )
-    http_port: Whole = Field(
-        default=8083, ge=0, le=65535, description="0: any port that is free."
-    )
-    metrics_per: Literal["partition", "topic"] = Field(
-        default="partition",
-        description="What /metrics has time series of. topic: fewer of them, sums and "
-        "maxima over a topic's partitions, for flows of thousands.",
-    )
-    group: Text | None = Field(
-        default="mirror",
-        description="Instances with the same group share the flows: each flow is led "
-        "by one, and others take over when that is gone. It is a consumer group on "
-        "each target. Null: this instance leads all its flows, and must be the only "
-        "one.",
-    )
-    state_dir: Path = Field(
-        default=Path("mirror-state"),
-        description="Spark's checkpoint directory. It only counts leases and may be "
-        "lost. A relative path starts at the working directory.",
-    )
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
-    ] = Field(default="info", description="error: only what failed.")
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="auto: console on a terminal, json elsewhere."
-    )
-    spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = Field(
-        default={},
-        description="Further settings for Spark, by their own names. Empty: none.",
-    )
-    spark_master: Text | None = Field(
-        default=None,
-        description="Null: inside this process, with all cores of the machine.",
-    )
 
 
 class MirrorConfig(Section):

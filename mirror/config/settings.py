@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.convert import as_text
-from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.clusters.cluster import Topic
-    from mirror.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mirror.config.schema import ClusterConfig, FlowConfig
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

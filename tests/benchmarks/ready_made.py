@@ -20,7 +20,7 @@ from mirror.batches import records as batches
 from mirror.clusters import produce
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

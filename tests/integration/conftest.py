@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_mirror(
     clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningMirror]:
-    """A flow A->B of all topics `it-...`; tests must not stop it or kill its parts."""
+    """A flow A->B of all topics `it-...`; tests must not stop it or kill its parts.
+
+    It ends with its file: other files run a flow A->B of their own, which would have
+    to stand by beside it.
+    """
     config = config_for(
         clusters["a"].bootstrap,
         clusters["b"].bootstrap,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness

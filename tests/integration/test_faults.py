@@ -22,7 +22,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.secured import USER
 from mirror.recovery import losses
 from tests.harness import (

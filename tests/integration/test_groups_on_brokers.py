@@ -15,7 +15,7 @@ from mirror.clusters import group_offsets, groups
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.group_offsets import Committed
 from mirror.clusters.groups import Group, GroupKind
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.java import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, read

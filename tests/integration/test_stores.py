@@ -15,8 +15,8 @@ import pytest
 
 from mirror.clusters.handshake import open_socket
 from mirror.clusters.security import tls_context
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
-from mirror.config.schema import ClusterConfig
 from mirror.errors import AuthenticationError
 from mirror.java import require_java
 from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority

@@ -12,8 +12,10 @@ import yaml
 
 from mirror.cli.main import app
 from mirror.config import settings
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
-from mirror.config.schema import ClusterConfig, FlowConfig, ServiceConfig
+from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.clusters.cluster import Cluster
-from mirror.config.schema import ClusterConfig
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import FlowError
 from mirror.jobs import Job, Jobs
 from mirror.observe.status import Board

@@ -1,0 +1,109 @@
+"""The settings of one cluster: where it is, and how to prove who we are.
+
+Main type: `ClusterConfig`. Whether its credentials fit together is `credentials`'
+to say; nothing is read or connected here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mirror.config import credentials, values
+from mirror.config.section import Alias, Number, Secret, Section, Text
+
+
+class ClusterConfig(Section):
+    """How to reach one cluster. Holds credentials: its repr hides them."""
+
+    alias: Alias = Field(
+        description="The cluster's short name, taken from the key it stands under. "
+        "Part of the copies' names, so upper and lower case matter."
+    )
+    bootstrap_servers: Annotated[
+        tuple[str, ...], BeforeValidator(values.bootstrap_servers)
+    ] = Field(
+        description="Brokers to ask first, each host:port; a list, or one text with "
+        "commas. At least one is needed."
+    )
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        BeforeValidator(values.upper),
+    ] = Field(default="PLAINTEXT", description="Upper or lower case is the same.")
+    sasl_mechanism: (
+        Annotated[
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+            BeforeValidator(values.sasl_mechanism),
+        ]
+        | None
+    ) = Field(default=None, description="Needed by SASL_*; null otherwise.")
+    sasl_username: Text | None = Field(
+        default=None, description="Needed by SASL_*; null otherwise."
+    )
+    sasl_password: Secret | None = Field(
+        default=None,
+        description="Better kept in sasl_password_file or in the environment. "
+        "Null: sasl_password_file has it.",
+    )
+    sasl_password_file: Path | None = Field(
+        default=None,
+        description="A file that holds the password and nothing else, read again for "
+        "each connection. Null: sasl_password has it.",
+    )
+    ssl_ca_file: Path | None = Field(
+        default=None,
+        description="The certificates to trust: a PEM file, or a PKCS12 or JKS trust "
+        "store. Null: ssl_ca_certificates, or else the system's.",
+    )
+    ssl_ca_password: Secret | None = Field(
+        default=None,
+        description="Opens the trust store. Null: it has none, as a PEM file.",
+    )
+    ssl_ca_certificates: Text | None = Field(
+        default=None,
+        description="The certificates to trust as PEM text. Null: see ssl_ca_file.",
+    )
+    ssl_certificate_file: Path | None = Field(
+        default=None,
+        description="Our own certificate: a PEM file, or a PKCS12 or JKS key store. "
+        "Null: none is shown, or ssl_certificate_chain.",
+    )
+    ssl_certificate_password: Secret | None = Field(
+        default=None, description="Opens the key store. Null: it has none, as PEM."
+    )
+    ssl_certificate_chain: Text | None = Field(
+        default=None,
+        description="Our own certificate as PEM text, with those that vouch for it. "
+        "Null: see ssl_certificate_file.",
+    )
+    ssl_key_file: Path | None = Field(
+        default=None,
+        description="PEM file of our private key. Null: it stands in "
+        "ssl_certificate_file, or in ssl_key.",
+    )
+    ssl_key: Secret | None = Field(
+        default=None,
+        description="Our private key as PEM text, for ssl_certificate_chain. Null: "
+        "see ssl_key_file.",
+    )
+    ssl_key_password: Secret | None = Field(
+        default=None,
+        description="Opens the private key. Null: it is not encrypted, or in a store "
+        "by that store's password.",
+    )
+    ssl_check_hostname: bool = Field(
+        default=True,
+        description="Whether a broker's certificate must name the host we called.",
+    )
+    request_timeout_seconds: Number = Field(
+        default=30.0,
+        gt=0,
+        description="How long a broker may take to answer; zero is refused.",
+    )
+
+    @model_validator(mode="after")
+    def _credentials_fit(self) -> Self:
+        credentials.check(self)
+        return self

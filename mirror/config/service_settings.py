@@ -1,0 +1,57 @@
+"""The settings of the process itself: where it listens, logs and runs.
+
+Main type: `ServiceConfig`. What it does for which clusters is not said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from mirror.config import values
+from mirror.config.section import Section, Text, Whole
+
+
+class ServiceConfig(Section):
+    """The process itself: where it listens, logs and runs."""
+
+    http_host: Text = Field(
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
+    )
+    http_port: Whole = Field(
+        default=8083, ge=0, le=65535, description="0: any port that is free."
+    )
+    metrics_per: Literal["partition", "topic"] = Field(
+        default="partition",
+        description="What /metrics has time series of. topic: fewer of them, sums and "
+        "maxima over a topic's partitions, for flows of thousands.",
+    )
+    group: Text | None = Field(
+        default="mirror",
+        description="Instances with the same group share the flows: each flow is led "
+        "by one, and others take over when that is gone. It is a consumer group on "
+        "each target. Null: this instance leads all its flows, and must be the only "
+        "one.",
+    )
+    state_dir: Path = Field(
+        default=Path("mirror-state"),
+        description="Spark's checkpoint directory. It only counts leases and may be "
+        "lost. A relative path starts at the working directory.",
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
+    ] = Field(default="info", description="error: only what failed.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="auto: console on a terminal, json elsewhere."
+    )
+    spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = Field(
+        default={},
+        description="Further settings for Spark, by their own names. Empty: none.",
+    )
+    spark_master: Text | None = Field(
+        default=None,
+        description="Null: inside this process, with all cores of the machine.",
+    )
