@@ -8,7 +8,6 @@ changed through it.
 from __future__ import annotations
 
 from http import HTTPStatus
-import json
 import socketserver
 import threading
 from typing import TYPE_CHECKING, Any, Self
@@ -16,15 +15,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from mirror.errors import MirrorError
 from mirror.observe.exposition import exposition
+from mirror.observe.routing import Answer, Routes, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
 
+    from mirror.observe.routing import Request
     from mirror.observe.status import Board
 
-_JSON = "application/json; charset=utf-8"
-_PATHS = ("/status", "/metrics", "/healthz", "/readyz")
+    Handler = Callable[[Request], Answer]
+
 _READY = frozenset({"RUNNING", "STANDBY", "PAUSED"})
 """A flow that is paused, or led elsewhere, is as ready as it is meant to be."""
 
@@ -45,7 +46,11 @@ class StatusServer:
         self._metrics = exposition(board, per_partition=per_partition)
         try:
             self._server = make_server(
-                host, port, self._answer, server_class=_Server, handler_class=_Handler
+                host,
+                port,
+                Routes(self._table()),
+                server_class=_Server,
+                handler_class=_Handler,
             )
         except OSError as error:
             raise MirrorError(
@@ -70,41 +75,33 @@ class StatusServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _answer(
-        self, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "/")
-        if path == "/metrics":
-            status = HTTPStatus.OK
-            kind, body = self._metrics(environ.get("HTTP_ACCEPT", ""))
-        else:
-            status, document = self._route(path)
-            kind, body = _JSON, json.dumps(document).encode() + b"\n"
-        headers = [("Content-Type", kind), ("Cache-Control", "no-store")]
-        start_response(f"{status.value} {status.phrase}", headers)
-        return [body]
-
-    def _route(self, path: str) -> tuple[HTTPStatus, Any]:
-        if path == "/status":
-            return HTTPStatus.OK, self._board.read().to_json()
-        if path == "/healthz":
-            reason = self._board.standstill()
-            if reason:
-                found = {"status": "stands still", "reason": reason}
-                return HTTPStatus.SERVICE_UNAVAILABLE, found
-            return HTTPStatus.OK, {"status": "alive"}
-        if path == "/readyz":
-            waiting = {
-                flow.name: f"{flow.state} {flow.reason}".strip()
-                for flow in self._board.read().flows
-                if flow.state.value not in _READY
-            }
-            ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
-            return ready, {"ready": not waiting, "waiting": waiting}
-        return HTTPStatus.NOT_FOUND, {
-            "error": f"nothing at {path}",
-            "paths": list(_PATHS),
+    def _table(self) -> dict[str, Handler]:
+        """What is answered, by path."""
+        return {
+            "/status": lambda _: as_json(self._board.read().to_json()),
+            "/metrics": self._scraped,
+            "/healthz": lambda _: self._alive(),
+            "/readyz": lambda _: self._ready(),
         }
+
+    def _scraped(self, asked: Request) -> Answer:
+        kind, body = self._metrics(asked.accept)
+        return Answer(kind=kind, body=body)
+
+    def _alive(self) -> Answer:
+        if reason := self._board.standstill():
+            found = {"status": "stands still", "reason": reason}
+            return as_json(found, HTTPStatus.SERVICE_UNAVAILABLE)
+        return as_json({"status": "alive"})
+
+    def _ready(self) -> Answer:
+        waiting = {
+            flow.name: f"{flow.state} {flow.reason}".strip()
+            for flow in self._board.read().flows
+            if flow.state.value not in _READY
+        }
+        ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
+        return as_json({"ready": not waiting, "waiting": waiting}, ready)
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):

@@ -1,0 +1,108 @@
+"""From a request's path to its answer: the table behind the service's HTTP port.
+
+Main types: `Routes`, a WSGI application made from a table of paths, and the values
+that travel, `Request` and `Answer`. It reads only: methods other than GET and HEAD are
+refused. Who may ask is not its duty; whoever guards the port wraps it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+log = structlog.get_logger()
+
+JSON = "application/json; charset=utf-8"
+_METHODS = ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asks for."""
+
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Of a name that is given twice, the last value."""
+    accept: str = ""
+    """The media types that they would like, as they said it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What they get."""
+
+    body: bytes
+    kind: str = JSON
+    """The media type of the body."""
+    status: HTTPStatus = HTTPStatus.OK
+    headers: tuple[tuple[str, str], ...] = ()
+    """Beside the type and the length of the body."""
+
+
+def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    """An answer for programs."""
+    return Answer(body=json.dumps(document).encode() + b"\n", status=status)
+
+
+class Routes:
+    """A WSGI application that answers by a table."""
+
+    def __init__(self, table: Mapping[str, Callable[[Request], Answer]]) -> None:
+        self._table = dict(table)
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        method = environ.get("REQUEST_METHOD", "GET")
+        answer = self._answer(method, environ)
+        named = {name.lower() for name, _ in answer.headers}
+        headers = [
+            ("Content-Type", answer.kind),
+            ("Content-Length", str(len(answer.body))),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers,
+        ]
+        if "cache-control" not in named:
+            headers.append(("Cache-Control", "no-store"))
+        start_response(f"{answer.status.value} {answer.status.phrase}", headers)
+        return [] if method == "HEAD" else [answer.body]
+
+    def _answer(self, method: str, environ: dict[str, Any]) -> Answer:
+        # WSGI hands over bytes of UTF-8 as if they were Latin-1.
+        path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
+        if method not in _METHODS:
+            refused = as_json(
+                {"error": f"{method} is not answered here"},
+                HTTPStatus.METHOD_NOT_ALLOWED,
+            )
+            return replace(refused, headers=(("Allow", ", ".join(_METHODS)),))
+        handler = self._table.get(path or "/")
+        if handler is None:
+            return as_json(
+                {"error": f"nothing at {path}", "paths": list(self._table)},
+                HTTPStatus.NOT_FOUND,
+            )
+        asked = Request(
+            path=path or "/",
+            query=dict(
+                parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+            ),
+            accept=environ.get("HTTP_ACCEPT", ""),
+        )
+        try:
+            return handler(asked)
+        except Exception:
+            # Whoever asks must neither see nor cause more than their own failure.
+            log.exception("request failed", path=path)
+            return as_json(
+                {"error": "this is a bug of mirror; its log says more"},
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+            )

@@ -1,0 +1,92 @@
+"""The HTTP port's table: what is answered, and what is refused."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+import json
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from mirror.observe.routing import Answer, Request, Routes, as_json
+
+pytestmark = pytest.mark.unit
+
+
+def broken(_asked: Request) -> Answer:
+    raise RuntimeError("a secret place")
+
+
+ROUTES = Routes(
+    {
+        "/echo": lambda asked: as_json(dict(asked.query)),
+        "/styled": lambda _: Answer(
+            body=b"p{}", kind="text/css", headers=(("Cache-Control", "max-age=60"),)
+        ),
+        "/broken": broken,
+    }
+)
+
+
+def ask(
+    path: str, query: str = "", method: str = "GET"
+) -> tuple[str, dict[str, str], bytes]:
+    told: dict[str, Any] = {}
+
+    def start(status: str, headers: list[tuple[str, str]]) -> None:
+        told.update(status=status, headers=dict(headers))
+
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query}
+    body = b"".join(ROUTES(environ, start))
+    return told["status"], told["headers"], body
+
+
+def test_a_query_reaches_its_handler():
+    """Names of flows have characters that a query has to escape."""
+    status, headers, body = ask("/echo", "flow=A-%3EB&empty=&flow=B%26C")
+
+    assert status == "200 OK"
+    assert json.loads(body) == {"flow": "B&C", "empty": ""}
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Content-Length"] == str(len(body))
+
+
+def test_a_handler_may_let_its_answer_be_kept():
+    """Files that never change need not be fetched at every look."""
+    assert ask("/styled")[1]["Cache-Control"] == "max-age=60"
+
+
+def test_nothing_there():
+    """Who asks for the wrong path is told the right ones."""
+    status, _, body = ask("/statsu")
+
+    assert status.startswith(str(HTTPStatus.NOT_FOUND.value))
+    assert "/echo" in json.loads(body)["paths"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(method: str):
+    """Other methods are refused before any handler sees them."""
+    status, headers, _ = ask("/echo", method=method)
+
+    assert status.startswith("405")
+    assert headers["Allow"] == "GET, HEAD"
+
+
+def test_head_has_no_body():
+    """HEAD tells what GET would, without it."""
+    status, headers, body = ask("/echo", "a=1", method="HEAD")
+
+    assert (status, body) == ("200 OK", b"")
+    assert headers["Content-Length"] == "11"
+
+
+def test_a_failing_handler_is_logged_and_says_nothing():
+    """A bug of ours is in the log, not on the wire."""
+    with capture_logs() as logs:
+        status, _, body = ask("/broken")
+
+    assert status.startswith("500")
+    assert b"secret" not in body
+    assert [log["path"] for log in logs] == ["/broken"]
