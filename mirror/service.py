@@ -79,6 +79,7 @@ class Service:
             service.http_host,
             service.http_port,
             per_partition=service.metrics_per == "partition",
+            access=service,
         )
         with server:
             if ready is not None:

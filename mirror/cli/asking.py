@@ -1,23 +1,38 @@
 """Asking a running service for its status, for the commands that show something of it.
 
-Main function: `ask`, with the options `Url` and `OfConfig` that say whom. It judges
-nothing; whoever does not answer, or in another format, is told in one sentence.
+Main function: `ask`, with the options `Url` and `OfConfig` that say whom, `TokenFile`
+and `CaFile` that say how. It judges nothing; whoever does not answer, or in another
+format, is told in one sentence. The token goes nowhere but to that address.
 """
 
 from __future__ import annotations
 
+import base64
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 import http.client
 import json
 from pathlib import Path
-from typing import Annotated, Any
+import ssl
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 import typer
 
 from mirror.config.load import load
 from mirror.errors import ConfigError, MirrorError
+from mirror.observe.http_access import read_secret
+
+if TYPE_CHECKING:
+    from mirror.config.service_settings import ServiceConfig
 
 FORMAT_VERSION = 1
 DEFAULT_URL = "http://127.0.0.1:8083"
@@ -39,15 +54,59 @@ OfConfig = Annotated[
 ]
 
 
-def ask(url: str | None, config: Path | None) -> dict[str, Any]:
-    """What the service answers at /status.
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        envvar="MIRROR_TOKEN_FILE",
+        show_envvar=True,
+        help="The service's token; with --config it is known.",
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar="MIRROR_CA_FILE",
+        show_envvar=True,
+        help="Certificates to trust (PEM); with --config they are known.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """Where to ask, and how to be let in."""
+
+    url: str
+    authorization: str = field(default="", repr=False)
+    trusted: Path | None = None
+    """None: the system's."""
+
+
+def ask(
+    url: str | None,
+    config: Path | None,
+    *,
+    token_file: Path | None = None,
+    ca_file: Path | None = None,
+    path: str = "/status",
+) -> dict[str, Any]:
+    """What the service answers at a path.
 
     Raises:
         MirrorError: nobody answers there, or not a service that this mirror knows.
     """
     if url is not None and config is not None:
         raise typer.BadParameter("--url and --config exclude each other")
-    return _ask(_address(url) if config is None else _configured(config))
+    way = _Way(url=_address(url)) if config is None else _configured(config)
+    if token_file is not None:
+        way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
+    if ca_file is not None:
+        way = replace(way, trusted=ca_file)
+    return _ask(way, path)
 
 
 def _address(url: str | None) -> str:
@@ -60,7 +119,7 @@ def _address(url: str | None) -> str:
     return whole.rstrip("/").removesuffix("/status")
 
 
-def _configured(path: Path) -> str:
+def _configured(path: Path) -> _Way:
     service = load(path)[0].service
     if not service.http_port:
         problem = (
@@ -69,37 +128,93 @@ def _configured(path: Path) -> str:
         )
         raise ConfigError([problem])
     host = _EVERYWHERE.get(service.http_host, service.http_host)
-    return f"http://{host}:{service.http_port}"
+    scheme = "http" if service.http_certificate_file is None else "https"
+    return _Way(
+        url=f"{scheme}://{host}:{service.http_port}",
+        authorization=_authorization(service),
+        trusted=service.http_ca_file or service.http_certificate_file,
+    )
 
 
-def _ask(url: str) -> dict[str, Any]:
+def _authorization(service: ServiceConfig) -> str:
+    """What this configuration's service lets in."""
+    if service.http_token_given:
+        return f"Bearer {read_secret(service.http_token_file, service.http_token)}"
+    if service.http_username is None:
+        return ""
+    password = read_secret(service.http_password_file, service.http_password)
+    pair = f"{service.http_username}:{password}".encode()
+    return f"Basic {base64.b64encode(pair).decode()}"
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """The service sends nobody elsewhere; whoever does must not get the token."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _ask(way: _Way, path: str) -> dict[str, Any]:
+    where = f"{way.url}{path}"
+    request = Request(where)  # noqa: S310  http or https, as `_address` saw
+    if way.authorization:
+        request.add_header("Authorization", way.authorization)
     # Whoever runs a proxy does not mean it for a service's own port.
-    opener = build_opener(ProxyHandler({}))
+    handlers = [ProxyHandler({}), _NoRedirect(), HTTPSHandler(context=_tls(way))]
     try:
-        with opener.open(f"{url}/status", timeout=_TIMEOUT_SECONDS) as response:
-            answer = json.load(response)
+        with build_opener(*handlers).open(request, timeout=_TIMEOUT_SECONDS) as answer:
+            found = json.load(answer)
     except HTTPError as error:
-        error.close()  # it is the answer, too
-        raise MirrorError(
-            f"{url}/status answers {error.code}: is that a mirror service?"
-        ) from error
+        with error:  # it is the answer, too
+            raise MirrorError(_refused(where, error)) from error
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise MirrorError(
+                f"the certificate at {way.url} is not trusted "
+                f"({reason.verify_message}): name its authority with --ca-file, or the "
+                "service's configuration with --config"
+            ) from error
         raise MirrorError(
-            f"no service answers at {url} ({_short(reason)}): is `mirror run` up, and "
-            "is that its service.http_port?"
+            f"no service answers at {way.url} ({_short(reason)}): is `mirror run` up, "
+            "and is that its service.http_port?"
         ) from error
     except ValueError as error:
         raise MirrorError(
-            f"{url}/status does not answer in JSON: is that a mirror service?"
+            f"{where} does not answer in JSON: is that a mirror service?"
         ) from error
-    found = answer.get("format_version") if isinstance(answer, dict) else None
-    if found != FORMAT_VERSION:
+    version = found.get("format_version") if isinstance(found, dict) else None
+    if version != FORMAT_VERSION:
         raise MirrorError(
-            f"{url}/status answers in format {found}, this mirror reads "
+            f"{where} answers in format {version}, this mirror reads "
             f"{FORMAT_VERSION}: use the mirror that runs there"
         )
-    return dict(answer)
+    return dict(found)
+
+
+def _tls(way: _Way) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if way.trusted is None:
+        return context
+    try:
+        context.load_verify_locations(way.trusted)
+    except OSError as error:
+        reason = error.strerror or "it holds no certificate"
+        raise MirrorError(f"{way.trusted} cannot be used: {reason}") from error
+    # A port's own certificate may be trusted without whoever signed it.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _refused(where: str, error: HTTPError) -> str:
+    if error.code == HTTPStatus.UNAUTHORIZED:
+        return (
+            f"{where} asks who you are: show its token with --token-file, or name its "
+            "configuration with --config"
+        )
+    if error.code == HTTPStatus.MISDIRECTED_REQUEST:
+        return f"{where} is not called so: name it in service.http_hosts there"
+    return f"{where} answers {error.code}: is that a mirror service?"
 
 
 def _short(reason: object) -> str:

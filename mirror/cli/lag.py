@@ -6,6 +6,7 @@ It shows what the service answers at `/status`, the latest partitions first.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 import time
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 import typer
 
-from mirror.cli.asking import OfConfig, Url, ask
+from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, duration, grid, table
 
 FORMAT_VERSION = 1
@@ -23,7 +24,7 @@ COLUMNS = (
 )
 
 
-def lag(
+def lag(  # noqa: PLR0913  a command has its options
     *,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it until stopped by Ctrl-C.")
@@ -36,6 +37,8 @@ def lag(
     ] = 20,
     url: Url = None,
     config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Show how far behind each partition is, the latest first.
@@ -52,8 +55,9 @@ def lag(
     """
     if watch and output is Form.JSON:
         raise typer.BadParameter("--watch and -o json exclude each other")
+    look = partial(ask, url, config, token_file=token_file, ca_file=ca_file)
     if not watch:
-        rows = _rows(ask(url, config))
+        rows = _rows(look())
         if output is Form.JSON:
             document({"format_version": FORMAT_VERSION, "partitions": rows})
         else:
@@ -64,7 +68,7 @@ def lag(
         Live(console=Console(highlight=False), auto_refresh=False) as live,
     ):
         while True:
-            rows = _first(_rows(ask(url, config)), most)
+            rows = _first(_rows(look()), most)
             live.update(grid(COLUMNS, map(_cells, rows)), refresh=True)
             time.sleep(seconds)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirror.cli.asking import OfConfig, Url, ask
+from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.drift import differences
 from mirror.cli.output import (
     Form,
@@ -42,6 +42,8 @@ def status(
     *,
     url: Url = None,
     config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Show the flows and partitions of a running service.
@@ -61,7 +63,7 @@ def status(
       mirror status -u http://mirror.example.com:8083
       mirror status -o json | jq '.flows[] | {name, state, lag}'
     """
-    answer = ask(url, config)
+    answer = ask(url, config, token_file=token_file, ca_file=ca_file)
     if output is Form.JSON:
         document(answer)
         return

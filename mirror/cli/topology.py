@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mirror.cli.asking import OfConfig, Url, ask
+from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import document, duration, rate
 from mirror.observe.topology import Edge, dot, mermaid, terminal
 
@@ -34,6 +34,8 @@ def topology(
     *,
     url: Url = None,
     config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     output: Annotated[
         Picture,
         typer.Option(
@@ -49,7 +51,7 @@ def topology(
       mirror topology -o mermaid >> README.md
       mirror topology -o dot | dot -Tsvg > topology.svg
     """
-    flows = ask(url, config)["flows"]
+    flows = ask(url, config, token_file=token_file, ca_file=ca_file)["flows"]
     if output is Picture.JSON:
         document({"format_version": FORMAT_VERSION, "flows": list(map(_values, flows))})
         return

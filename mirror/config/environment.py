@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PREFIX = "MIRROR_"
-_NOT_SETTINGS = ("TEST_", "CACHE", "CLASS_DATA", "IVY_SETTINGS", "SLOT", "CONFIG")
+_NOT_SETTINGS = (
+    *("TEST_", "CACHE", "CLASS_DATA", "IVY_SETTINGS", "SLOT", "CONFIG"),
+    *("TOKEN_FILE", "CA_FILE"),
+)
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
 _FIELDS = {
@@ -41,6 +44,10 @@ _NAMED = ("clusters", "flows")
 _INSTEAD_OF = {
     "sasl_password": "sasl_password_file",
     "sasl_password_file": "sasl_password",
+    "http_token": "http_token_file",
+    "http_token_file": "http_token",
+    "http_password": "http_password_file",
+    "http_password_file": "http_password",
 }
 
 

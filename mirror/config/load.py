@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING
 
 from mirror.config import environment, mm2_properties, rules, strimzi, yaml_file
 from mirror.config.build import build
-from mirror.config.document import Document, dotted
+from mirror.config.document import Document, Path, dotted
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+    from pathlib import Path as FilePath
 
     from mirror.config.schema import MirrorConfig
 
 _FILES = ("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+_HTTP_FILES = (
+    *("http_certificate_file", "http_key_file", "http_ca_file"),
+    *("http_token_file", "http_password_file"),
+)
 
 
 def load(
-    path: Path, *, environ: Mapping[str, str] | None = None
+    path: FilePath, *, environ: Mapping[str, str] | None = None
 ) -> tuple[MirrorConfig, tuple[str, ...]]:
     """Read and check a configuration file; returns it, and warnings to show.
 
@@ -50,7 +54,7 @@ def load(
     return built.config, (*document.warnings, *_idle_flows(built.config, document))
 
 
-def read(path: Path, environ: Mapping[str, str]) -> Document:
+def read(path: FilePath, environ: Mapping[str, str]) -> Document:
     """What a file says, before any of it is believed.
 
     Raises:
@@ -77,7 +81,7 @@ def read(path: Path, environ: Mapping[str, str]) -> Document:
     return yaml_file.read(path)
 
 
-def _decoded(raw: bytes, path: Path) -> str:
+def _decoded(raw: bytes, path: FilePath) -> str:
     """Java reads such files as Latin-1, people write them as UTF-8."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw:
         raise ConfigError([f"{path}: is neither UTF-8 nor Latin-1 text; save it so"])
@@ -88,12 +92,18 @@ def _decoded(raw: bytes, path: Path) -> str:
 
 
 def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
-    return [
-        f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'
+    named: list[tuple[Path, FilePath | None]] = [
+        (("clusters", alias, name), getattr(cluster, name))
         for alias, cluster in config.clusters.items()
         for name in _FILES
-        if (file := getattr(cluster, name)) and not file.is_file()
-        for place in [("clusters", alias, name)]
+    ]
+    named += [
+        (("service", name), getattr(config.service, name)) for name in _HTTP_FILES
+    ]
+    return [
+        f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'
+        for place, file in named
+        if file is not None and not file.is_file()
     ]
 
 

@@ -1,6 +1,7 @@
 """The settings of the process itself: where it listens, logs and runs.
 
-Main type: `ServiceConfig`. What it does for which clusters is not said here.
+Main type: `ServiceConfig`; what concerns its HTTP port stands in `http_settings`. What
+it does for which clusters is not said here.
 """
 
 from __future__ import annotations
@@ -12,18 +13,13 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from mirror.config import values
-from mirror.config.section import Section, Text, Whole
+from mirror.config.http_settings import HttpSettings
+from mirror.config.section import Text  # noqa: TC001  pydantic reads it when it runs
 
 
-class ServiceConfig(Section):
+class ServiceConfig(HttpSettings):
     """The process itself: where it listens, logs and runs."""
 
-    http_host: Text = Field(
-        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
-    )
-    http_port: Whole = Field(
-        default=8083, ge=0, le=65535, description="0: any port that is free."
-    )
     metrics_per: Literal["partition", "topic"] = Field(
         default="partition",
         description="What /metrics has time series of. topic: fewer of them, sums and "

@@ -20,6 +20,7 @@ from mirror.policy import is_internal, why_illegal
 from mirror.renaming import LEGAL_NAME, Rule, why_wrong
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
+_HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 _A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
@@ -156,6 +157,20 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
             )
     _refuse_all(wrong)
     return servers
+
+
+def hosts(value: Any) -> tuple[str, ...]:
+    """Names of hosts as they stand in an address, without scheme and port."""
+    listed = _listed(value)
+    _refuse_all(
+        [
+            f"[{index}]: {_shown(host)} is not a host's name; "
+            'right would be "mirror.example.com"'
+            for index, host in enumerate(listed)
+            if not _HOST.fullmatch(host)
+        ]
+    )
+    return tuple(host.lower() for host in listed)
 
 
 def patterns(value: Any) -> tuple[str, ...]:

@@ -2,29 +2,39 @@
 
 Main type: `StatusServer`, a context manager around the standard library's WSGI
 server in a thread of its own. What it shows comes from the `Board`; nothing can be
-changed through it.
+changed through it. Whom it answers is `http_access`'s duty, TLS that of `http_tls`.
 """
 
 from __future__ import annotations
 
 from http import HTTPStatus
 import socketserver
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import structlog
+
+from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.observe.exposition import exposition
+from mirror.observe.http_access import guarded
+from mirror.observe.http_tls import certificates
 from mirror.observe.routing import Answer, Routes, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    import socket
     from types import TracebackType
 
+    from mirror.observe.http_tls import Certificates
     from mirror.observe.routing import Request
     from mirror.observe.status import Board
 
     Handler = Callable[[Request], Answer]
+
+log = structlog.get_logger()
 
 _READY = frozenset({"RUNNING", "STANDBY", "PAUSED"})
 """A flow that is paused, or led elsewhere, is as ready as it is meant to be."""
@@ -34,21 +44,29 @@ class StatusServer:
     """Answers while the context is open."""
 
     def __init__(
-        self, board: Board, host: str, port: int, *, per_partition: bool = True
+        self,
+        board: Board,
+        host: str,
+        port: int,
+        *,
+        per_partition: bool = True,
+        access: HttpSettings | None = None,
     ) -> None:
         """Bind; port 0 takes any free one. `per_partition`: metrics have so many
-        series, else one per topic.
+        series, else one per topic. `access`: whom it answers; None: as by default.
 
         Raises:
-            MirrorError: the address cannot be bound.
+            MirrorError: the address cannot be bound, or the certificate not used.
         """
+        settings = access or HttpSettings(http_host=host)
+        tls = certificates(settings)
         self._board = board
         self._metrics = exposition(board, per_partition=per_partition)
         try:
             self._server = make_server(
                 host,
                 port,
-                Routes(self._table()),
+                guarded(Routes(self._table()), settings),
                 server_class=_Server,
                 handler_class=_Handler,
             )
@@ -57,9 +75,15 @@ class StatusServer:
                 f"service.http_port: cannot listen on {host}:{port}: {error.strerror}; "
                 "choose another port, or 0 for any free one"
             ) from error
-        self.url = f"http://{host}:{self._server.server_port}"
+        self._server.certificates = tls
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://{host}:{self._server.server_port}"
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="mirror-http", daemon=True
+            target=self._server.serve_forever,
+            # It looks so often whether to stop.
+            kwargs={"poll_interval": 0.1},
+            name="mirror-http",
+            daemon=True,
         )
 
     def __enter__(self) -> Self:
@@ -106,8 +130,27 @@ class StatusServer:
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    certificates: Certificates | None = None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().get_request()
+        if self.certificates is not None:
+            accepted = self.certificates.wrap(accepted)
+        return accepted, address
+
+    def handle_error(self, _request: Any, client_address: Any) -> None:
+        """Called while the error is handled; whoever hangs up is no news."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.debug("request ended early", client=str(client_address[0]),
+                      error=str(error))  # fmt: skip
+        else:
+            log.error("request failed", exc_info=error)
 
 
 class _Handler(WSGIRequestHandler):
+    timeout = 30.0
+    """Who is silent for longer does not keep a thread."""
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing: a line per poll would drown what matters."""

@@ -1,0 +1,134 @@
+"""The settings of the service's HTTP port: where it is, and whom it answers.
+
+Main type: `HttpSettings`, a part of `ServiceConfig`. What each of them does is the duty
+of `observe.http_access` and `observe.http_tls`; no file is read here.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mirror.config import values
+from mirror.config.section import Secret, Section, Text, Whole
+
+
+class HttpSettings(Section):
+    """Where status and metrics are told, and to whom."""
+
+    http_host: Text = Field(
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
+    )
+    http_port: Whole = Field(
+        default=8083, ge=0, le=65535, description="0: any port that is free."
+    )
+    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = Field(
+        default=(),
+        description="Names that requests may call this service by, without a port; a "
+        "list, or one text with commas. Empty: localhost and its addresses while it "
+        "listens there only, which keeps pages of other sites from asking; any name "
+        "where it listens elsewhere.",
+    )
+    http_certificate_file: Path | None = Field(
+        default=None,
+        description="PEM file of the port's certificate, with those that vouch for it; "
+        "read again when it changes. Null: HTTP without TLS.",
+    )
+    http_key_file: Path | None = Field(
+        default=None,
+        description="PEM file of its private key. Null: it stands in "
+        "http_certificate_file.",
+    )
+    http_ca_file: Path | None = Field(
+        default=None,
+        description="PEM file of what mirror's own commands trust when they ask this "
+        "port. Null: what http_certificate_file holds, and the system's.",
+    )
+    http_token: Secret | None = Field(
+        default=None,
+        description="Who asks has to show this token (Authorization: Bearer). Better "
+        "kept in http_token_file or in the environment. Null: see http_token_file.",
+    )
+    http_token_file: Path | None = Field(
+        default=None,
+        description="A file that holds the token and nothing else, read again for "
+        "each request. Null: no token, or http_token.",
+    )
+    http_username: Text | None = Field(
+        default=None,
+        description="Who asks may give this name and http_password instead, as people "
+        "do in a browser (Authorization: Basic). Null: nobody may.",
+    )
+    http_password: Secret | None = Field(
+        default=None,
+        description="Better kept in http_password_file or in the environment. Null: "
+        "http_password_file has it.",
+    )
+    http_password_file: Path | None = Field(
+        default=None,
+        description="A file that holds the password and nothing else, read again for "
+        "each request. Null: http_password has it.",
+    )
+    http_probes_open: bool = Field(
+        default=True,
+        description="Whether /healthz and /readyz answer everybody, as probes of an "
+        "orchestrator need it. Off: they ask for token or password like all others.",
+    )
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether a request has to say who it is from."""
+        return self.http_token_given or self.http_username is not None
+
+    @property
+    def http_token_given(self) -> bool:
+        return self.http_token is not None or self.http_token_file is not None
+
+    @property
+    def listens_locally(self) -> bool:
+        """Whether only this machine can reach the port."""
+        if self.http_host.lower() == "localhost":
+            return True
+        try:
+            return ip_address(self.http_host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @model_validator(mode="after")
+    def _http_fits(self) -> Self:
+        password = [
+            name
+            for name in ("http_password", "http_password_file")
+            if getattr(self, name) is not None
+        ]
+        if self.http_token is not None and self.http_token_file is not None:
+            raise values.refusal(
+                "http_token_file", "the token is given twice", "keep one"
+            )
+        if len(password) > 1:
+            raise values.refusal(
+                "http_password_file", "the password is given twice", "keep one"
+            )
+        if password and self.http_username is None:
+            raise values.refusal(
+                password[0], "it is of no use without a name", "add http_username"
+            )
+        if self.http_username is not None and not password:
+            raise values.refusal(
+                "http_username",
+                "a name alone proves nothing",
+                "add http_password_file (or http_password)",
+            )
+        for name in ("http_token", "http_password"):
+            secret = getattr(self, name)
+            if secret is not None and not secret.get_secret_value().strip():
+                raise values.refusal(name, "it is empty", "remove it, or fill it in")
+        for name in ("http_key_file", "http_ca_file"):
+            if getattr(self, name) is not None and self.http_certificate_file is None:
+                raise values.refusal(
+                    name, "it is of no use without TLS", "add http_certificate_file"
+                )
+        return self

@@ -1,0 +1,133 @@
+"""Commands that ask the service: how they are let in, and what they give away."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+import http.server
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.config.http_settings import HttpSettings
+from mirror.observe.http import StatusServer
+from mirror.observe.status import Board
+from mirror.playground.certificates import CertificateAuthority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.unit
+
+TOKEN = "t0ken"
+
+
+def mirror(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), prog_name="mirror", env=env)
+
+
+@contextmanager
+def service(folder: Path, **settings: Any) -> Iterator[tuple[str, Path]]:
+    """A server, its address, and a configuration that describes it."""
+    access = HttpSettings.model_validate(settings)
+    with StatusServer(Board(("A->B",)), "127.0.0.1", 0, access=access) as server:
+        port = int(server.url.rpartition(":")[2])
+        file = folder / "mirror.yaml"
+        document = {
+            "clusters": {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
+            "flows": {"A->B": {}},
+            "service": {"http_port": port, **settings},
+        }
+        file.write_text(json.dumps(document))  # JSON is YAML
+        yield server.url, file
+
+
+def test_a_token_is_shown(tmp_path: Path):
+    """With the token's file, by option or variable, or with the configuration, every
+    command that asks is let in; without, one sentence says what to do.
+    """
+    secret = tmp_path / "token"
+    secret.write_text(f"{TOKEN}\n")
+    with service(tmp_path, http_token_file=str(secret)) as (url, config):
+        for command in ("status", "lag", "topology"):
+            refused = mirror(command, "-u", url)
+            assert refused.exit_code == 1
+            assert "--token-file" in refused.stderr
+            assert len(refused.stderr.splitlines()) == 1
+            for let_in in (
+                mirror(command, "-u", url, "--token-file", str(secret)),
+                mirror(command, "-u", url, MIRROR_TOKEN_FILE=str(secret)),
+                mirror(command, "-c", str(config)),
+            ):
+                assert let_in.exit_code == 0, let_in.stderr
+        missing = mirror("status", "-u", url, "--token-file", str(tmp_path / "none"))
+    assert missing.exit_code == 1
+    assert "cannot be read" in missing.stderr
+
+
+def test_a_password_is_shown(tmp_path: Path):
+    """A configuration whose service knows a name and a password is enough, too, also
+    with the password in a variable.
+    """
+    with service(tmp_path, http_username="ops", http_password="p:ss") as (_, config):
+        assert mirror("status", "-c", str(config)).exit_code == 0
+        wrong = mirror("status", "-c", str(config), MIRROR_SERVICE__http_password="x")
+    assert wrong.exit_code == 1
+    assert "asks who you are" in wrong.stderr
+
+
+def test_a_certificate_is_checked(tmp_path: Path):
+    """A certificate of an authority that nobody named is refused with what to do;
+    --ca-file, its variable or the configuration name it.
+    """
+    authority = CertificateAuthority()
+    made = authority.issue("mirror")
+    ca, bundle = tmp_path / "ca.pem", tmp_path / "tls.pem"
+    ca.write_text(authority.pem)
+    bundle.write_text(made.bundle_pem)
+    with service(tmp_path, http_certificate_file=str(bundle)) as (url, config):
+        refused = mirror("status", "-u", url)
+        assert refused.exit_code == 1
+        assert "--ca-file" in refused.stderr
+        for trusted in (
+            mirror("status", "-u", url, "--ca-file", str(ca)),
+            mirror("status", "-u", url, MIRROR_CA_FILE=str(ca)),
+            mirror("status", "-c", str(config)),
+        ):
+            assert trusted.exit_code == 0, trusted.stderr
+        useless = mirror("status", "-u", url, "--ca-file", str(config))
+    assert useless.exit_code == 1
+    assert str(config) in useless.stderr
+
+
+def test_a_token_goes_nowhere_else(tmp_path: Path):
+    """Who answers with the way to another address is not followed."""
+    asked = []
+
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(302)
+            self.send_header("Location", "/caught")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    secret = tmp_path / "token"
+    secret.write_text(TOKEN)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = mirror("status", "-u", url, "--token-file", str(secret))
+        server.shutdown()
+        thread.join()
+    assert result.exit_code == 1
+    assert asked == [("/status", f"Bearer {TOKEN}")]

@@ -1,0 +1,308 @@
+"""Whom the HTTP port answers: names, methods, tokens, passwords, certificates."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import contextmanager
+import http.client
+import json
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+import pytest
+from structlog.testing import capture_logs
+
+from mirror.config.http_settings import HttpSettings
+from mirror.errors import MirrorError
+from mirror.observe.http import StatusServer
+from mirror.observe.status import Board
+from mirror.playground.certificates import CertificateAuthority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.unit
+
+TOKEN = "t0ken-that-nobody-guesses"
+PASSWORD = "pässword:with colons"
+
+
+@contextmanager
+def served(**settings: Any) -> Iterator[str]:
+    """A server with these settings; gives its address."""
+    access = HttpSettings.model_validate({"http_port": 0, **settings})
+    host = access.http_host
+    with StatusServer(Board(("A->B",)), host, 0, access=access) as server:
+        yield server.url
+
+
+def ask(
+    url: str,
+    path: str = "/status",
+    *,
+    method: str = "GET",
+    context: ssl.SSLContext | None = None,
+    **headers: str,
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and body; names of headers with underscores for hyphens."""
+    address = urlsplit(url)
+    assert address.hostname
+    assert address.port
+    connection: http.client.HTTPConnection
+    if address.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            address.hostname, address.port, timeout=10, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(
+            address.hostname, address.port, timeout=10
+        )
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, headers=named)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def test_a_name_that_is_not_ours():
+    """A page that rebinds its own name to localhost is answered nothing: the request
+    names that page's host.
+    """
+    with served() as url:
+        port = urlsplit(url).port
+        for ours in (f"localhost:{port}", "127.0.0.1", f"[::1]:{port}", "LOCALHOST."):
+            assert ask(url, Host=ours)[0] == 200, ours
+        for foreign in ("evil.example", f"evil.example:{port}", "localhost.evil.org"):
+            status, _, body = ask(url, Host=foreign)
+            assert status == 421
+            assert b"service.http_hosts" in body
+        assert ask(url, "/healthz", Host="evil.example")[0] == 421
+
+
+def test_names_that_were_named():
+    """`http_hosts` is what counts where it is given; elsewhere than on localhost any
+    name does without.
+    """
+    with served(http_hosts="mirror.example.com, other") as url:
+        assert ask(url, Host="mirror.example.com:443")[0] == 200
+        assert ask(url, Host="Other")[0] == 200
+        assert ask(url, Host="localhost")[0] == 421
+    with served(http_host="0.0.0.0") as url:
+        assert ask(url.replace("0.0.0.0", "127.0.0.1"), Host="any.example")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_nothing_is_changed_by_who_is_not_known(method: str):
+    """Where nobody is asked who they are, what could change something is refused with
+    the reason, on the paths of probes as well.
+    """
+    with served() as url:
+        for path in ("/status", "/healthz"):
+            status, _, body = ask(url, path, method=method)
+            assert status == 403
+            assert "service.http_token_file" in json.loads(body)["error"]
+
+
+def test_changes_need_who_is_known_and_their_own_page():
+    """With a token set, a change needs it; with it shown, only a page of this very
+    service may ask in a browser's name.
+    """
+    with served(http_token=TOKEN) as url:
+        shown = {"Authorization": f"Bearer {TOKEN}"}
+        host = urlsplit(url).netloc
+        assert ask(url, method="POST")[0] == 401
+        assert ask(url, "/healthz", method="POST")[0] == 401
+        assert ask(url, method="POST", **shown)[0] == 405  # there is none yet
+        own = {**shown, "Origin": f"http://{host}"}
+        assert ask(url, method="POST", **own)[0] == 405
+        for foreign in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Sec_Fetch_Site": "cross-site"},
+        ):
+            assert ask(url, method="POST", **shown, **foreign)[0] == 403
+
+
+def test_a_token():
+    """All but probes need the token, byte for byte; a wrong one is not repeated."""
+    with served(http_token=TOKEN) as url:
+        status, headers, body = ask(url)
+        assert status == 401
+        assert headers["WWW-Authenticate"] == 'Bearer realm="mirror"'
+        assert TOKEN.encode() not in body
+        for wrong in (f"Bearer {TOKEN}x", "Bearer", "Bearer \xe4", f"Token {TOKEN}",
+                      basic("", TOKEN), "Basic !!!"):  # fmt: skip
+            assert ask(url, Authorization=wrong)[0] == 401
+        assert ask(url, Authorization=f"bearer {TOKEN}")[0] == 200
+        assert ask(url, "/metrics")[0] == 401
+        assert ask(url, "/nothing")[0] == 401
+        assert ask(url, "/healthz")[0] == 200
+        assert ask(url, "/readyz")[0] in {200, 503}
+
+
+def test_a_password():
+    """A name and a password do as well, also with characters that headers have not."""
+    with served(http_username="ops", http_password=PASSWORD) as url:
+        status, headers, _ = ask(url)
+        assert status == 401
+        assert headers["WWW-Authenticate"].startswith("Basic ")
+        assert ask(url, Authorization=basic("ops", "wrong"))[0] == 401
+        assert ask(url, Authorization=basic("other", PASSWORD))[0] == 401
+        assert ask(url, Authorization=f"Bearer {PASSWORD}".encode().decode("latin-1"))[
+            0
+        ] == 401  # fmt: skip
+        assert ask(url, Authorization=basic("ops", PASSWORD))[0] == 200
+
+
+def test_probes_may_be_closed():
+    """Who wants it, asks probes for the token, too."""
+    with served(http_token=TOKEN, http_probes_open=False) as url:
+        assert ask(url, "/healthz")[0] == 401
+        assert ask(url, "/healthz", Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_a_rotated_token(tmp_path: Path):
+    """What the file holds at the time of the request counts; when it is gone or empty
+    nobody is let in, and answer and log say which setting, never what it held.
+    """
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    with served(http_token_file=file) as url, capture_logs() as logs:
+        assert ask(url, Authorization=f"Bearer {TOKEN}")[0] == 200
+        file.write_text("another")
+        assert ask(url, Authorization=f"Bearer {TOKEN}")[0] == 401
+        assert ask(url, Authorization="Bearer another")[0] == 200
+        for spoil in (lambda: file.write_text(" \n"), file.unlink):
+            spoil()
+            status, _, body = ask(url, Authorization="Bearer ")
+            assert status == 503
+            assert b"service.http_token_file" in body
+            assert ask(url, "/healthz")[0] == 200
+    assert len(logs) == 2
+    assert "another" not in str(logs)
+
+
+def test_every_answer_is_careful():
+    """Browsers are told to keep nothing, guess nothing and show nothing elsewhere, and
+    nobody is told which Python answers.
+    """
+    with served() as url:
+        for path in ("/status", "/nothing", "/metrics"):
+            _, headers, _ = ask(url, path)
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["X-Frame-Options"] == "DENY"
+            assert headers["Referrer-Policy"] == "no-referrer"
+            assert headers["Cache-Control"] == "no-store"
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+            assert headers["Server"] == "mirror"
+        assert ask(url, method="HEAD", Host="evil")[2] == b""
+
+
+def write(folder: Path, authority: CertificateAuthority) -> dict[str, Path]:
+    """A certificate and its key, as settings."""
+    made = authority.issue("mirror")
+    (folder / "tls.crt").write_text(made.chain_pem)
+    (folder / "tls.key").write_text(made.key_pem)
+    return {
+        "http_certificate_file": folder / "tls.crt",
+        "http_key_file": folder / "tls.key",
+    }
+
+
+def trusting(authority: CertificateAuthority) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.pem)
+
+
+def test_tls_and_a_rotated_certificate(tmp_path: Path):
+    """The port speaks TLS; a new certificate is shown to the next caller, and half of
+    one changes nothing, without a word lost to those who come meanwhile.
+    """
+    first, second = CertificateAuthority("first"), CertificateAuthority("second")
+    settings = write(tmp_path, first)
+    with served(**settings) as url, capture_logs() as logs:
+        assert url.startswith("https://")
+        assert ask(url, context=trusting(first))[0] == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask(url, context=trusting(second))
+        new = second.issue("mirror")
+        (tmp_path / "tls.crt").write_text(new.chain_pem)
+        assert ask(url, context=trusting(first))[0] == 200
+        (tmp_path / "tls.key").write_text(new.key_pem)
+        assert ask(url, context=trusting(second))[0] == 200
+        (tmp_path / "tls.key").unlink()
+        assert ask(url, context=trusting(second))[0] == 200
+    events = [log["event"] for log in logs if log["log_level"] != "debug"]
+    assert "the HTTP port has a new certificate" in events
+    assert events.count("the HTTP port keeps its old certificate") == 2
+
+
+def test_tls_and_callers_who_do_not_speak_it(tmp_path: Path):
+    """Who speaks plain HTTP, or says nothing at all, is dropped and holds up nobody."""
+    authority = CertificateAuthority()
+    with served(**write(tmp_path, authority)) as url:
+        address = ("127.0.0.1", urlsplit(url).port or 0)
+        with socket.create_connection(address, 5):
+            with socket.create_connection(address, 5) as plain:
+                plain.sendall(b"GET /status HTTP/1.0\r\n\r\n")
+                assert b"200" not in plain.recv(1000)
+            assert ask(url, context=trusting(authority))[0] == 200
+
+
+@pytest.mark.parametrize("wrong", ["", "no certificate", "encrypted"])
+def test_a_certificate_that_cannot_be_used(tmp_path: Path, wrong: str):
+    """A file that is no certificate is refused at start with the setting's name, and
+    nobody is asked for a password at a terminal.
+    """
+    file = tmp_path / "tls.pem"
+    file.write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY---"
+        if wrong == "encrypted"
+        else wrong
+    )
+    with (
+        pytest.raises(MirrorError, match=r"service\.http_certificate_file"),
+        served(http_certificate_file=file),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"http_token": "x", "http_token_file": "y"}, "http_token_file"),
+        ({"http_token": "  "}, "http_token"),
+        ({"http_username": "ops"}, "http_username"),
+        ({"http_password": "x"}, "http_password"),
+        (
+            {"http_username": "o", "http_password": "x", "http_password_file": "y"},
+            "http_password_file",
+        ),
+        ({"http_key_file": "x"}, "http_key_file"),
+        ({"http_ca_file": "x"}, "http_ca_file"),
+        ({"http_hosts": "http://mirror"}, "http_hosts"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], field: str):
+    """What is of no use alone, or given twice, is refused by name."""
+    with pytest.raises(ValidationError) as caught:
+        HttpSettings.model_validate(settings)
+
+    [error] = caught.value.errors()
+    assert field in {error.get("ctx", {}).get("field"), *error["loc"]}
+
+
+def test_no_text_shows_a_secret():
+    """Neither repr nor a dump of the settings lets a secret out."""
+    made = HttpSettings.model_validate({"http_token": TOKEN})
+
+    assert TOKEN not in f"{made!r} {made} {made.model_dump()} {made.model_dump_json()}"
