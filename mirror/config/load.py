@@ -8,6 +8,7 @@ are raised together, each with the setting's name as the user wrote it.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from mirror.config import environment, mm2_properties, rules, strimzi, yaml_file
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import MirrorConfig
 
+_YAML = re.compile(r"(\s*#[^\n]*\n|\s*\n)*(---|\s*\{|(clusters|flows|defaults):\s*\n)")
+_MISSING = ": is missing"
 _FILES = ("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
 _HTTP_FILES = (
     *("http_certificate_file", "http_key_file", "http_ca_file"),
@@ -50,8 +53,21 @@ def load(
     ]
     if problems:
         # A cluster's setting that reaches several flows is wrong once.
-        raise ConfigError(list(dict.fromkeys(problems)))
+        raise ConfigError(_without_echoes(list(dict.fromkeys(problems))))
     return built.config, (*document.warnings, *_idle_flows(built.config, document))
+
+
+def _without_echoes(problems: list[str]) -> list[str]:
+    """A setting that could not be read is missing because of that."""
+    return [
+        text
+        for text in problems
+        if not any(
+            other != text and other.startswith(f"{text.partition(_MISSING)[0]}: ")
+            for other in problems
+            if _MISSING in text
+        )
+    ]
 
 
 def read(path: FilePath, environ: Mapping[str, str]) -> Document:
@@ -71,7 +87,13 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     if path.suffix == ".properties":
-        return mm2_properties.read(_decoded(raw, path), environ)
+        text = _decoded(raw, path)
+        if _YAML.match(text.removeprefix("\ufeff")):
+            raise ConfigError([f"{path}: this looks like YAML: call the file .yaml"])
+        try:
+            return mm2_properties.read(text, environ)
+        except ConfigError as error:
+            raise ConfigError([f"{path}: {each}" for each in error.problems]) from error
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

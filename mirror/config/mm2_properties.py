@@ -90,7 +90,14 @@ def understand(lines: mm2_text.Lines) -> Document:
 
 def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
     value = _unquoted("clusters", settings.pop("clusters", ""), draft)
-    return list(dict.fromkeys(alias.strip() for alias in value if alias.strip()))
+    aliases = [alias.strip() for alias in value if alias.strip()]
+    for alias in aliases:
+        if len(parts := alias.split()) > 1:
+            draft.problems.append(
+                f'clusters: "{alias}" has a space; right would be '
+                f"clusters = {', '.join(parts)}"
+            )
+    return list(dict.fromkeys(part for alias in aliases for part in alias.split()))
 
 
 def _expect_cluster(alias: str, draft: _Draft) -> None:

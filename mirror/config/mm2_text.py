@@ -55,7 +55,14 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
             if isinstance(element, javaproperties.KeyValue)
         ]
     except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError([f"the file has a broken escape: {error}"]) from error
+        raise ConfigError(
+            [
+                (
+                    f"the file has a broken escape: {error}; right would be four hex "
+                    "digits after \\u, or two backslashes for one that is meant"
+                )
+            ]
+        ) from error
     if not pairs:
         raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
     lines = Lines(settings={})

@@ -202,6 +202,15 @@ class FlowConfig(TopicSync, GroupSettings):
                 "0 replicas would hold nothing",
                 "right would be 3, or -1 for the brokers' default",
             )
+        least = self.min_insync_replicas
+        if least is not None and 0 < self.replication_factor < least:
+            raise values.refusal(
+                "min_insync_replicas",
+                f"{least} replicas of {self.replication_factor} can never be in sync, "
+                "so nothing could be written",
+                f"right would be {max(self.replication_factor - 1, 1)}, or a larger "
+                "replication_factor",
+            )
         return self
 
     @model_validator(mode="after")

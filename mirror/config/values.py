@@ -245,6 +245,12 @@ def _wrong_pattern(pattern: str) -> str | None:
             "matches no topic: names have no spaces and no #; "
             "a comment cannot follow a value on the same line"
         )
+    if not pattern.isascii():
+        strange = next(each for each in pattern if not each.isascii())
+        return (
+            f'matches no topic: names have no "{strange}", only letters without '
+            "accents, digits, dot, underscore and hyphen"
+        )
     return _uncompilable(pattern)
 
 
@@ -337,6 +343,8 @@ def _better_pattern(pattern: str) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

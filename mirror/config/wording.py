@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Path, dotted
+from mirror.config.schema import FlowConfig
 from mirror.config.section import Secret
+from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, ValidationError
 
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "a cluster": ClusterConfig,
+    "a flow": FlowConfig,
+    "service": ServiceConfig,
+}
 _IN_LIST = re.compile(r"\[\d+\]: ")
 _FROM_KEY = {"alias", "source", "target"}
 _KINDS = {
@@ -72,7 +80,7 @@ def _sentence(
     if kind == "mirror_section":
         return str(context["what"])
     if kind == "extra_forbidden":
-        return f"unknown setting{near(place[-1], _settings(model))}"
+        return f"unknown setting{_meant(place[-1], model)}"
     if kind == "missing":
         return "is missing" + _example(place[-1])
     if is_secret(model, place[-1]):
@@ -84,7 +92,22 @@ def _sentence(
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"{value} is {words} {context[bound]:g}"
-    return f"{_shown(value)} {_what_is_wrong(kind)}{_comment_hint(value)}"
+    unit = (
+        "; write seconds, without a unit"
+        if kind == "float_parsing" and place[-1].endswith("_seconds")
+        else ""
+    )
+    return f"{_shown(value)} {_what_is_wrong(kind)}{unit}{_comment_hint(value)}"
+
+
+def _meant(name: str, model: type[BaseModel]) -> str:
+    """The setting that was probably meant, or the section that has it."""
+    homes = [
+        section
+        for section, other in _SECTIONS.items()
+        if other is not model and name in other.model_fields and name not in _FROM_KEY
+    ]
+    return f"; it belongs to {homes[0]}" if homes else near(name, _settings(model))
 
 
 def _what_is_wrong(kind: str) -> str:

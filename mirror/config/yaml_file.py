@@ -7,12 +7,15 @@ with `@`, and turn a password of digits into a number. `environment` is our laye
 
 from __future__ import annotations
 
+from datetime import date
+import re
 from typing import TYPE_CHECKING, Any
 
 from dynaconf import Dynaconf
 from dynaconf.loaders import yaml_loader
 from dynaconf.vendor.ruamel.yaml import YAMLError
 from dynaconf.vendor.ruamel.yaml.constructor import DuplicateKeyError
+from dynaconf.vendor.ruamel.yaml.reader import ReaderError
 
 from mirror.config.document import Document
 from mirror.errors import ConfigError
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
 
 _load: Any = yaml_loader.load
 _SHAPE = "a mapping with the keys clusters, flows, defaults and service"
+_ITSELF = "not valid YAML: an anchor (&) is used (*) within itself"
+_HINTS = {
+    r"'\t'": "; indent with spaces, YAML takes no tabs",
+    "another document": "; keep one, and no line --- before it",
+}
+_DATE = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})")
+_PROPERTY = re.compile(r"^\s*(clusters|[\w.>-]+\.[\w.-]+)\s*=", re.MULTILINE)
 
 
 def read(path: Path) -> Document:
@@ -43,8 +53,13 @@ def read(path: Path) -> Document:
         _load(settings, filename=[str(path)], silent=False)
     except (YAMLError, DuplicateKeyError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: not valid YAML: {_reason(error)}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{path}: {_ITSELF}"]) from error
+    except ValueError as error:
+        # YAML makes dates of what looks like one, also where there is no such day.
+        raise ConfigError([f"{path}: {_no_date(path)}: {error}"]) from error
     except (AttributeError, TypeError) as error:
-        raise ConfigError([f"{path}: must hold {_SHAPE}"]) from error
+        raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(path)}"]) from error
     raw = {
         str(key).lower(): value
         for key, value in settings.as_dict().items()
@@ -60,5 +75,26 @@ def _reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or "unreadable characters")
     where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    if mark is None and isinstance(error, ReaderError):
+        where = f": U+{error.character:04X} at position {error.position}"
     problem = problem.splitlines()[0].partition(" with value")[0]
-    return f"{problem}{where}"
+    hint = next((text for part, text in _HINTS.items() if part in problem), "")
+    return f"{problem}{where}{hint}"
+
+
+def _no_date(path: Path) -> str:
+    """Which of the file's dates cannot be."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for found in _DATE.finditer(line):
+            try:
+                date(*map(int, found.groups()))
+            except ValueError:
+                return f'"{found[0]}" in line {number} is no date'
+    return "holds what is no date, and no text in quotes"
+
+
+def _other_kind(path: Path) -> str:
+    """A hint, where the text looks like MirrorMaker 2's."""
+    if not _PROPERTY.search(path.read_text(encoding="utf-8")):
+        return ""
+    return "; this looks like MirrorMaker 2's: call the file .properties"
