@@ -28,6 +28,7 @@ from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import TopicsResult
+from mirror.observe.events import Event, Kind
 from mirror.observe.status import FlowState
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy
@@ -249,8 +250,7 @@ class Flow:
             self._pauses = PausesReader(target, self.config)
         paused = self._pauses.read()
         if paused != self._paused:
-            log.info("pauses changed", flow=self.name,
-                     rules=[asdict(rule) for rule in paused.rules])  # fmt: skip
+            self._board.trail.add(_pauses_changed(self.name, paused))
         self._paused = paused
         self._direct(self._found)
 
@@ -264,16 +264,21 @@ class Flow:
     def discover(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""
         found = topics.sync(source, target, self.config)
-        for name in found.created:
-            log.info("target topic created", flow=self.name, topic=name)
-        for name in found.grown:
-            log.info("target topic grown", flow=self.name, topic=name)
+        self._tell_topics(Kind.TOPIC_CREATED, "created", found.created)
+        self._tell_topics(Kind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
             # Several flows may write it: they have to agree on its configs.
             self._kick(TOPIC_CONFIGS)
         found, problems = self._changes.look(source, found)
         self._tell_of("topics", problems)
         return found
+
+    def _tell_topics(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+        for name in names:
+            self._board.trail.add(
+                Event(kind=kind, flow=self.name, cluster=self.config.target,
+                      subject=name, text=f"target topic {name} {what}")
+            )  # fmt: skip
 
     def _tell_of(self, whose: str, problems: Sequence[str]) -> None:
         """Show problems beside those that others see."""
@@ -354,6 +359,16 @@ class Flow:
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
             raise FlowError(f"flow {self.name}: {run.failure or _cause(query)}")
+
+
+def _pauses_changed(flow: str, pauses: Pauses) -> Event:
+    resting = [rule.topics for rule in pauses.rules if rule.paused]
+    return Event(
+        kind=Kind.FLOW_PAUSED if resting else Kind.FLOW_RESUMED,
+        flow=flow,
+        text=f"paused: topics {', '.join(resting)}" if resting else "nothing is paused",
+        details={"rules": [asdict(rule) for rule in pauses.rules]},
+    )
 
 
 def _partitions(found: TopicsResult) -> int:

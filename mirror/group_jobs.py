@@ -8,6 +8,7 @@ map; heartbeats have another, since theirs is another rhythm.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import structlog
 
 from mirror.complaint import Complaint
 from mirror.jobs import Job
+from mirror.observe.events import Event, Kind
 from mirror.observe.status import GroupStatus
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
@@ -42,6 +44,8 @@ OFFSET_MAP = "offset-map"
 _RETENTION_SECONDS = 600.0
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
+_MOST_TOLD = 20
+"""Groups with an event of their own in one round."""
 _WORST = (
     Exactness.UNKNOWN,
     Exactness.BEFORE,
@@ -144,6 +148,10 @@ class GroupJobs:
                 offset_map,
             )
             result = self._checkpoints.sync(target, standing)
+            self._tell_groups(
+                Kind.GROUP_FOUND, "has its first checkpoints", result.found
+            )
+            self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
             if flow.sync_group_offsets and self._group_sync_due():
                 self._set_offsets(target, result, copies)
             self._show(standing)
@@ -168,6 +176,7 @@ class GroupJobs:
             target, {group: found for group, found in known.items() if found}
         )
         self._synced_at = time.monotonic()
+        self._tell_moved(self._group_sync.moved)
         self._tell(
             "group offsets",
             [
@@ -176,6 +185,28 @@ class GroupJobs:
                 for topic in sorted(merged)
             ],
         )
+
+    def _tell_groups(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+        for name in names[:_MOST_TOLD]:
+            self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
+        if more := names[_MOST_TOLD:]:
+            text = f"the same with {len(more)} more groups, such as {more[0]}"
+            self._add(Event(kind=kind, text=text))
+
+    def _tell_moved(self, moved: Mapping[str, int]) -> None:
+        if moved:
+            self._add(
+                Event(
+                    kind=Kind.GROUP_OFFSETS_SET,
+                    text=f"offsets of {len(moved)} groups set, such as {min(moved)}",
+                    details={"groups": dict(sorted(moved.items())[:_MOST_TOLD])},
+                )
+            )
+
+    def _add(self, event: Event) -> None:
+        flow = self._flow
+        event = replace(event, flow=flow.name, cluster=flow.target)
+        self._board.trail.add(event)
 
     def _group_sync_due(self) -> bool:
         pause = self._flow.sync_group_offsets_seconds or 0.0

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.clusters.cluster import Cluster
-from mirror.complaint import Complaint
 from mirror.errors import MirrorError
 from mirror.observe.status import JobStatus
 
@@ -97,16 +96,16 @@ class Jobs:
         """One turn of each, here and now: the last one of a run with an end."""
         for job in self._jobs:
             with self._connections() as (source, target):
-                self._work(job, source, target, Complaint())
+                self._work(job, source, target)
 
     def _repeat(self, job: Job) -> None:
-        complaint, pause = Complaint(), _FIRST_PAUSE_SECONDS
+        pause = _FIRST_PAUSE_SECONDS
         kick = self._kicks[job.name]
         with self._connections() as (source, target):
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
-                if self._work(job, source, target, complaint):
+                if self._work(job, source, target):
                     pause = _FIRST_PAUSE_SECONDS
                     rest = job.seconds - (time.monotonic() - began)
                 else:
@@ -126,9 +125,7 @@ class Jobs:
             source.close()
             target.close()
 
-    def _work(
-        self, job: Job, source: Cluster, target: Cluster, complaint: Complaint
-    ) -> bool:
+    def _work(self, job: Job, source: Cluster, target: Cluster) -> bool:
         """Whether the turn went well."""
         began = time.monotonic()
         error = ""
@@ -137,14 +134,11 @@ class Jobs:
                 if not cluster.cluster_id:
                     cluster.connect()
             job.work(source, target)
-            complaint.clear()
         except MirrorError as failure:
             error = str(failure)
         except Exception as failure:
             log.exception("job failed unexpectedly", flow=self._flow, job=job.name)
             error = f"{type(failure).__name__}: {failure}"[:300]
-        if error and complaint.due(error):
-            log.warning("job failed", flow=self._flow, job=job.name, error=error)
         with self._lock:
             last = self._statuses[job.name]
             self._statuses[job.name] = replace(

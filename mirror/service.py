@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.complaint import Complaint
+from mirror import __version__
 from mirror.errors import MirrorError
 from mirror.executors import Homes
 from mirror.flow import Flow
 from mirror.leadership import Leadership
 from mirror.listener import QueryListener
 from mirror.machine import usable_cores
+from mirror.observe.events import Event, Kind
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.query import short
@@ -84,6 +85,9 @@ class Service:
         with server:
             if ready is not None:
                 ready(server.url)
+            self.board.trail.add(
+                Event(kind=Kind.SERVICE_STARTED, text=f"mirror {__version__} starts")
+            )
             self._listen_to_signals()
             self._leadership.start()
             # A local session is as wide as it will ever be from its start.
@@ -185,7 +189,6 @@ class Service:
 
     def _supervise(self, flow: Flow, spark: SparkSession, homes: Homes) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        complaint = Complaint()
         while self._await_lead(flow, spark):
             started = time.monotonic()
             reason = self._attempt(flow, spark, homes)
@@ -206,18 +209,11 @@ class Service:
                 return
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self.board.update(flow.name, state=FlowState.FAILED)
-                log.error("flow given up", flow=flow.name, reason=reason)
                 return
-            if complaint.due(reason):
-                log.error(
-                    "flow failed and will be run again", flow=flow.name,
-                    reason=reason, restarts=restarts, pause_seconds=pause,
-                )  # fmt: skip
             if self._stopping.wait(pause):
                 break
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self.board.update(flow.name, state=FlowState.STOPPED)
-        log.info("flow stopped", flow=flow.name)
 
     def _attempt(self, flow: Flow, spark: SparkSession, homes: Homes) -> str | None:
         """Run a flow: why it failed; empty if it shall run again, None if not."""

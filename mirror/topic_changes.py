@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from mirror.metadata import absent
+from mirror.observe.events import Event, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from mirror.observe.status import Board
     from mirror.offsets.progress import Position
 
-log = structlog.get_logger()
+_NO_IDS = {"", "0" * 32}
+"""Old brokers give topics none, and old progress may lack them."""
 
 
 class TopicChanges:
@@ -44,7 +44,7 @@ class TopicChanges:
         """Topics that were copied from before, as far as the progress tells."""
         ids = {key: each.topic_id.hex for key, each in positions.items()}
         for topic in absent.remembered(self._flow, ids):
-            self._known.setdefault(topic.topic, topic)
+            self._tell_recreated(topic, self._known.setdefault(topic.topic, topic))
 
     def look(
         self, source: Cluster, found: TopicsResult
@@ -58,6 +58,8 @@ class TopicChanges:
         """
         missing = absent.look(source, self._flow, self._known.values(), found.topics)
         self._tell_remade(found)
+        for topic in found.topics:
+            self._tell_recreated(self._known.get(topic.topic, topic), topic)
         self._tell_gone(missing)
         self._known |= {topic.topic: topic for topic in found.topics}
         wanted = replace(found, topics=(*found.topics, *missing.hidden))
@@ -70,7 +72,20 @@ class TopicChanges:
                 f"target topic {name} was gone and is made anew, without what had "
                 "been copied: `mirror flow reset` copies it again"
             )
-            log.error(self._remade[-1], flow=self._flow.name)
+
+    def _tell_recreated(self, before: MirroredTopic, now: MirroredTopic) -> None:
+        ids = {before.topic_id, now.topic_id}
+        if len(ids) > 1 and not ids & _NO_IDS:
+            self._board.trail.add(
+                Event(
+                    kind=Kind.TOPIC_RECREATED,
+                    flow=self._flow.name,
+                    cluster=self._flow.source,
+                    subject=now.topic,
+                    text=f"source topic {now.topic} was deleted and made anew",
+                    details={"on_recreated_topic": self._flow.on_recreated_topic},
+                )
+            )
 
     def _tell_gone(self, missing: Absent) -> None:
         status = self._board.flow(self._flow.name)
@@ -82,5 +97,14 @@ class TopicChanges:
             )
             if gone[-1] not in status.gone:
                 lag = sum(p.lag for p in status.partitions if p.topic == topic.topic)
-                log.warning(gone[-1], flow=self._flow.name, not_copied=lag)
+                self._board.trail.add(
+                    Event(
+                        kind=Kind.TOPIC_GONE,
+                        flow=self._flow.name,
+                        cluster=self._flow.source,
+                        subject=topic.topic,
+                        text=gone[-1],
+                        details={"not_copied": lag},
+                    )
+                )
         self._board.update(self._flow.name, gone=tuple(gone))

@@ -16,11 +16,13 @@ from mirror.complaint import Complaint
 from mirror.jobs import Job
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
+from mirror.observe.events import Event, Kind
 from mirror.observe.status import AclState, AclStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirror.clusters.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.observe.status import Board
@@ -79,17 +81,23 @@ class TopicJobs:
         with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
             found = work(source, target, self._flow, self._merging, reach)
         for change in found.corrected:
-            log.info("config of a copy changed", flow=name, change=change)
+            self._board.trail.add(
+                Event(
+                    kind=Kind.CONFIG_CHANGED,
+                    flow=name,
+                    cluster=self._flow.target,
+                    subject=change.partition(": ")[0],
+                    text=f"config of copy {change}",
+                )
+            )
         self._board.update(name, drift=found.drift)
         self._tell(CONFIGS, found.problems)
 
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
         found = acls.sync(source, target, self._flow)
-        for binding in found.added:
-            log.info("ACL added", flow=name, acl=str(binding))
-        for binding in found.removed:
-            log.info("ACL removed", flow=name, acl=str(binding))
+        self._tell_acls(Kind.ACL_ADDED, "ACL added", found.added)
+        self._tell_acls(Kind.ACL_REMOVED, "ACL removed", found.removed)
         if found.reason and self._complaint.due(found.reason):
             log.info("ACLs are not synced", flow=name, reason=found.reason)
         self._acls = replace(
@@ -103,3 +111,15 @@ class TopicJobs:
         self._board.update(name, acls=self._acls)
         not_permitted = found.state is AclState.NOT_PERMITTED
         self._tell(ACLS, [found.reason] if not_permitted else found.problems)
+
+    def _tell_acls(self, kind: Kind, what: str, bindings: Sequence[Binding]) -> None:
+        for binding in bindings:
+            self._board.trail.add(
+                Event(
+                    kind=kind,
+                    flow=self._flow.name,
+                    cluster=self._flow.target,
+                    subject=binding.topic,
+                    text=f"{what}: {binding}",
+                )
+            )

@@ -1,4 +1,4 @@
-"""Asking a running service for its status, for the commands that show something of it.
+"""Asking a running service for what it knows, for commands that show some of it.
 
 Main function: `ask`, with the options `Url` and `OfConfig` that say whom, `TokenFile`
 and `CaFile` that say how. It judges nothing; whoever does not answer, or in another

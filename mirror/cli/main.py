@@ -16,6 +16,7 @@ from mirror.cli import (
     check,
     config,
     demo,
+    events,
     flow,
     group,
     lag,
@@ -45,6 +46,7 @@ Examples:
   mirror config convert mm2.properties   our YAML from MirrorMaker 2's file
   mirror status                      ask the service on this machine
   mirror lag --watch                 how far behind it is, again and again
+  mirror events --follow             what happens, as it happens
   mirror topic list -c mirror.yaml   what differs between topics and copies
   mirror group list -c mirror.yaml   where consumer groups stand on both sides
 
@@ -94,6 +96,7 @@ app.command(short_help="Show how far behind each partition is.")(lag.lag)
 app.command(short_help="Draw the clusters and the flows between them.")(
     topology.topology
 )
+app.command(short_help="Show what happened to flows and clusters.")(events.events)
 app.add_typer(topic.app, name="topic")
 app.add_typer(config.app, name="config")
 app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)

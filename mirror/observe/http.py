@@ -1,4 +1,4 @@
-"""The service's HTTP port: `/status`, `/metrics`, `/healthz`, `/readyz`, read-only.
+"""The service's HTTP port: status, metrics, events, probes, read-only.
 
 Main type: `StatusServer`, a context manager around the standard library's WSGI
 server in a thread of its own. What it shows comes from the `Board`; nothing can be
@@ -18,6 +18,7 @@ import structlog
 
 from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
+from mirror.observe.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.observe.exposition import exposition
 from mirror.observe.http_access import guarded
 from mirror.observe.http_tls import certificates
@@ -103,6 +104,7 @@ class StatusServer:
         """What is answered, by path."""
         return {
             "/status": lambda _: as_json(self._board.read().to_json()),
+            "/events": self._happened,
             "/metrics": self._scraped,
             "/healthz": lambda _: self._alive(),
             "/readyz": lambda _: self._ready(),
@@ -111,6 +113,24 @@ class StatusServer:
     def _scraped(self, asked: Request) -> Answer:
         kind, body = self._metrics(asked.accept)
         return Answer(kind=kind, body=body)
+
+    def _happened(self, asked: Request) -> Answer:
+        try:
+            since = int(asked.query.get("since") or 0)
+        except ValueError:
+            wrong = "since: is not the id of an event, or milliseconds since 1970"
+            return as_json({"error": wrong}, HTTPStatus.BAD_REQUEST)
+        kind = asked.query.get("kind")
+        found = self._board.trail.read(
+            since=since, flow=asked.query.get("flow"), kinds=[kind] if kind else ()
+        )
+        return as_json(
+            {
+                "format_version": EVENTS_VERSION,
+                "last": found[-1].id if found else since,
+                "events": [event.document() for event in found],
+            }
+        )
 
     def _alive(self) -> Answer:
         if reason := self._board.standstill():

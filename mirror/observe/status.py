@@ -14,7 +14,9 @@ import time
 from typing import Any
 
 from mirror import __version__
+from mirror.observe.events import Trail
 from mirror.observe.measures import SparkStatus, TopicTimes, TransactionStatus
+from mirror.observe.noticed import noticed
 
 FORMAT_VERSION = 1
 _STANDSTILL_SECONDS = 60.0
@@ -327,9 +329,10 @@ def _later(flow: FlowStatus, now: float) -> FlowStatus:
 
 
 class Board:
-    """The newest status of every flow. Thread-safe."""
+    """The newest status of every flow, and the events that led there. Thread-safe."""
 
     def __init__(self, flows: tuple[str, ...]) -> None:
+        self.trail = Trail()
         now = time.time()
         self._started = now
         self._turned_at = 0.0
@@ -369,10 +372,14 @@ class Board:
             return self._flows[name]
 
     def update(self, flow: str, **changes: Any) -> FlowStatus:
-        """Change some fields of a flow's status; a new state starts its clock."""
+        """Change some fields of a flow's status; a new state starts its clock. What
+        happened thereby goes to the trail.
+        """
         with self._lock:
             old = self._flows[flow]
             if changes.get("state", old.state) != old.state:
                 changes.setdefault("since", time.time())
             self._flows[flow] = new = replace(old, **changes)
-            return new
+        for event in noticed(old, new):
+            self.trail.add(event)
+        return new

@@ -40,6 +40,10 @@ class CheckpointsResult:
     written: int
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
     """What holds now, of the groups that the source has."""
+    found: tuple[str, ...] = ()
+    """Groups that have their first checkpoints."""
+    gone: tuple[str, ...] = ()
+    """Groups that were there in the round before, and are not any more."""
 
 
 class Checkpoints:
@@ -61,7 +65,8 @@ class Checkpoints:
         Raises:
             MirrorError: they are not written, or only some: the next round goes on.
         """
-        if self._writer is None or self._target is not target:
+        first = self._writer is None or self._target is not target
+        if first:
             ensure_topic(
                 target,
                 self._topic,
@@ -70,6 +75,7 @@ class Checkpoints:
             )
             self._known = read(target, self._topic)
             self._target, self._writer = target, TopicWriter(target, self._topic)
+        assert self._writer is not None
         changed: list[Checkpoint] = []
         known: Known = {}
         for group, places in standing.places.items():
@@ -86,8 +92,14 @@ class Checkpoints:
                 elif previous is not None:
                     known[group][key] = previous
         self._writer.write([checkpoint.encode() for checkpoint in changed])
-        self._known = known
-        return CheckpointsResult(written=len(changed), known=known)
+        last, self._known = self._known, known
+        return CheckpointsResult(
+            written=len(changed),
+            known=known,
+            found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
+            # What the topic holds from earlier runs may have been gone for long.
+            gone=() if first else tuple(sorted(last.keys() - known.keys())),
+        )
 
 
 def due(previous: Checkpoint | None, now: Checkpoint) -> bool:

@@ -512,6 +512,7 @@ def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo_in_lines(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal the demo writes plain lines, and not one per look."""
     board.update("A->B", state=FlowState.RUNNING, partitions=(partition(),))
+    capsys.readouterr()  # the log of this process
     with Screen() as screen:
         screen.say("begin")
         screen.show(board.read().to_json())

@@ -1,0 +1,156 @@
+"""`mirror events`: what happened to flows and clusters, once or as it happens.
+
+It shows what the service answers at `/events`, oldest first. The service keeps the
+newest events of each kind in memory; its log has them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+import json
+import sys
+import time
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from mirror.cli.asking import OfConfig, Url, ask
+from mirror.cli.output import Form, Output, document, moment, table
+from mirror.config.values import flow_ends, near
+from mirror.observe.events import Kind
+
+COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
+_POLL_SECONDS = 1.0
+
+
+def _kind(text: str | None) -> str | None:
+    kinds = [kind.value for kind in Kind]
+    if text is not None and text not in kinds:
+        raise typer.BadParameter(
+            f"{text} is no kind of event{near(text, kinds)}; kinds: {', '.join(kinds)}"
+        )
+    return text
+
+
+def _flow(text: str | None) -> str | None:
+    ends = flow_ends(text) if text else None
+    if text and ends is None:
+        raise typer.BadParameter(f'"{text}" is not like A->B or A/B')
+    return "->".join(ends) if ends else None
+
+
+def _moment(text: str | None) -> str | None:
+    if text is None or text.isdecimal():
+        return text
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text} is neither the id of an event nor a moment such as "
+            "2030-01-31T09:00:00Z"
+        ) from error
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return str(round(found.timestamp() * 1000))
+
+
+def events(  # noqa: PLR0913  each is an option
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until stopped by Ctrl-C.")
+    ] = False,
+    flow: Annotated[
+        str | None,
+        typer.Option(
+            "--flow", metavar="FLOW", callback=_flow, help="Only this flow's."
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", "-k", metavar="KIND", callback=_kind, help="Only of this kind."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|ID",
+            callback=_moment,
+            help="Only later ones: than a moment (ISO 8601, UTC where it names no "
+            "zone), or than the event with this id.",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0 is all.")
+    ] = 50,
+    url: Url = None,
+    config: OfConfig = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what happened to flows and clusters, oldest first.
+
+    That is what the service changed (topics, configs, ACLs, group offsets), and what
+    became of flows, partitions, groups and the configuration. TIME is in UTC; an event
+    that repeats is one line with its number of TIMES. The service keeps the newest of
+    each kind while it runs; its log has all of them, also from before. With --follow,
+    -o json prints one document per line.
+
+    \b
+    Examples:
+      mirror events
+      mirror events --follow --flow 'A->B'
+      mirror events --kind topic-created -n 0
+      mirror events --since 2030-01-31T09:00:00Z -o json | jq '.events[].text'
+    """
+    asked = {"flow": flow, "kind": kind, "since": since}
+    query = {name: value for name, value in asked.items() if value is not None}
+    answer = _ask(url, config, query)
+    if not follow:
+        if output is Form.JSON:
+            document({**answer, "events": _newest(answer["events"], most)})
+        else:
+            table(COLUMNS, map(_cells, _newest(answer["events"], most)))
+        return
+    shown = _newest(answer["events"], most)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            for event in shown:
+                sys.stdout.write(_line(event, output) + "\n")
+            sys.stdout.flush()
+            time.sleep(_POLL_SECONDS)
+            answer = _ask(url, config, {**query, "since": str(answer["last"])})
+            shown = answer["events"]
+
+
+def _ask(url: str | None, config: Any, query: dict[str, str]) -> dict[str, Any]:
+    return ask(url, config, f"/events?{urlencode(query)}" if query else "/events")
+
+
+def _newest(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    return found[-most:] if most else found
+
+
+def _cells(event: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        moment(event["time"]),
+        event["level"],
+        event["kind"],
+        event["flow"],
+        event["cluster"],
+        event["times"],
+        event["text"],
+    )
+
+
+def _line(event: dict[str, Any], output: Form) -> str:
+    """One event while following: columns cannot know what is still to come."""
+    if output is Form.JSON:
+        return json.dumps(event)
+    when, level, kind, flow, _, times, text = map(str, _cells(event))
+    repeated = f" ({times} times)" if times != "1" else ""
+    parts = (when, f"{level:7}", kind, flow, text + repeated)
+    line = "  ".join(part for part in parts if part)
+    # Names of groups may have anything in them, also what moves a cursor.
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}"
+                   for each in line)  # fmt: skip
