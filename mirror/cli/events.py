@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from mirror.cli.asking import OfConfig, Url, ask
+from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, moment, table
 from mirror.config.values import flow_ends, near
 from mirror.observe.events import Kind
@@ -86,6 +86,8 @@ def events(  # noqa: PLR0913  each is an option
     ] = 50,
     url: Url = None,
     config: OfConfig = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Show what happened to flows and clusters, oldest first.
@@ -103,9 +105,14 @@ def events(  # noqa: PLR0913  each is an option
       mirror events --kind topic-created -n 0
       mirror events --since 2030-01-31T09:00:00Z -o json | jq '.events[].text'
     """
-    asked = {"flow": flow, "kind": kind, "since": since}
-    query = {name: value for name, value in asked.items() if value is not None}
-    answer = _ask(url, config, query)
+
+    def look(since: str | None) -> dict[str, Any]:
+        query = {"flow": flow, "kind": kind, "since": since}
+        given = urlencode({k: v for k, v in query.items() if v is not None})
+        path = f"/events?{given}" if given else "/events"
+        return ask(url, config, token_file=token_file, ca_file=ca_file, path=path)
+
+    answer = look(since)
     if not follow:
         if output is Form.JSON:
             document({**answer, "events": _newest(answer["events"], most)})
@@ -119,12 +126,8 @@ def events(  # noqa: PLR0913  each is an option
                 sys.stdout.write(_line(event, output) + "\n")
             sys.stdout.flush()
             time.sleep(_POLL_SECONDS)
-            answer = _ask(url, config, {**query, "since": str(answer["last"])})
+            answer = look(str(answer["last"]))
             shown = answer["events"]
-
-
-def _ask(url: str | None, config: Any, query: dict[str, str]) -> dict[str, Any]:
-    return ask(url, config, f"/events?{urlencode(query)}" if query else "/events")
 
 
 def _newest(found: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
