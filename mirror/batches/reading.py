@@ -30,9 +30,18 @@ class TopicReader:
     """One reader of partition 0 of a topic. Not thread-safe, like its cluster."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, *, committed: bool = True, position: int = 0
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        committed: bool = True,
+        position: int = 0,
+        fetch_bytes: int = _FETCH_BYTES,
     ) -> None:
-        """`committed`: leave records of open and aborted transactions out."""
+        """`committed`: leave records of open and aborted transactions out.
+
+        `fetch_bytes`: of one answer, unless a batch is larger.
+        """
         self.position = position
         """The next offset to read."""
         self.start = 0
@@ -40,6 +49,7 @@ class TopicReader:
         self._cluster = cluster
         self._topic = topic
         self._committed = committed
+        self._fetch_bytes = fetch_bytes
         self._rows = batch.scratch()
 
     def read(self, *, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
@@ -103,8 +113,8 @@ class TopicReader:
             if self._committed
             else fetch.READ_UNCOMMITTED,
             max_wait_ms=10,
-            max_bytes=_FETCH_BYTES,
-            partition_max_bytes=_FETCH_BYTES,
+            max_bytes=self._fetch_bytes,
+            partition_max_bytes=self._fetch_bytes,
         )
         body = (
             self._cluster.connection(leader, _PURPOSE)

@@ -7,24 +7,26 @@ line alike. What is written because of it, `checkpoints` and `group_sync` know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters import admin, group_offsets, groups
+from mirror.clusters.group_offsets import Committed
 from mirror.clusters.groups import GroupKind
 from mirror.offsets.translation import Exactness, Translated, Translator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.group_offsets import Committed
     from mirror.clusters.groups import Group
 
 TopicPartition = tuple[str, int]
 
 _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
+_NOTHING_TO_COMMIT = Committed(0)
 
 
 class Knowing(Translator, Protocol):
@@ -32,6 +34,11 @@ class Knowing(Translator, Protocol):
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
+
+    def translate_all(
+        self, questions: Mapping[TopicPartition, AbstractSet[int]]
+    ) -> Mapping[TopicPartition, Mapping[int, Translated]]:
+        """As `translate`, for many offsets of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +133,8 @@ def look(
         groups=covered,
         places={
             name: tuple(places)
-            for name, offsets in committed.items()
-            if (places := translated(offsets, copies, knowing, edges))
+            for name, places in translated(committed, copies, knowing, edges).items()
+            if places
         },
         not_covered=tuple(sorted(listed.keys() - covered.keys())),
         refused=read.refused,
@@ -135,47 +142,57 @@ def look(
 
 
 def translated(
-    committed: Mapping[TopicPartition, Committed],
+    committed: Mapping[str, Mapping[TopicPartition, Committed]],
     copies: Mapping[str, Copy],
     knowing: Knowing,
     edges: Mapping[TopicPartition, tuple[int, int]],
-) -> list[Place]:
-    """Where one group stands, given its offsets on the source.
+) -> dict[str, list[Place]]:
+    """Where groups stand, given their offsets on the source.
 
     `edges` are first and end offset of partitions of which nothing is copied, or
-    nothing is committed. An empty partition of a topic that the group reads counts as
+    nothing is committed. An empty partition of a topic that a group reads counts as
     read to its end: the group has nothing to commit there, and all to lose if the
     first record comes after it has moved. Where all that is left on the source is
     still to be copied, the group will begin at the copy's first record.
     """
-    places = []
-    for (topic, partition), offset in committed.items():
-        answer = knowing.translate(topic, partition, offset.offset)
-        if answer.exactness is Exactness.UNKNOWN:
-            first = edges.get((topic, partition), (-1, -1))[0]
-            if offset.offset <= first:
+    standing = {name: dict(offsets) for name, offsets in committed.items()}
+    for name, offsets in committed.items():
+        for key in missing(offsets, copies):
+            first, end = edges.get(key, (-1, -1))
+            if first == end >= 0:
+                standing[name][key] = _NOTHING_TO_COMMIT._replace(offset=end)
+    questions: dict[TopicPartition, set[int]] = {}
+    for offsets in standing.values():
+        for key, (offset, _) in offsets.items():
+            questions.setdefault(key, set()).add(offset)
+    answers = knowing.translate_all(questions)
+    places = {}
+    for key, asked in questions.items():
+        first = edges.get(key, (-1, -1))[0]
+        position, target_topic = knowing.position(*key), copies[key[0]].topic
+        for offset in asked:
+            answer = answers[key][offset]
+            if answer.exactness is Exactness.UNKNOWN and offset <= first:
                 answer = Translated(offset=0, exactness=Exactness.TIP)
-        position = knowing.position(topic, partition)
-        behind = offset.offset - position if position >= 0 else 0
-        places.append(
-            Place(
-                topic,
-                partition,
-                copies[topic].topic,
-                offset.offset,
+            behind = answer.exactness is Exactness.BEHIND and position >= 0
+            places[key, offset] = Place(
+                *key,
+                target_topic,
+                offset,
                 answer,
-                max(behind, 0) if answer.exactness is Exactness.BEHIND else 0,
-                offset.metadata,
+                offset - position if behind else 0,
             )
-        )
-    for topic, partition in missing(committed, copies):
-        first, end = edges.get((topic, partition), (-1, -1))
-        if first == end >= 0:
-            answer = knowing.translate(topic, partition, end)
-            if answer.exactness is Exactness.UNKNOWN:
-                answer = Translated(offset=0, exactness=Exactness.TIP)
-            places.append(Place(topic, partition, copies[topic].topic, end, answer))
-    return sorted(places, key=lambda place: (place.topic, place.partition))
+    return {
+        name: [
+            _with(places[key, offset], metadata)
+            for key, (offset, metadata) in sorted(offsets.items())
+        ]
+        for name, offsets in standing.items()
+    }
+
+
+def _with(place: Place, metadata: str) -> Place:
+    return replace(place, metadata=metadata) if metadata else place
 
 
 def missing(

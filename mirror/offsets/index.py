@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray
 
 if TYPE_CHECKING:
     import uuid
+
+Offsets = npt.NDArray[np.int64]
 
 _AT = 2
 """The third column of an epoch's starts: an offset in the map."""
@@ -76,6 +79,11 @@ class Epoch:
             and runs[0, DOWNSTREAM] >= self.end(DOWNSTREAM)
         )
 
+    @property
+    def kept(self) -> RunArray:
+        """The newest runs, up to the end."""
+        return self._tail[: self.tail]
+
     def add(self, runs: RunArray, at: int, *, keep: int) -> None:
         """Runs that stand at the map's offset `at`; `keep` the newest at least."""
         if self._due == 0:
@@ -115,7 +123,7 @@ class Epoch:
         """
         if offset >= self.end(column):
             return None
-        tail = self._tail[: self.tail]
+        tail = self.kept
         if offset >= tail[0, column]:
             return locate(tail, offset, column)
         starts = self._starts[: self.starts]
@@ -182,6 +190,15 @@ def locate(runs: RunArray, offset: int, column: int) -> int | None:
     if index + 1 < len(runs):
         return int(runs[index + 1, 1 - column])
     return None
+
+
+def locate_all(runs: RunArray, offsets: Offsets, column: int) -> Offsets:
+    """As `locate`, for many offsets, none of which is behind all the runs or before."""
+    index = np.searchsorted(runs[:, column], offsets, "right") - 1
+    found = runs[index]
+    into = offsets - found[:, column]
+    following = runs[np.minimum(index + 1, len(runs) - 1), 1 - column]
+    return np.where(into < found[:, COUNT], found[:, 1 - column] + into, following)
 
 
 def _continues(last: RunArray, following: RunArray) -> bool:

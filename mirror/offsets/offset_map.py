@@ -7,32 +7,33 @@ service. Runs come into being in `relay`; who uses the answers, `checkpoints` kn
 
 from __future__ import annotations
 
-from collections import OrderedDict
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mirror.batches.reading import TopicReader
 from mirror.offsets import progress, runs
-from mirror.offsets.index import Place, Track, locate
-from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, RunArray
+from mirror.offsets.index import Place, Track, locate, locate_all
+from mirror.offsets.places import PlaceReader, Wanted
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.index import Epoch
     from mirror.offsets.progress import Position
+    from mirror.offsets.runs import RunArray
 
 TopicPartition = tuple[str, int]
 
 _TAIL_RUNS = 2_000_000
 """So many of the newest runs are kept, of all partitions together: 96 MB at most."""
 _LEAST_TAIL, _LARGEST_TAIL = 64, 8192
-_CACHED_RUNS = 1_000_000
 
 
 class OffsetMap:
@@ -59,8 +60,7 @@ class OffsetMap:
         )
         self._positions: Mapping[TopicPartition, Position] = {}
         self._tracks: dict[TopicPartition, Track] = {}
-        self._cache: OrderedDict[tuple[TopicPartition, int], RunArray] = OrderedDict()
-        self._cached = 0
+        self._places = PlaceReader(target, self._topic)
 
     @classmethod
     def of(cls, flow: FlowConfig, target: Cluster) -> OffsetMap:
@@ -110,91 +110,109 @@ class OffsetMap:
     def translate(self, topic: str, partition: int, offset: int) -> Translated:
         """The target's offset for a source's; see `Translator`."""
         with self._lock:
-            track = self._tracks.get((topic, partition))
-            position = self._positions.get((topic, partition))
-            if track is None:
-                return UNKNOWN if position is None else _first(offset, position)
-            newest = track.epochs[-1]
-            made_anew = position is not None and position.topic_id != newest.topic_id
-            if made_anew or offset >= newest.end(UPSTREAM):
-                # Of a topic made anew nothing is copied yet: it will follow the old.
-                return Translated(
-                    offset=newest.end(DOWNSTREAM),
-                    exactness=_at_the_end(offset, position),
-                )
-            return self._among(track.current(), (topic, partition), offset, UPSTREAM)
+            return self._answer((topic, partition), offset, UPSTREAM)
 
     def reverse(self, topic: str, partition: int, offset: int) -> Translated:
         """The source's offset for a target's; see `Translator`."""
         with self._lock:
-            track = self._tracks.get((topic, partition))
-            if track is None:
+            return self._answer((topic, partition), offset, DOWNSTREAM)
+
+    def translate_all(
+        self, questions: Mapping[TopicPartition, AbstractSet[int]]
+    ) -> dict[TopicPartition, dict[int, Translated]]:
+        """As `translate`, for many offsets of many partitions: old ones are looked up
+        in one pass over the map.
+
+        Raises:
+            ClusterError: the map cannot be read.
+        """
+        answers: dict[TopicPartition, dict[int, Translated]] = {}
+        older: dict[Wanted, list[tuple[int, _Older]]] = {}
+        with self._lock:
+            for key, offsets in questions.items():
+                answers[key] = self._among_kept(key, offsets)
+                for offset in offsets - answers[key].keys():
+                    found = self._search(key, offset, UPSTREAM)
+                    if isinstance(found, Translated):
+                        answers[key][offset] = found
+                    else:
+                        older.setdefault(found.wanted, []).append((offset, found))
+            for wanted, part in self._places.read(older, self._reader.position):
+                for offset, found in older[wanted]:
+                    answers[wanted.key][offset] = found.among(part, offset, UPSTREAM)
+        return answers
+
+    def _among_kept(
+        self, key: TopicPartition, offsets: AbstractSet[int]
+    ) -> dict[int, Translated]:
+        """Answers for those offsets that need neither map nor position."""
+        track = self._tracks.get(key)
+        position = self._positions.get(key)
+        newest = track.epochs[-1] if track is not None else None
+        if newest is None or (
+            position is not None and position.topic_id != newest.topic_id
+        ):
+            return {}
+        kept = newest.kept
+        asked = np.fromiter(offsets, np.int64, len(offsets))
+        asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
+        found = locate_all(kept, asked, UPSTREAM)
+        return dict(zip(asked.tolist(), map(_exact, found.tolist()), strict=True))
+
+    def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
+        found = self._search(key, offset, column)
+        if isinstance(found, Translated):
+            return found
+        ((_, part),) = self._places.read([found.wanted], self._reader.position)
+        return found.among(part, offset, column)
+
+    def _search(
+        self, key: TopicPartition, offset: int, column: int
+    ) -> Translated | _Older:
+        """An offset of either side, given by its column."""
+        track = self._tracks.get(key)
+        position = self._positions.get(key)
+        if track is None:
+            if position is None:
                 return UNKNOWN
-            newest = track.epochs[-1]
-            if offset >= newest.end(DOWNSTREAM):
-                position = self._positions.get((topic, partition))
-                upstream = newest.end(UPSTREAM)
-                if position is not None and position.topic_id == newest.topic_id:
-                    upstream = max(upstream, position.offset)
-                return Translated(offset=upstream, exactness=Exactness.TIP)
-            return self._among(track.current(), (topic, partition), offset, DOWNSTREAM)
+            return (
+                _first(offset, position)
+                if column == UPSTREAM
+                else Translated(offset=position.offset, exactness=Exactness.TIP)
+            )
+        newest = track.epochs[-1]
+        made_anew = position is not None and position.topic_id != newest.topic_id
+        if offset >= newest.end(column) or (column == UPSTREAM and made_anew):
+            end = newest.end(1 - column)
+            if column == UPSTREAM:
+                # Of a topic made anew nothing is copied yet: it will follow the old.
+                return Translated(offset=end, exactness=_at_the_end(offset, position))
+            if position is not None and not made_anew:
+                end = max(end, position.offset)
+            return Translated(offset=end, exactness=Exactness.TIP)
+        return self._among(track.current(), key, offset, column)
 
     def _among(
         self, epochs: list[Epoch], key: TopicPartition, offset: int, column: int
-    ) -> Translated:
+    ) -> Translated | _Older:
         """An offset below the last epoch's end. Later epochs win: what was copied again
         is followed by all that came after it.
         """
-        for index in reversed(range(len(epochs))):
-            epoch = epochs[index]
+        following = -1
+        for epoch in reversed(epochs):
             if offset < epoch.first(column):
+                following = epoch.first(1 - column)
                 continue
-            found = self._find(epoch, key, offset, column)
-            if found is None:
-                found = epochs[index + 1].first(1 - column)
-            return Translated(offset=found, exactness=Exactness.EXACT)
+            found = epoch.find(offset, column)
+            if isinstance(found, Place):
+                return _Older(Wanted(key, epoch.topic_id, found), following)
+            return _exact(following if found is None else found)
         # With the oldest part of the map its oldest runs are gone, too.
         is_first = self._from_first and self._reader.start == 0
         return Translated(
             offset=epochs[0].first(1 - column),
             exactness=Exactness.EXACT if is_first else Exactness.BEFORE,
         )
-
-    def _find(
-        self, epoch: Epoch, key: TopicPartition, offset: int, column: int
-    ) -> int | None:
-        found = epoch.find(offset, column)
-        if not isinstance(found, Place):
-            return found
-        part = self._read(found, key, epoch)
-        if not len(part):
-            return found.after
-        answer = locate(part, offset, column)
-        return found.after if answer is None else answer
-
-    def _read(self, place: Place, key: TopicPartition, epoch: Epoch) -> RunArray:
-        """The runs of one partition that stand at a place of the map."""
-        known = self._cache.get((key, place.at))
-        if known is not None:
-            self._cache.move_to_end((key, place.at))
-            return known
-        reader = TopicReader(self._target, self._topic, position=place.at)
-        until = self._reader.position if place.until is None else place.until
-        parts = [
-            block.runs
-            for at, _, value in reader.read(end=until)
-            if at < until
-            for block in runs.decode(value)
-            if (block.topic, block.partition) == key
-            and block.topic_id == epoch.topic_id
-        ]
-        part = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
-        if place.until is not None:
-            self._cache[key, place.at] = part
-            self._cached += len(part)
-            while self._cached > _CACHED_RUNS:
-                self._cached -= len(self._cache.popitem(last=False)[1])
-        return part
 
     def _take(self, block: runs.Block, at: int, keep: int) -> None:
         key = (block.topic, block.partition)
@@ -207,6 +225,24 @@ class OffsetMap:
     def _forget(self) -> None:
         for track in self._tracks.values():
             track.forget(self._reader.start)
+
+
+class _Older(NamedTuple):
+    """An answer that has to be read from the map."""
+
+    wanted: Wanted
+    following: int
+    """What the epoch behind it begins with; -1 if it is the last one."""
+
+    def among(self, part: RunArray, offset: int, column: int) -> Translated:
+        answer = locate(part, offset, column) if len(part) else None
+        if answer is None:
+            answer = self.wanted.place.after
+        return _exact(self.following if answer is None else answer)
+
+
+def _exact(offset: int) -> Translated:
+    return Translated(offset=offset, exactness=Exactness.EXACT)
 
 
 def _first(offset: int, position: Position) -> Translated:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 RunArray = npt.NDArray[np.int64]
 
@@ -95,8 +95,10 @@ def encode(blocks: Iterable[Block]) -> list[bytes]:
     return [bytes(value) for value in values]
 
 
-def decode(value: bytes) -> Iterator[Block]:
-    """The blocks of one value.
+def decode(
+    value: bytes, *, only: Callable[[str], bool] | None = None
+) -> Iterator[Block]:
+    """The blocks of one value; of those source topics alone that `only` lets through.
 
     Raises:
         CorruptBatchError: it is of an unknown version, or does not end where it should.
@@ -112,18 +114,21 @@ def decode(value: bytes) -> Iterator[Block]:
         while at < len(value):
             topic, at = _string(value, at)
             target_topic, at = _string(value, at)
-            topic_id = uuid.UUID(bytes=value[at : at + _ID_SIZE])
+            topic_id = value[at : at + _ID_SIZE]
             at += _ID_SIZE
             count = _INT32.unpack_from(value, at)[0]
             at += _INT32.size
             rows = np.frombuffer(value, _RUN, count, at)
             at += rows.nbytes
+            if only is not None and not only(topic):
+                continue
+            identity = uuid.UUID(bytes=topic_id)
             for partition, runs in _by_partition(rows):
                 yield Block(
                     topic=topic,
                     partition=partition,
                     target_topic=target_topic,
-                    topic_id=topic_id,
+                    topic_id=identity,
                     runs=runs,
                 )
     except (ValueError, struct.error) as error:
@@ -193,6 +198,9 @@ def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
     runs[:, DOWNSTREAM] = rows["down"]
     runs[:, COUNT] = rows["count"]
     partitions = rows["partition"]
+    if len(rows) and partitions[0] == partitions[-1]:  # most often: they are sorted
+        yield int(partitions[0]), runs
+        return
     cuts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
     for first, last in itertools.pairwise([0, *cuts, len(rows)]):
         if first < last:

@@ -27,7 +27,8 @@ from mirror.playground.jars import kafka_jars
 from tests.harness import create_topic, producer, read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -193,6 +194,14 @@ class Copied:
         return Translated(offset=offset, exactness=Exactness.EXACT)
 
     reverse = translate
+
+    def translate_all(
+        self, questions: Mapping[tuple[str, int], AbstractSet[int]]
+    ) -> dict[tuple[str, int], dict[int, Translated]]:
+        return {
+            key: {offset: self.translate(*key, offset) for offset in offsets}
+            for key, offsets in questions.items()
+        }
 
 
 def test_share_groups_are_named_as_not_covered(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,14 @@ from mirror.config.schema import FlowConfig
 from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
 from mirror.offsets.group_sync import forward
-from mirror.offsets.groups import Copy, GroupFilter, missing, translated
+from mirror.offsets.groups import Copy, GroupFilter, Place, missing, translated
 from mirror.offsets.mm2_records import Checkpoint, OffsetSync
 from mirror.offsets.offset_syncs import last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
 pytestmark = pytest.mark.unit
 
@@ -42,6 +47,14 @@ class FakeMap:
         if 1000 + (offset + 1) // 2 >= end:
             return Translated(offset=end, exactness=Exactness.TIP)
         return Translated(offset=1000 + (offset + 1) // 2, exactness=Exactness.EXACT)
+
+    def translate_all(
+        self, questions: Mapping[tuple[str, int], AbstractSet[int]]
+    ) -> dict[tuple[str, int], dict[int, Translated]]:
+        return {
+            key: {offset: self.translate(*key, offset) for offset in offsets}
+            for key, offsets in questions.items()
+        }
 
     def reverse(self, topic: str, partition: int, offset: int) -> Translated:
         if offset < 1000:
@@ -113,9 +126,19 @@ def test_groups_on_the_target_only_go_forward(
     assert all(after[key].offset >= c.downstream for key, c in wanted.items())
 
 
+def placed(
+    offsets: dict[tuple[str, int], Committed],
+    copies: dict[str, Copy],
+    knowing: FakeMap,
+    edges: dict[tuple[str, int], tuple[int, int]],
+) -> list[Place]:
+    """Where a single group stands."""
+    return translated({"g": offsets}, copies, knowing, edges)["g"]
+
+
 def test_offsets_are_translated_with_what_they_are_worth() -> None:
     """Each partition says where the group goes on, and how far the copy is behind."""
-    places = translated(
+    places = placed(
         {
             ("orders", 0): Committed(10, "m"),
             ("orders", 1): Committed(100),
@@ -138,7 +161,7 @@ def test_an_empty_partition_counts_as_read() -> None:
     """A group that reads a topic stands at the end of its empty partitions, although
     it committed nothing there; where there are records, only the group knows.
     """
-    places = translated(
+    places = placed(
         {("orders", 0): Committed(10)},
         COPIES,
         FakeMap({("orders", 0): 100}),
@@ -159,7 +182,7 @@ def test_what_is_still_to_be_copied_begins_at_the_copys_first_record(
     """Of a partition of which nothing is copied, a group that has all of it before it
     goes on at 0; one that has read some of it has no place yet.
     """
-    places = translated(
+    places = placed(
         {("orders", 0): Committed(offset)},
         {"orders": Copy(topic="A.orders", partitions=1)},
         FakeMap(),

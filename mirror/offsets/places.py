@@ -1,0 +1,131 @@
+"""Runs that an index knows the place of, read from the map's topic.
+
+Main type: `PlaceReader`. It is asked for many places at once and goes through the topic
+once, in its order, however many partitions and groups they are of; what was read last
+is kept. Which place an offset belongs to is `index`'s answer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirror.batches.reading import TopicReader
+from mirror.offsets import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.offsets.index import Place
+    from mirror.offsets.runs import RunArray
+
+TopicPartition = tuple[str, int]
+
+_CACHED_RUNS = 1_000_000
+_FETCH_BYTES = 256 << 10
+"""Most places are a few records; a long stretch takes several fetches."""
+_NEAR = 256
+"""A place that begins so many offsets behind the last one is reached by reading on."""
+
+
+class Wanted(NamedTuple):
+    """The runs of one partition at one place."""
+
+    key: TopicPartition
+    """Topic and partition on the source."""
+    topic_id: uuid.UUID
+    place: Place
+
+
+class PlaceReader:
+    """Reads places of one map. Not thread-safe, like its cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._cache: OrderedDict[Wanted, RunArray] = OrderedDict()
+        self._cached = 0
+
+    def read(
+        self, wanted: Iterable[Wanted], end: int
+    ) -> Iterator[tuple[Wanted, RunArray]]:
+        """The runs at each place, in the map's order; `end` is the map's.
+
+        Raises:
+            ClusterError: the map cannot be read.
+        """
+        missing = []
+        for each in dict.fromkeys(wanted):
+            if (known := self._cache.get(each)) is None:
+                missing.append(each)
+            else:
+                self._cache.move_to_end(each)
+                yield each, known
+        missing.sort(key=lambda each: each.place.at)
+        for stretch in _stretches(missing, end):
+            yield from self._sweep(stretch, end)
+
+    def _sweep(
+        self, stretch: list[Wanted], end: int
+    ) -> Iterator[tuple[Wanted, RunArray]]:
+        """One reading from the first place to the end of the last."""
+        by_key: dict[TopicPartition, list[Wanted]] = {}
+        for each in reversed(stretch):
+            by_key.setdefault(each.key, []).append(each)
+        parts: dict[TopicPartition, list[RunArray]] = {key: [] for key in by_key}
+        topics = {topic for topic, _ in by_key}
+        until = max(_until(each, end) for each in stretch)
+        reader = TopicReader(
+            self._cluster,
+            self._topic,
+            position=stretch[0].place.at,
+            fetch_bytes=_FETCH_BYTES,
+        )
+        for at, _, value in reader.read(end=until):
+            for block in runs.decode(value, only=topics.__contains__):
+                key = (block.topic, block.partition)
+                waiting = by_key.get(key)
+                while waiting and at >= _until(waiting[-1], end):
+                    yield self._keep(waiting.pop(), parts[key])
+                    parts[key] = []
+                if (
+                    waiting
+                    and at >= waiting[-1].place.at
+                    and block.topic_id == waiting[-1].topic_id
+                ):
+                    parts[key].append(block.runs)
+        for key, waiting in by_key.items():
+            while waiting:
+                yield self._keep(waiting.pop(), parts[key])
+                parts[key] = []
+
+    def _keep(self, wanted: Wanted, parts: list[RunArray]) -> tuple[Wanted, RunArray]:
+        part = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+        if wanted.place.until is not None:  # else it grows
+            self._cache[wanted] = part
+            self._cached += len(part)
+            while self._cached > _CACHED_RUNS:
+                self._cached -= len(self._cache.popitem(last=False)[1])
+        return wanted, part
+
+
+def _until(wanted: Wanted, end: int) -> int:
+    return end if wanted.place.until is None else wanted.place.until
+
+
+def _stretches(wanted: list[Wanted], end: int) -> Iterator[list[Wanted]]:
+    """Places that are read in one go, given in their order."""
+    stretch: list[Wanted] = []
+    until = 0
+    for each in wanted:
+        if stretch and each.place.at > until + _NEAR:
+            yield stretch
+            stretch = []
+        stretch.append(each)
+        until = max(until, _until(each, end))
+    if stretch:
+        yield stretch
