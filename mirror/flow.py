@@ -39,7 +39,7 @@ from mirror.relay import dead_letters
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
-from mirror.scoreboard import Scoreboard, slot_loads
+from mirror.scoreboard import Scoreboard, common_reason, slot_loads
 from mirror.sizing import LONGEST_SECONDS, Sizing
 from mirror.topic_changes import TopicChanges
 from mirror.topic_jobs import CONFIGS as TOPIC_CONFIGS
@@ -299,7 +299,7 @@ class Flow:
         self._board.update(
             self.name,
             state=FlowState.RUNNING,
-            reason="",
+            reason=common_reason(lease.reports),
             leases=lease.number,
             slots=lease.slots,
             slot_loads=slot_loads(lease.reports, lease.slots),

@@ -45,6 +45,13 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
     )
 
 
+def common_reason(reports: Iterable[PartitionReport]) -> str:
+    """Why nothing at all is copied, if it is one reason for all; else empty."""
+    awake = [report for report in reports if report.state != "PAUSED"]
+    reasons = {r.reason if r.state == "FAULTED" else "" for r in awake}
+    return reasons.pop() if len(reasons) == 1 else ""
+
+
 def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
 

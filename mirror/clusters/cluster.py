@@ -106,10 +106,10 @@ class Cluster:
     def connection(self, node: int, purpose: str = "control") -> Connection:
         """The connection to a broker for a purpose, made anew if it is gone."""
         existing = self._connections.get((node, purpose))
-        if existing is not None and not existing.expired:
+        if existing is not None and existing.session_ends:
+            _authenticate_again(existing)
+        if existing is not None and not existing.closed:
             return existing
-        if existing is not None:
-            existing.close()
         address = self._brokers.get(node)
         if address is None:
             raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
@@ -241,6 +241,17 @@ class Cluster:
         self.controller = answer.controller_id
         if answer.brokers:
             self._brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+
+
+def _authenticate_again(connection: Connection) -> None:
+    """In place, since what is under way on it must not be overtaken."""
+    idle = connection.idle
+    try:
+        connection.authenticate()
+    except UnreachableError:
+        if not idle:
+            raise
+        # The broker closed it while nothing was asked: a new one takes its place.
 
 
 def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:

@@ -98,6 +98,8 @@ class Connection:
         self.reauthenticate_at: float | None = None
         self.active_at = time.monotonic()
         """When bytes last went or came."""
+        self._config = config
+        self._host = host
         self._alias = config.alias
         self._client_id = client_id
         self._pending: deque[Pending] = deque()
@@ -107,20 +109,44 @@ class Connection:
         self._held_until = 0.0
         self._socket = handshake.open_socket(config, host, port)
         try:
-            self.versions, self.features = handshake.negotiate(self)
-            self.reauthenticate_at = handshake.authenticate(self, config, host)
+            self.versions, self.features = handshake.negotiate(self, config, host)
+            self.authenticate()
         except ClusterError:
             self.close()
             raise
 
     @property
-    def expired(self) -> bool:
-        """Whether this connection should be replaced before its next use."""
-        return self._closed is not None or (
-            self.reauthenticate_at is not None
-            and not self._pending
-            and time.monotonic() > self.reauthenticate_at
-        )
+    def closed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._closed is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is owed."""
+        return not self._pending
+
+    @property
+    def session_ends(self) -> bool:
+        """Whether to authenticate again before the next request."""
+        at = self.reauthenticate_at
+        return at is not None and time.monotonic() > at
+
+    def authenticate(self) -> None:
+        """Prove who we are, (again) if the cluster asks for it.
+
+        Requests that are under way are answered first, in their order.
+
+        Raises:
+            UnreachableError: the connection failed.
+            AuthenticationError: we are refused; the connection is closed.
+        """
+        try:
+            self.reauthenticate_at = handshake.authenticate(
+                self, self._config, self._host
+            )
+        except ClusterError as error:
+            self.close(error)
+            raise
 
     def version(self, request_class: Any, *, at_most: int | None = None) -> int:
         """The newest version of a request that both sides speak.

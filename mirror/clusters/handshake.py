@@ -10,12 +10,13 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from mirror.clusters import codes
+from mirror.clusters import codes, refusals, tokens
+from mirror.clusters.bearer import Bearer
 from mirror.clusters.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.errors import AuthenticationError, UnreachableError
 
@@ -49,10 +50,13 @@ def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
         return plain
     try:
         return tls_context(config).wrap_socket(plain, server_hostname=host)
+    except AuthenticationError:
+        plain.close()
+        raise
     except ssl.SSLError as error:
         plain.close()
         raise AuthenticationError(
-            f"cluster {config.alias}: TLS with {where} failed: {error.reason or error}"
+            f"cluster {config.alias}: {where}: {refusals.of_tls(config, host, error)}"
         ) from error
     except OSError as error:
         plain.close()
@@ -63,14 +67,27 @@ def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
 
 
 def negotiate(
-    connection: Connection,
+    connection: Connection, config: ClusterConfig, host: str
 ) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
-    """The versions of each request that a broker speaks, and the cluster's features."""
+    """The versions of each request that a broker speaks, and the cluster's features.
+
+    Raises:
+        AuthenticationError: it does not trust our certificate.
+    """
     request = ApiVersionsRequest(
         client_software_name="mirror", client_software_version="1"
     )
     request.API_VERSION = 3
-    answer = connection.send_as_is(request).result()
+    try:
+        answer = connection.send_as_is(request).result()
+    except UnreachableError as error:
+        # TLS 1.3: what a broker thinks of our certificate comes with its first words.
+        if not isinstance(error.__cause__, ssl.SSLError):
+            raise
+        why = refusals.of_tls(config, host, error.__cause__)
+        raise AuthenticationError(
+            f"cluster {config.alias}: {connection.address}: {why}"
+        ) from error
     if answer.error_code == codes.UNSUPPORTED_VERSION:
         request = ApiVersionsRequest()
         request.API_VERSION = 0
@@ -93,8 +110,8 @@ def authenticate(
     """Prove who we are, where the cluster asks for it.
 
     Returns when to do so again, in monotonic seconds; None for never. KIP-368: a
-    broker ends connections that outlive their session; a new connection in time is
-    simpler than authenticating again on this one.
+    broker ends connections that outlive their session, unless we prove it once more
+    on the same connection before; requests may be under way on it.
 
     Raises:
         AuthenticationError: the mechanism is not offered, or we are refused.
@@ -102,6 +119,11 @@ def authenticate(
     if not uses_sasl(config):
         return None
     where = f"cluster {config.alias}: {connection.address}"
+    client: Any
+    if config.sasl_mechanism == "OAUTHBEARER":
+        client = Bearer(tokens.token_of(config), config.sasl_oauthbearer_extensions)
+    else:
+        client = sasl_client(config, host)
     handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
     handshake.API_VERSION = 1
     offered = connection.send_as_is(handshake).result()
@@ -110,20 +132,22 @@ def authenticate(
             f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
             f"it offers {', '.join(offered.mechanisms) or 'none'}"
         )
-    client = sasl_client(config, host)
     answer = None
     while not client.is_done():
         request = SaslAuthenticateRequest(auth_bytes=client.auth_bytes())
         answer = connection.call(request)
         if answer.error_code:
-            raise AuthenticationError(
-                f"{where} refused {config.sasl_username!r} with "
-                f"{config.sasl_mechanism}: "
-                f"{answer.error_message or codes.name_of(answer.error_code)}"
-            )
+            said = getattr(client, "said", "") or answer.error_message
+            raise _refused(config, where, said or codes.name_of(answer.error_code))
         try:
             client.receive(answer.auth_bytes)
-        except ValueError as error:
-            raise AuthenticationError(f"{where}: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise _refused(config, where, str(error)) from error
     lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
     return time.monotonic() + lifetime / 1000 * 0.8 if lifetime else None
+
+
+def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
+    if config.sasl_mechanism == "OAUTHBEARER":
+        tokens.forget(config)
+    return refusals.of_sasl(config, where, said)

@@ -1,7 +1,8 @@
 """Security: one cluster's TLS and SASL settings as objects a connection can use.
 
-Main functions: `tls_context` and `sasl_client`. Passwords are read here, at the
-moment of connecting, so that a rotated file is picked up by the next connection.
+Main functions: `tls_context`, and `sasl_client` for PLAIN and SCRAM. Passwords are
+read here, at the moment of connecting, so that a rotated file is picked up by the next
+connection.
 This module opens no socket and never puts a secret into a message.
 """
 
@@ -18,6 +19,9 @@ from mirror.clusters.store_kind import StoreError, is_store
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cryptography.x509 import Certificate
     from pydantic import SecretStr
 
     from mirror.config.cluster_settings import ClusterConfig
@@ -48,20 +52,65 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext:
     return context
 
 
+def endpoint_context(config: ClusterConfig) -> ssl.SSLContext:
+    """The TLS context for this cluster's token endpoint.
+
+    Raises:
+        AuthenticationError: its certificate file cannot be used.
+    """
+    file = config.sasl_oauthbearer_ca_file
+    try:
+        if file is None:
+            return ssl.create_default_context()
+        trusted = _authorities(file, config.sasl_oauthbearer_ca_password)
+        return ssl.create_default_context(cadata=trusted)
+    except (OSError, StoreError, ValueError) as error:
+        raise AuthenticationError(
+            f"cluster {config.alias}: sasl_oauthbearer_ca_file cannot be used: {error}"
+        ) from error
+
+
 def _trusted(config: ClusterConfig) -> str | None:
     if config.ssl_ca_file is None:
         return config.ssl_ca_certificates
-    raw = config.ssl_ca_file.read_bytes()
+    return _authorities(config.ssl_ca_file, config.ssl_ca_password)
+
+
+def _authorities(file: Path, password: SecretStr | None) -> str:
+    raw = file.read_bytes()
     if is_store(raw):
         from mirror.clusters.stores import certificates  # noqa: PLC0415  rarely needed
 
         try:
-            return certificates(raw, _text(config.ssl_ca_password))
+            return certificates(raw, _text(password))
         except StoreError as error:
-            raise StoreError(f"{config.ssl_ca_file} {error}") from error
+            raise StoreError(f"{file} {error}") from error
     if not raw.strip():  # which Python would take for the system's certificates
-        raise StoreError(f"{config.ssl_ca_file} is empty")
+        raise StoreError(f"{file} is empty")
     return raw.decode("ascii", errors="ignore")
+
+
+def own_certificate(config: ClusterConfig) -> Certificate | None:
+    """The certificate that we show brokers, to see what is wrong with it; None if
+    there is none, or it cannot be read.
+    """
+    from cryptography import x509  # noqa: PLC0415  rarely needed
+
+    file = config.ssl_certificate_file
+    try:
+        if file is None:
+            pem = (config.ssl_certificate_chain or "").encode()
+        elif is_store(raw := file.read_bytes()):
+            from mirror.clusters.stores import identity  # noqa: PLC0415
+
+            passwords = (config.ssl_certificate_password, config.ssl_key_password)
+            seal = secrets.token_hex(16)
+            pem = identity(raw, *map(_text, passwords), seal=seal).chain
+        else:
+            pem = raw
+        return x509.load_pem_x509_certificates(pem)[0]
+    except (OSError, StoreError, ValueError):
+        return None
 
 
 def _identify(context: ssl.SSLContext, config: ClusterConfig) -> None:
@@ -105,22 +154,43 @@ def _text(secret: SecretStr | None) -> str | None:
 
 
 def sasl_client(config: ClusterConfig, host: str) -> Any:
-    """A fresh SASL exchange (kafka-python's `SaslMechanism`) for one connection."""
+    """A fresh SASL exchange (kafka-python's `SaslMechanism`) for one connection.
+
+    Raises:
+        AuthenticationError: a password cannot be read.
+    """
+    password = secret_of(
+        config, "sasl_password_file", config.sasl_password_file, config.sasl_password
+    )
+    user = config.sasl_username or ""
+    if (config.sasl_mechanism or "").startswith("SCRAM"):
+        # RFC 5802, 5.1: these two would end the name.
+        user = user.replace("=", "=3D").replace(",", "=2C")
     return get_sasl_mechanism(config.sasl_mechanism)(
         host=host,
         security_protocol=config.security_protocol,
         sasl_mechanism=config.sasl_mechanism,
-        sasl_plain_username=config.sasl_username,
-        sasl_plain_password=_password(config),
+        sasl_plain_username=user,
+        sasl_plain_password=password,
     )
 
 
-def _password(config: ClusterConfig) -> str:
-    if config.sasl_password_file is not None:
-        try:
-            return config.sasl_password_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise AuthenticationError(
-                f"cluster {config.alias}: sasl_password_file cannot be read: {error}"
-            ) from error
-    return config.sasl_password.get_secret_value() if config.sasl_password else ""
+def secret_of(
+    config: ClusterConfig, setting: str, file: Path | None, given: SecretStr | None
+) -> str:
+    """A password, from its file if it has one; `setting` is the file's.
+
+    Raises:
+        AuthenticationError: the file cannot be read, or is empty.
+    """
+    if file is None:
+        return _text(given) or ""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise AuthenticationError(
+            f"cluster {config.alias}: {setting} cannot be read: {error}"
+        ) from error
+    if not text:
+        raise AuthenticationError(f"cluster {config.alias}: {setting} {file} is empty")
+    return text

@@ -6,8 +6,9 @@ to say; nothing is read or connected here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
 from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -34,13 +35,14 @@ class ClusterConfig(Section):
     ] = Field(default="PLAINTEXT", description="Upper or lower case is the same.")
     sasl_mechanism: (
         Annotated[
-            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
             BeforeValidator(values.sasl_mechanism),
         ]
         | None
     ) = Field(default=None, description="Needed by SASL_*; null otherwise.")
     sasl_username: Text | None = Field(
-        default=None, description="Needed by SASL_*; null otherwise."
+        default=None,
+        description="Needed by PLAIN and SCRAM; null otherwise.",
     )
     sasl_password: Secret | None = Field(
         default=None,
@@ -51,6 +53,71 @@ class ClusterConfig(Section):
         default=None,
         description="A file that holds the password and nothing else, read again for "
         "each connection. Null: sasl_password has it.",
+    )
+    sasl_oauthbearer_token_endpoint_url: (
+        Annotated[str, BeforeValidator(values.token_endpoint)] | None
+    ) = Field(
+        default=None,
+        description="For OAUTHBEARER: where tokens are asked for with client "
+        "credentials, https://...; or file:///... for a file that holds a token, read "
+        "again for each connection. Null: sasl_token_provider has them.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: Text | None = Field(
+        default=None,
+        description="Our name at the token endpoint. Null for a file or a provider.",
+    )
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = Field(
+        default=None,
+        description="Our password there; better kept in the file below or in the "
+        "environment. Null: the file has it.",
+    )
+    sasl_oauthbearer_client_credentials_client_secret_file: Path | None = Field(
+        default=None,
+        description="A file that holds this password and nothing else, read again for "
+        "each token. Null: the setting above has it.",
+    )
+    sasl_oauthbearer_scope: Text | None = Field(
+        default=None,
+        description="The scope to ask for. Null: the endpoint's default.",
+    )
+    sasl_oauthbearer_parameters: Mapping[str, str] = Field(
+        default={},
+        repr=False,
+        description="What else to send to the token endpoint, such as {audience: "
+        "kafka}. Empty: nothing.",
+    )
+    sasl_oauthbearer_extensions: Mapping[
+        Annotated[str, BeforeValidator(values.sasl_extension)], str
+    ] = Field(
+        default={},
+        description="SASL extensions to send to the brokers with a token, such as "
+        "{logicalCluster: lkc-1}. Empty: none.",
+    )
+    sasl_oauthbearer_ca_file: Path | None = Field(
+        default=None,
+        description="The certificates to trust at the token endpoint: a PEM file, or a "
+        "PKCS12 or JKS trust store. Null: the system's.",
+    )
+    sasl_oauthbearer_ca_password: Secret | None = Field(
+        default=None, description="Opens that trust store. Null: it has none, as PEM."
+    )
+    sasl_oauthbearer_timeout_seconds: Number = Field(
+        default=10.0,
+        gt=0,
+        description="How long the token endpoint may take to answer; zero is refused.",
+    )
+    sasl_token_provider: Annotated[str, BeforeValidator(values.function)] | None = (
+        Field(
+            default=None,
+            description="For OAUTHBEARER: a function, package.module:function, that "
+            "returns a token and when it ends, such as a cloud's signer. Null: "
+            "sasl_oauthbearer_token_endpoint_url is asked.",
+        )
+    )
+    sasl_token_options: Mapping[str, Any] = Field(
+        default={},
+        repr=False,
+        description="Keyword arguments for that function. Empty: none.",
     )
     ssl_ca_file: Path | None = Field(
         default=None,

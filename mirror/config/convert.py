@@ -99,8 +99,9 @@ def _left_out(alias: str, given: Mapping[str, Any]) -> list[str]:
     found = []
     for name in given:
         if is_secret(ClusterConfig, name):
+            file = f"{name}_file"
             instead = (
-                "sasl_password_file, or " if name == "sasl_password" else ""
+                f"{file}, or " if file in ClusterConfig.model_fields else ""
             ) + f"the variable MIRROR_CLUSTERS__{_variable(alias)}__{name}"
             found.append(f"    # {name}: left out; give it by {instead}")
     return found

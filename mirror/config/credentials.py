@@ -17,35 +17,32 @@ _TLS_SETTINGS = (
     *("ssl_ca_file", "ssl_ca_certificates", "ssl_certificate_file", "ssl_key_file"),
     *("ssl_certificate_chain", "ssl_key"),
 )
+_PASSWORDS = ("sasl_password", "sasl_password_file")
+_LOGIN = ("sasl_username", *_PASSWORDS)
+_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
+_PROVIDER = "sasl_token_provider"
+_CLIENT = "sasl_oauthbearer_client_credentials_client_id"
+_SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
+_OF_ENDPOINT = (
+    *(_CLIENT, _SECRET, f"{_SECRET}_file"),
+    *("sasl_oauthbearer_scope", "sasl_oauthbearer_parameters"),
+    *("sasl_oauthbearer_ca_file", "sasl_oauthbearer_ca_password"),
+)
+_OF_TOKENS = (
+    *(_ENDPOINT, *_OF_ENDPOINT, "sasl_oauthbearer_extensions"),
+    *(_PROVIDER, "sasl_token_options"),
+)
 
 
 def check(cluster: ClusterConfig) -> None:
     """See that the protocol has what it needs, and nothing that it would not use."""
     protocol = cluster.security_protocol
-    passwords = [
-        name
-        for name in ("sasl_password", "sasl_password_file")
-        if getattr(cluster, name) is not None
-    ]
-    given = [
-        *(n for n in ("sasl_mechanism", "sasl_username") if getattr(cluster, n)),
-        *passwords,
-    ]
     if protocol.startswith("SASL"):
-        if len(passwords) > 1:
-            raise refusal(
-                "sasl_password_file", "the password is given twice", "keep one"
-            )
-        missing = [
-            each for each in ("sasl_mechanism", "sasl_username") if each not in given
-        ]
-        if not passwords:
-            missing.append("sasl_password_file (or sasl_password)")
-        if missing:
-            raise refusal(
-                "security_protocol", f"{protocol} also needs {_and(missing)}", "add it"
-            )
-    elif given:
+        if cluster.sasl_mechanism == "OAUTHBEARER":
+            _check_tokens(cluster)
+        else:
+            _check_password(cluster)
+    elif given := _given(cluster, "sasl_mechanism", *_LOGIN, *_OF_TOKENS):
         raise refusal(
             given[0],
             f"security_protocol {protocol} would not use it",
@@ -54,9 +51,78 @@ def check(cluster: ClusterConfig) -> None:
     _check_tls(cluster)
 
 
+def _check_password(cluster: ClusterConfig) -> None:
+    protocol, mechanism = cluster.security_protocol, cluster.sasl_mechanism
+    passwords = _given(cluster, *_PASSWORDS)
+    if len(passwords) > 1:
+        raise refusal("sasl_password_file", "the password is given twice", "keep one")
+    missing = [
+        name
+        for name in ("sasl_mechanism", "sasl_username")
+        if not _given(cluster, name)
+    ]
+    if not passwords:
+        missing.append("sasl_password_file (or sasl_password)")
+    if missing:
+        raise refusal(
+            "security_protocol", f"{protocol} also needs {_and(missing)}", "add it"
+        )
+    if useless := _given(cluster, *_OF_TOKENS):
+        raise refusal(
+            useless[0],
+            f"sasl_mechanism {mechanism} would not use it",
+            "set sasl_mechanism to OAUTHBEARER",
+        )
+
+
+def _check_tokens(cluster: ClusterConfig) -> None:
+    """OAUTHBEARER: one way to tokens, and all of it."""
+    if useless := _given(cluster, *_LOGIN):
+        raise refusal(
+            useless[0],
+            "sasl_mechanism OAUTHBEARER would not use it",
+            f"right would be {_CLIENT} and its secret",
+        )
+    url = cluster.sasl_oauthbearer_token_endpoint_url
+    if url is None and cluster.sasl_token_provider is None:
+        raise refusal(
+            "sasl_mechanism",
+            "OAUTHBEARER needs to be told where tokens come from",
+            f"add {_ENDPOINT}, or {_PROVIDER}",
+        )
+    if url is not None and cluster.sasl_token_provider is not None:
+        raise refusal(_PROVIDER, f"{_ENDPOINT} says this as well", "keep one")
+    if cluster.sasl_token_options and cluster.sasl_token_provider is None:
+        raise refusal("sasl_token_options", "nothing would use it", f"add {_PROVIDER}")
+    if url is None or url.startswith("file:"):
+        source = _PROVIDER if url is None else "a token in a file"
+        if useless := _given(cluster, *_OF_ENDPOINT):
+            raise refusal(useless[0], f"{source} would not use it", "remove it")
+    else:
+        _check_client(cluster, url)
+
+
+def _check_client(cluster: ClusterConfig, url: str) -> None:
+    """As whom tokens are asked for at an endpoint."""
+    secrets = _given(cluster, _SECRET, f"{_SECRET}_file")
+    if len(secrets) > 1:
+        raise refusal(f"{_SECRET}_file", "the secret is given twice", "keep one")
+    missing = [] if _given(cluster, _CLIENT) else [_CLIENT]
+    if not secrets:
+        missing.append(f"{_SECRET}_file (or {_SECRET})")
+    if missing:
+        raise refusal(_ENDPOINT, f"it also needs {_and(missing)}", "add it")
+    if _given(cluster, "sasl_oauthbearer_ca_file") and not url.startswith("https:"):
+        raise refusal(
+            "sasl_oauthbearer_ca_file",
+            f"{_ENDPOINT} is no https: address",
+            "make it one, or remove this",
+        )
+
+
 def _check_tls(cluster: ClusterConfig) -> None:
     protocol = cluster.security_protocol
-    files = [name for name in _TLS_SETTINGS if getattr(cluster, name) is not None]
+    files = _given(cluster, *_TLS_SETTINGS)
     if files and not protocol.endswith("SSL"):
         raise refusal(
             files[0],
@@ -79,6 +145,11 @@ def _check_tls(cluster: ClusterConfig) -> None:
         raise refusal(
             "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
         )
+
+
+def _given(cluster: ClusterConfig, *names: str) -> list[str]:
+    """Those that say something."""
+    return [name for name in names if getattr(cluster, name) not in (None, {})]
 
 
 def _and(words: list[str]) -> str:

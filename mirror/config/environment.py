@@ -40,6 +40,11 @@ _FIELDS = {
     "service": tuple(ServiceConfig.model_fields),
 }
 _NAMED = ("clusters", "flows")
+_MAPPED = {
+    *("spark", "transform_options", "sasl_token_options"),
+    *("sasl_oauthbearer_parameters", "sasl_oauthbearer_extensions"),
+}
+_SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
 # Who sets one of these means it instead of the other, not beside it.
 _INSTEAD_OF = {
     "sasl_password": "sasl_password_file",
@@ -48,6 +53,8 @@ _INSTEAD_OF = {
     "http_token_file": "http_token",
     "http_password": "http_password_file",
     "http_password_file": "http_password",
+    _SECRET: f"{_SECRET}_file",
+    f"{_SECRET}_file": _SECRET,
 }
 
 
@@ -152,7 +159,7 @@ def _flat(name: str) -> str:
 def _parsed(setting: str, value: str) -> Any:
     """JSON where a list or a mapping is meant; everything else stays text."""
     listed = setting in {"topics", "topics_exclude", "bootstrap_servers"}
-    mapped = setting in {"spark", "transform_options"}
+    mapped = setting in _MAPPED
     if (
         (listed and value.startswith('["'))
         or (mapped and value[0] == "{")

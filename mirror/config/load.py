@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 _YAML = re.compile(r"(\s*#[^\n]*\n|\s*\n)*(---|\s*\{|(clusters|flows|defaults):\s*\n)")
 _MISSING = ": is missing"
-_FILES = ("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file")
+_FILES = (
+    *("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file"),
+    "sasl_oauthbearer_client_credentials_client_secret_file",
+    "sasl_oauthbearer_ca_file",
+)
 _HTTP_FILES = (
     *("http_certificate_file", "http_key_file", "http_ca_file"),
     *("http_token_file", "http_password_file"),

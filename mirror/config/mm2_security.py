@@ -1,9 +1,9 @@
 """Credentials as Java clients are given them, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN and SCRAM; stores are only
-named, `clusters` opens them. What a connection would need but cannot be given here is
-a problem: going on without would only fail later, or trust the wrong certificates.
-Messages name keys and classes, never passwords.
+Main function: `translate`. It reads login modules for PLAIN and SCRAM, `mm2_tokens`
+that for OAUTHBEARER; stores are only named, `clusters` opens them. What a connection
+would need but cannot be given here is a problem: going on without would only fail
+later, or trust the wrong certificates. Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import re
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from mirror.config import mm2_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +22,12 @@ _SECURITY = "security.protocol"
 _MECHANISM = "sasl.mechanism"
 _JAAS = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
-_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
+_AMAZON = "IAMLoginModule"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
-_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+_OPTION = re.compile(
+    r"""([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
+)
 
 SPELLED = {
     "security_protocol": _SECURITY,
@@ -38,6 +43,7 @@ SPELLED = {
     "ssl_certificate_chain": "ssl.keystore.certificate.chain",
     "ssl_key": "ssl.keystore.key",
     "ssl_check_hostname": _HOSTNAME,
+    **mm2_tokens.SPELLED,
 }
 """Which key each of our settings comes from."""
 
@@ -58,7 +64,7 @@ _PASSWORDS = ("ssl.key.password", "ssl.truststore.password", "ssl.keystore.passw
 class Translation:
     """A cluster's settings, the keys they came from, and what there is to say."""
 
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -73,6 +79,7 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
     """Translate one cluster's keys; `names` are the keys as they were written."""
     found = Translation()
     protocol = given.get(_SECURITY, "PLAINTEXT").upper()
+    mechanism = given.get(_MECHANISM, "GSSAPI").upper()
     for key in given:
         used = (
             key == _SECURITY
@@ -82,12 +89,15 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
         if not used:
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
             continue
+        if key in mm2_tokens.KEYS and mechanism != "OAUTHBEARER":
+            found.warnings.append(f"{names[key]}: not used by {mechanism}, ignored")
+            continue
         if key == _JAAS:
-            _login(given[key], names[key], found)
+            _login(given, names[key], found)
         elif key in _INLINE:
             setting = next(name for name, mm2 in SPELLED.items() if mm2 == key)
             _put(setting, _pem(given[key]), names[key], found)
-        elif key in (_SECURITY, _MECHANISM, *_PASSWORDS):
+        elif key in (_SECURITY, _MECHANISM, *_PASSWORDS, *mm2_tokens.KEYS):
             setting = next(
                 name for name, from_key in SPELLED.items() if from_key == key
             )
@@ -100,12 +110,20 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
     return found
 
 
-def _login(value: str, name: str, found: Translation) -> None:
+def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
+    value = given[_JAAS]
     module = value.split(maxsplit=1)[0].rpartition(".")[2] if value.strip() else ""
+    if module == _AMAZON:
+        found.problems.append(
+            f"{name}: {_AMAZON} is a Java class of Amazon's; a YAML file can name its "
+            "Python twin: sasl_mechanism: OAUTHBEARER with sasl_token_provider: "
+            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token"
+        )
+        return
     if module not in _MODULES:
         found.problems.append(
             f'{name}: the login module "{module}" is not supported yet; right would be '
-            f"{' or '.join(_MODULES)}"
+            f"{', '.join(_MODULES[:-1])} or {_MODULES[-1]}"
         )
         return
     options = {
@@ -114,6 +132,13 @@ def _login(value: str, name: str, found: Translation) -> None:
         else match[3] or match[4]
         for match in _OPTION.finditer(value)
     }
+    if module == "OAuthBearerLoginModule":
+        settings, problems = mm2_tokens.from_login(options)
+        found.problems += [f"{name}: {problem}" for problem in problems]
+        for setting, text in settings.items():
+            if SPELLED.get(setting) not in given:  # as Java has it, a key goes first
+                _put(setting, text, name, found)
+        return
     missing = [word for word in ("username", "password") if not options.get(word)]
     if missing:
         found.problems.append(f"{name}: has no {' and no '.join(missing)}")
@@ -151,6 +176,6 @@ def _pem(value: str) -> str:
     )
 
 
-def _put(setting: str, value: str, name: str, found: Translation) -> None:
+def _put(setting: str, value: Any, name: str, found: Translation) -> None:
     found.settings[setting] = value
     found.spelled[setting] = name

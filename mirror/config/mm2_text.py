@@ -24,6 +24,7 @@ _COMMENT = re.compile(r"(?:^|\s+)#.*", re.DOTALL)
 _TAKEN_AS_IT_IS = (
     "sasl.jaas.config",
     "password",
+    "client.secret",
     "keystore.key",
     "certificates",
     "certificate.chain",

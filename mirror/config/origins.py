@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FROM_KEY = {"alias", "source", "target"}
 HIDDEN = "***"
+_MAY_HIDE = {"transform_options", "sasl_token_options", "sasl_oauthbearer_parameters"}
+"""Settings of many values, of which one may be a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def _settings(
         origin = "file" if path else "default"
         if written.startswith("MIRROR_"):
             origin = "variable"
-        hidden = isinstance(value, SecretStr) or (name == "transform_options" and value)
+        hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
         yield Setting(
             setting=dotted((*place, name)),
             value=HIDDEN if hidden else plain(value),

@@ -34,6 +34,7 @@ _MECHANISMS = {
     "scram-sha-512": "SCRAM-SHA-512",
     "scram-sha-256": "SCRAM-SHA-256",
     "plain": "PLAIN",
+    "oauth": "OAUTHBEARER",
 }
 _OF_SPEC = {"clusters", "mirrors", "target", "connectCluster"}
 
@@ -63,7 +64,7 @@ def read(text: str) -> Document:
         raise ConfigError([f"the manifest must hold one {KIND} with a spec"])
     spec = found[0]["spec"]
     lines = mm2_text.Lines(settings={})
-    secured: dict[str, dict[str, str]] = {}
+    secured: dict[str, dict[str, Any]] = {}
     clusters = list(_clusters(spec))
     lines.settings["clusters"] = ", ".join(
         dict.fromkeys(str(each.get("alias", "")) for each in clusters)
@@ -94,7 +95,7 @@ def _clusters(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _cluster(
     cluster: Mapping[str, Any],
     lines: mm2_text.Lines,
-    secured: dict[str, dict[str, str]],
+    secured: dict[str, dict[str, Any]],
 ) -> None:
     alias = str(cluster.get("alias", ""))
     lines.settings[f"{alias}.bootstrap.servers"] = _text(
@@ -118,8 +119,11 @@ def _cluster(
             ("SASL_SSL" if tls_used else "SASL_PLAINTEXT") if sasl else "SSL"
         )
     if sasl:
-        password = _mapping(login, "passwordSecret")
         settings["sasl_mechanism"] = _MECHANISMS[kind]
+    if kind == "oauth":
+        settings.update(_tokens(login))
+    elif sasl:
+        password = _mapping(login, "passwordSecret")
         settings["sasl_username"] = str(login.get("username", ""))
         settings["sasl_password_file"] = _mounted(password, "password")
     if kind == "tls":
@@ -134,6 +138,27 @@ def _cluster(
                 f"cluster {alias}: trusts several certificates; put them into one file "
                 f"{settings['ssl_ca_file']}"
             )
+
+
+def _tokens(login: Mapping[str, Any]) -> dict[str, Any]:
+    """How Strimzi's own login gets its tokens."""
+    settings: dict[str, Any] = {
+        setting: str(login[field])
+        for field, setting in {
+            "tokenEndpointUri": "sasl_oauthbearer_token_endpoint_url",
+            "clientId": "sasl_oauthbearer_client_credentials_client_id",
+            "scope": "sasl_oauthbearer_scope",
+        }.items()
+        if login.get(field)
+    }
+    if client := _mapping(login, "clientSecret"):
+        name = "sasl_oauthbearer_client_credentials_client_secret_file"
+        settings[name] = _mounted(client, "key")
+    if login.get("audience"):
+        settings["sasl_oauthbearer_parameters"] = {"audience": str(login["audience"])}
+    if trusted := _listed(login, "tlsTrustedCertificates"):
+        settings["sasl_oauthbearer_ca_file"] = _mounted(trusted[0], "certificate")
+    return settings
 
 
 def _mirror(

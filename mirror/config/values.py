@@ -22,9 +22,19 @@ from mirror.renaming import LEGAL_NAME, Rule, why_wrong
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_LATER_MECHANISMS = ("OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_TOKEN_ENDPOINT = re.compile(
+    r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+"
+)
+_EXTENSION = re.compile(r"[A-Za-z]+")
+_OTHER_MECHANISMS = {
+    "GSSAPI": "is not supported yet",
+    "AWS_MSK_IAM": "is a Java class of Amazon's; OAUTHBEARER does the same with "
+    "sasl_token_provider: "
+    "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token and "
+    "sasl_token_options: {region: ...}",
+}
 _A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
-_MECHANISMS = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 _EARLIEST_MS = 10**11
 """What is less was meant as seconds, or as a year."""
 _STARTS = "right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds"
@@ -115,9 +125,30 @@ def spark(value: Any) -> Any:
 
 def sasl_mechanism(value: Any) -> Any:
     mechanism = upper(value)
-    if mechanism in _LATER_MECHANISMS:
-        _refuse(f"{_shown(value)} is not supported yet; use {_MECHANISMS}")
+    if isinstance(mechanism, str) and mechanism in _OTHER_MECHANISMS:
+        why = _OTHER_MECHANISMS[mechanism]
+        _refuse(f"{_shown(value)} {why}; use {_MECHANISMS}")
     return mechanism
+
+
+def token_endpoint(value: Any) -> str:
+    """Not shown when it is wrong: people write passwords into addresses."""
+    if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
+        _refuse(
+            "this is no address of a token endpoint; right would be "
+            "https://id.example.com/oauth2/token without user and password, or "
+            "file:///run/secrets/token"
+        )
+    return value.strip()
+
+
+def sasl_extension(value: Any) -> str:
+    """RFC 7628 allows letters only, and keeps `auth` for the token."""
+    if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
+        _refuse(
+            f"{_shown(value)} is no name of a SASL extension: letters only, not auth"
+        )
+    return value
 
 
 def start(value: Any) -> Any:

@@ -194,7 +194,7 @@ def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("type: tls", "type: oauth"), "authentication of type oauth cannot be done"),
+        (("type: tls", "type: kerb"), "authentication of type kerb cannot be done"),
         (("  target:", "  goal:"), 'there is no cluster "None"'),
         (("spec:", "specs:"), "the manifest must hold one KafkaMirrorMaker2 with"),
     ],

@@ -496,14 +496,14 @@ def test_credentials_are_checked_and_never_shown(
 
 
 def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
-    """OAUTHBEARER is a real mechanism, but not ours yet."""
-    text = (SASL % "sasl_password: x").replace(": PLAIN\n", ": oauthbearer\n")
-    assert problems(tmp_path, text) == [
-        (
-            'clusters.us-east.sasl_mechanism: "oauthbearer" is not supported yet; use '
-            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
-        )
+    """GSSAPI is a real mechanism, but not ours yet; Amazon's has a twin here."""
+    text = SASL % "sasl_password: x"
+    right = "use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+    assert problems(tmp_path, text.replace(": PLAIN\n", ": gssapi\n")) == [
+        f'clusters.us-east.sasl_mechanism: "gssapi" is not supported yet; {right}'
     ]
+    (amazon,) = problems(tmp_path, text.replace(": PLAIN\n", ": AWS_MSK_IAM\n"))
+    assert "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth" in amazon
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:

@@ -392,8 +392,7 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
             ),
             (
                 'A.sasl.mechanism: "GSSAPI" is not supported yet; use PLAIN, '
-                "SCRAM-SHA-256 or "
-                "SCRAM-SHA-512"
+                "SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
             ),
         ),
         (
@@ -429,7 +428,8 @@ def test_a_bad_value_is_named_as_the_file_names_it(
             (
                 'A.sasl.jaas.config: the login module "Krb5LoginModule" is not '
                 "supported yet; "
-                "right would be PlainLoginModule or ScramLoginModule"
+                "right would be PlainLoginModule, ScramLoginModule or "
+                "OAuthBearerLoginModule"
             ),
         ),
     ],

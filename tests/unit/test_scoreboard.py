@@ -7,7 +7,7 @@ import pytest
 from mirror.observe.measures import TransactionStatus
 from mirror.observe.status import SlotStatus
 from mirror.relay.report import PartitionReport, from_row, to_arrow
-from mirror.scoreboard import Scoreboard, slot_loads
+from mirror.scoreboard import Scoreboard, common_reason, slot_loads
 
 pytestmark = pytest.mark.unit
 
@@ -52,6 +52,19 @@ def test_each_slot_has_a_load():
     assert busy == SlotStatus(
         number=1, partitions=2, busy=0.5, records_per_second=20.0, bytes_per_second=150
     )
+
+
+def test_a_reason_is_the_flows_if_it_is_everybodys():
+    """One cause that stops all partitions that do not rest is told of the flow."""
+    faulted = {"state": "FAULTED", "reason": "no password"}
+    paused = report(partition=9, state="PAUSED")
+    both = [report(**faulted), report(partition=1, **faulted)]
+
+    assert common_reason([*both, paused]) == "no password"
+    assert common_reason([*both, report(partition=2)]) == ""
+    other = report(partition=2, state="FAULTED", reason="too large")
+    assert common_reason([*both, other]) == ""
+    assert common_reason([paused]) == common_reason([]) == ""
 
 
 def test_counters_add_up_over_leases():

@@ -1,0 +1,292 @@
+"""OAUTHBEARER in a configuration: one way to tokens, also out of Java's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from mirror.config.convert import convert
+from mirror.config.load import load, read
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.cluster_settings import ClusterConfig
+
+pytestmark = pytest.mark.unit
+
+_OF = "clusters.us-east.sasl_oauthbearer"
+_ID = "sasl_oauthbearer_client_credentials_client"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (
+            {},
+            (
+                "clusters.us-east.sasl_mechanism: OAUTHBEARER needs to be told where "
+                "tokens come from; add sasl_oauthbearer_token_endpoint_url, or "
+                "sasl_token_provider"
+            ),
+        ),
+        (
+            {"sasl_oauthbearer_token_endpoint_url": "https://id/t"},
+            (
+                f"{_OF}_token_endpoint_url: it also needs {_ID}_id and "
+                f"{_ID}_secret_file (or {_ID}_secret); add it"
+            ),
+        ),
+        (
+            {"sasl_oauthbearer_token_endpoint_url": "https://me:s3cret@id/t"},
+            (
+                f"{_OF}_token_endpoint_url: this is no address of a token endpoint; "
+                "right would be https://id.example.com/oauth2/token without user and "
+                "password, or file:///run/secrets/token"
+            ),
+        ),
+        (
+            {"sasl_token_provider": "a:b", "sasl_oauthbearer_scope": "x"},
+            f"{_OF}_scope: sasl_token_provider would not use it; remove it",
+        ),
+        (
+            {"sasl_token_provider": "a:b", "sasl_username": "x"},
+            (
+                "clusters.us-east.sasl_username: sasl_mechanism OAUTHBEARER would not "
+                f"use it; right would be {_ID}_id and its secret"
+            ),
+        ),
+        (
+            {"sasl_token_provider": "a"},
+            (
+                'clusters.us-east.sasl_token_provider: "a" does not name a function; '
+                'right would be "package.module:function"'
+            ),
+        ),
+        (
+            {
+                "sasl_oauthbearer_token_endpoint_url": "http://id/t",
+                f"{_ID}_id": "a",
+                f"{_ID}_secret": "s3cret",
+                "sasl_oauthbearer_ca_file": "/ca.pem",
+            },
+            (
+                f"{_OF}_ca_file: sasl_oauthbearer_token_endpoint_url is no https: "
+                "address; make it one, or remove this"
+            ),
+        ),
+        (
+            {"sasl_token_provider": "a:b", "sasl_oauthbearer_extensions": {"a1": "x"}},
+            (
+                f'{_OF}_extensions: "a1" is no name of a SASL extension: letters only, '
+                "not auth"
+            ),
+        ),
+    ],
+)
+def test_oauthbearer_has_one_way_to_tokens_and_all_of_it(
+    tmp_path: Path, lines: dict[str, Any], problem: str
+) -> None:
+    """What is missing, given twice or of no use is told by its setting."""
+    document = {
+        "clusters": {
+            "us-east": {
+                "bootstrap_servers": "a:1",
+                "security_protocol": "sasl_ssl",
+                "sasl_mechanism": "oauthbearer",
+                **lines,
+            },
+            "eu": {"bootstrap_servers": "b:1"},
+        },
+        "flows": {"us-east->eu": {}},
+    }
+    file = tmp_path / "mirror.yaml"
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ={})
+    assert caught.value.problems == (problem,)
+
+
+MM2 = """
+clusters = A, B
+A.bootstrap.servers = a:1
+B.bootstrap.servers = b:1
+A->B.enabled = true
+A.security.protocol = SASL_SSL
+A.sasl.mechanism = OAUTHBEARER
+"""
+LOGIN = "A.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer"
+URL = "A.sasl.oauthbearer.token.endpoint.url = https://id/t\n"
+
+
+def java(tmp_path: Path, more: str) -> tuple[ClusterConfig, tuple[str, ...]]:
+    file = tmp_path / "mm2.properties"
+    file.write_text(MM2 + more)
+    config, warnings = load(file, environ={})
+    return config.clusters["A"], warnings
+
+
+def secret(cluster: ClusterConfig) -> str | None:
+    found = cluster.sasl_oauthbearer_client_credentials_client_secret
+    return found and found.get_secret_value()
+
+
+def test_what_kafkas_own_handler_is_told(tmp_path: Path) -> None:
+    """Options of the login module, and the keys that replaced them, which go first."""
+    ca = tmp_path / "ca.pem"
+    ca.touch()
+    login = (
+        f'{LOGIN}.OAuthBearerLoginModule required clientId="me" clientSecret="a#b" '
+        f'scope="s" ssl.truststore.location="{ca}" extension_logicalCluster="lkc";\n'
+    )
+    found, warnings = java(tmp_path, URL + login)
+    assert warnings == ()
+    assert found.sasl_oauthbearer_token_endpoint_url == "https://id/t"
+    assert found.sasl_oauthbearer_client_credentials_client_id == "me"
+    assert secret(found) == "a#b"
+    assert found.sasl_oauthbearer_scope == "s"
+    assert str(found.sasl_oauthbearer_ca_file) == str(ca)
+    assert found.sasl_oauthbearer_extensions == {"logicalCluster": "lkc"}
+    found, warnings = java(
+        tmp_path,
+        URL + login + "A.sasl.oauthbearer.client.credentials.client.id = newer\n"
+        "A.sasl.oauthbearer.client.credentials.client.secret = s3#cret\n"
+        "A.sasl.oauthbearer.scope = other\n",
+    )
+    assert warnings == ()
+    assert found.sasl_oauthbearer_client_credentials_client_id == "newer"
+    assert secret(found) == "s3#cret"
+    assert found.sasl_oauthbearer_scope == "other"
+
+
+def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
+    """Its options have names of their own; its class needs no word here."""
+    found, warnings = java(
+        tmp_path,
+        f'{LOGIN}.OAuthBearerLoginModule required oauth.client.id="me" '
+        'oauth.client.secret="s" oauth.token.endpoint.uri="https://id/t" '
+        'oauth.audience="kafka";\n'
+        "A.sasl.login.callback.handler.class = "
+        "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler\n",
+    )
+    assert "mirror logs in by itself" in str(warnings)
+    assert found.sasl_oauthbearer_token_endpoint_url == "https://id/t"
+    assert found.sasl_oauthbearer_parameters == {"audience": "kafka"}
+    found, _ = java(
+        tmp_path,
+        f"{LOGIN}.OAuthBearerLoginModule required "
+        'oauth.access.token.location="/run/token";\n',
+    )
+    assert found.sasl_oauthbearer_token_endpoint_url == "file:///run/token"
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (
+            (
+                f"{LOGIN}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub"
+                '="a";\n'
+            ),
+            "A.sasl.jaas.config: unsecuredLoginStringClaim_sub: tokens that nobody",
+        ),
+        (
+            f'{URL}{LOGIN}.OAuthBearerLoginModule required clientID="a";\n',
+            (
+                "A.sasl.jaas.config: clientID: this option is not known; right would "
+                "be clientId"
+            ),
+        ),
+        (
+            f"{LOGIN}.OAuthBearerLoginModule required;\n",
+            "A.sasl.mechanism: OAUTHBEARER needs to be told where tokens come from",
+        ),
+        (
+            (
+                "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule "
+                "required;\n"
+            ),
+            "sasl_token_provider: aws_msk_iam_sasl_signer.MSKAuthTokenProvider:gen",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_said(tmp_path: Path, more: str, problem: str) -> None:
+    """With the key as the file has it, and what would be right."""
+    with pytest.raises(ConfigError) as caught:
+        java(tmp_path, more)
+    assert problem in str(caught.value)
+
+
+def test_keys_of_tokens_beside_another_mechanism(tmp_path: Path) -> None:
+    """They are passed over with a word, as Java's clients do without one."""
+    _, warnings = java(
+        tmp_path,
+        "A.sasl.mechanism = PLAIN\nA.sasl.jaas.config = x.PlainLoginModule required "
+        'username="u" password="p";\n' + URL,
+    )
+    assert "A.sasl.oauthbearer.token.endpoint.url: not used by PLAIN, ignored" in (
+        warnings
+    )
+
+
+def test_strimzis_manifest_names_secrets(tmp_path: Path) -> None:
+    """Its authentication of type oauth, with the secret as a mounted file."""
+    file = tmp_path / "mm2.yaml"
+    login = {
+        "type": "oauth",
+        "tokenEndpointUri": "https://id/t",
+        "clientId": "me",
+        "clientSecret": {"secretName": "id", "key": "secret"},
+        "scope": "s",
+        "audience": "kafka",
+        "tlsTrustedCertificates": [{"secretName": "ca", "certificate": "ca.crt"}],
+    }
+    manifest = {
+        "kind": "KafkaMirrorMaker2",
+        "spec": {
+            "clusters": [
+                {"alias": "A", "bootstrapServers": "a:1", "authentication": login},
+                {"alias": "B", "bootstrapServers": "b:1"},
+            ],
+            "mirrors": [
+                {"sourceCluster": "A", "targetCluster": "B", "sourceConnector": {}}
+            ],
+        },
+    }
+    file.write_text(yaml.safe_dump(manifest))
+    found = yaml.safe_load(convert(read(file, {})))["clusters"]["A"]
+    assert found == {
+        "bootstrap_servers": ["a:1"],
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        f"{_ID}_id": "me",
+        f"{_ID}_secret_file": "/etc/mirror/secrets/id/secret",
+        "sasl_oauthbearer_token_endpoint_url": "https://id/t",
+        "sasl_oauthbearer_scope": "s",
+        "sasl_oauthbearer_parameters": {"audience": "kafka"},
+        "sasl_oauthbearer_ca_file": "/etc/mirror/secrets/ca/ca.crt",
+    }
+
+
+def test_variables_name_the_secret_or_its_file(tmp_path: Path) -> None:
+    """One in the environment stands instead of the other in the file."""
+    name = "sasl_oauthbearer_client_credentials_client_secret"
+    file = tmp_path / "mm2.properties"
+    file.write_text(
+        MM2
+        + URL
+        + f'{LOGIN}.OAuthBearerLoginModule required clientId="a" clientSecret="b";\n'
+    )
+    kept = tmp_path / "secret"
+    kept.touch()
+    variables = {
+        f"MIRROR_CLUSTERS__A__{name}_file": str(kept),
+        "MIRROR_CLUSTERS__A__sasl_oauthbearer_parameters": '{"audience": "x"}',
+    }
+    config, _ = load(file, environ=variables)
+    found = config.clusters["A"]
+    assert secret(found) is None
+    assert found.sasl_oauthbearer_parameters == {"audience": "x"}
