@@ -57,10 +57,11 @@ test-unit: install ## the tests that need neither broker nor Java
 	$(PYTEST) $(TEST_ARGS) tests/unit
 
 .PHONY: settings
-settings: install ## write the JSON schema, the annotated file and the reference anew
+settings: install ## write the JSON schema, the annotated file and the references anew
 	$(BIN)/mirror config schema > config/mirror.schema.json
 	$(BIN)/mirror config schema --form yaml > config/mirror.reference.yaml
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
+	$(BIN)/python -c 'from mirror.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
 
 .PHONY: lint
 lint: install ## ruff: rules and format

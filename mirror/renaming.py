@@ -55,6 +55,11 @@ class Rule:
         topic = found.get("0") or self._with_groups(found)
         return topic if topic is not None and self.apply(topic) == name else None
 
+    def start(self) -> tuple[str, bool]:
+        """How every name that the rule gives begins, and whether that is all of it."""
+        is_group, text = next(_parts(self.to), (True, ""))
+        return ("", False) if is_group else (str(text), len(list(_parts(self.to))) == 1)
+
     def _with_groups(self, found: Mapping[str, str]) -> str | None:
         """`match` with these texts in place of its groups."""
         topic, at, number = "", 0, 0

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from mirror.cli import (
+    acls,
     check,
     config,
     demo,
@@ -98,6 +99,7 @@ app.command(short_help="Draw the clusters and the flows between them.")(
 )
 app.command(short_help="Show what happened to flows and clusters.")(events.events)
 app.add_typer(topic.app, name="topic")
+config.app.command("acls", short_help="Show what mirror has to be allowed.")(acls.acls)
 app.add_typer(config.app, name="config")
 app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)

@@ -231,7 +231,7 @@ def _is_foreign(environ: Environ) -> bool:
     origin = environ.get("HTTP_ORIGIN")
     if origin is None:
         return False
-    return urlsplit(origin).netloc.lower() != environ.get("HTTP_HOST", "").lower()
+    return bool(urlsplit(origin).netloc.lower() != environ.get("HTTP_HOST", "").lower())
 
 
 def _decoded(shown: str) -> str:

@@ -31,6 +31,7 @@ ROWS: tuple[set[str], ...] = (
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
     {"pace"},
+    {"permissions"},
     {"relay"},
     {"recovery", "client"},
     {"offsets", "metadata"},
