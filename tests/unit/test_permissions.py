@@ -240,6 +240,7 @@ def test_what_is_turned_on_needs_its_rights(setting: Any, right: str):
     assert right not in of(config({"A->B": OFF}, group=None), cluster="B")
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.fixed_dictionaries(
         {
