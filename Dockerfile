@@ -49,7 +49,7 @@ WORKDIR /var/lib/mirror
 VOLUME ["/var/lib/mirror", "/tmp"]
 EXPOSE 8083
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=6 \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8083/healthz', timeout=4)"]
+    CMD ["python", "/opt/mirror/healthy.py"]
 ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["run"]
 LABEL org.opencontainers.image.title="mirror" \

@@ -23,7 +23,7 @@ package)
     "$home/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
         --no-deps --no-index "$wheels"/mirror-*.whl
     rm -r "$wheels"
-    cp deploy/image/app.py "$home/app.py"
+    cp deploy/image/app.py deploy/image/healthy.py "$home"
     # For any CPU of this architecture: who starts the image need not have the one it
     # was built on.
     NUMBA_CACHE_DIR="$home/kernels" NUMBA_CPU_NAME=generic \

@@ -245,14 +245,43 @@ def test_credentials_stay_in_secrets(helm: str) -> None:
     assert east["sasl_password_file"] == "/etc/mirror/secrets/us-east/password"
     assert "Secret" not in {document["kind"] for document in documents}
     [container] = pod(documents)["containers"]
-    assert container["env"] == [
-        {
-            "name": "MIRROR_CLUSTERS__eu_west__ssl_key_password",
-            "valueFrom": {
-                "secretKeyRef": {"name": "mirror-user", "key": "user.password"}
-            },
-        }
-    ]
+    assert container["env"][-1] == {
+        "name": "MIRROR_CLUSTERS__eu_west__ssl_key_password",
+        "valueFrom": {"secretKeyRef": {"name": "mirror-user", "key": "user.password"}},
+    }
+
+
+def test_who_may_ask_stays_in_a_secret(helm: str) -> None:
+    """Token and certificate of the HTTP port are files of a Secret: mirror is told
+    where they are, probes use TLS, Prometheus shows the token and checks the
+    certificate.
+    """
+    documents = render(helm, CHART / "ci" / "secured.yaml")
+    spec = pod(documents)
+    [container] = spec["containers"]
+    told = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    [mounted] = [m for m in container["volumeMounts"] if m["name"] == "http"]
+    [volume] = [v for v in spec["volumes"] if v["name"] == "http"]
+    [asked] = one(documents, "PodMonitor")["spec"]["podMetricsEndpoints"]
+
+    assert told == {
+        "MIRROR_SERVICE__http_certificate_file": "/etc/mirror/http/tls.crt",
+        "MIRROR_SERVICE__http_key_file": "/etc/mirror/http/tls.key",
+        "MIRROR_SERVICE__http_token_file": "/etc/mirror/http/token",
+    }
+    assert mounted["mountPath"] == "/etc/mirror/http"
+    assert volume["secret"]["secretName"] == "mirror-http"
+    for probe in ("startup", "liveness", "readiness"):
+        assert container[f"{probe}Probe"]["httpGet"]["scheme"] == "HTTPS"
+    assert asked["scheme"] == "https"
+    assert asked["tlsConfig"] == {
+        "ca": {"secret": {"name": "mirror-http", "key": "ca.crt"}},
+        "serverName": "mirror.kafka.svc",
+    }
+    assert asked["authorization"]["credentials"] == {
+        "name": "mirror-http",
+        "key": "token",
+    }
 
 
 def one_named(documents: list[dict[str, Any]], name: str) -> dict[str, str]:
@@ -300,6 +329,19 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
         (
             {"clusterSecrets": {"moon": {"secretName": "x"}}},
             "clusterSecrets.moon: there is no such cluster",
+        ),
+        (
+            {"config": {"service": {"http_token": "x"}}},
+            "config.service.http_token: would be readable in a ConfigMap",
+        ),
+        (
+            {"config": {"service": {"http_hosts": ["mirror.example.com"]}}},
+            "config.service.http_hosts: Kubernetes' probes ask pods by their addresses",
+        ),
+        ({"http": {"tokenKey": "token"}}, "name that as http.secretName"),
+        (
+            {"http": {"secretName": "x", "certificateKey": "tls.crt"}},
+            "TLS needs a certificate and its key",
         ),
         ({"mm2Properties": "clusters = A"}, "config would not be used"),
         ({"existingConfigMap": {"name": "x"}}, "config and mm2Properties would not"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 import re
 import subprocess
+import sys
 import tomllib
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 import mirror
+from mirror.observe.status import Board
+from mirror.playground.certificates import CertificateAuthority
+from tests.unit.test_http_access import served, write
 
 pytestmark = pytest.mark.unit
 
@@ -60,3 +65,45 @@ def test_scripts_can_be_read_by_a_shell(script: Path) -> None:
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def healthy(url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "deploy" / "image" / "healthy.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"MIRROR_SERVICE__http_port": str(urlsplit(url).port)},
+    )
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_health_check_asks_as_the_port_wants_it(tmp_path: Path, *, tls: bool) -> None:
+    """A service that is well is found so, over TLS too, whatever it wants to be called,
+    and without its token.
+    """
+    settings: dict[str, object] = {
+        "http_hosts": "mirror.example.com",
+        "http_token": "only-for-others",
+    }
+    if tls:
+        settings |= write(tmp_path, CertificateAuthority())
+    with served(**settings) as url:
+        ended = healthy(url)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_health_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that stands still is not well, and the reason is there to read; nor is
+    one that does not answer.
+    """
+    monkeypatch.setattr(Board, "standstill", lambda _: "nothing moved for an hour")
+    with served() as url:
+        still = healthy(url)
+    gone = healthy(url)
+
+    assert still.returncode == 1
+    assert "nothing moved for an hour" in still.stderr
+    assert gone.returncode == 1
+    assert "refused" in gone.stderr

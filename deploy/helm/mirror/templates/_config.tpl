@@ -34,6 +34,16 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "config.service.%s: is the chart's to say; leave it out" $setting) -}}
 {{- end -}}
 {{- end -}}
+{{- range $setting := list "http_token" "http_password" -}}
+{{- if hasKey $service $setting -}}
+{{- fail (printf "config.service.%s: would be readable in a ConfigMap; put it into a Secret and name that under http" $setting) -}}
+{{- end -}}
+{{- end -}}
+{{- range $setting := list "http_hosts" "http_probes_open" -}}
+{{- if hasKey $service $setting -}}
+{{- fail (printf "config.service.%s: Kubernetes' probes ask pods by their addresses and show no token; leave it out" $setting) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (ne .Values.mode "deployment") (hasKey $service "spark") -}}
 {{- fail (printf "config.service.spark: with mode %s Spark starts before it is read; use spark.conf" .Values.mode) -}}
 {{- end -}}
@@ -55,6 +65,14 @@ own to check: it says all that is wrong at once when it starts, and so does
 
 {{/* Values that exclude each other. */}}
 {{- define "mirror.validate" -}}
+{{- range $key := list "tokenKey" "certificateKey" "keyKey" "caKey" -}}
+{{- if and (get $.Values.http $key) (not $.Values.http.secretName) -}}
+{{- fail (printf "http.%s: is a key of a Secret; name that as http.secretName" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (empty .Values.http.certificateKey) (empty .Values.http.keyKey) -}}
+{{- fail "http.certificateKey: TLS needs a certificate and its key; give http.keyKey too, or neither" -}}
+{{- end -}}
 {{- $own := .Values.existingConfigMap.name -}}
 {{- $written := or .Values.config.flows .Values.config.clusters -}}
 {{- if and $own (or $written .Values.mm2Properties) -}}

@@ -50,6 +50,12 @@ capabilities:
               path: ca.pem
       {{- end }}
 {{- end }}
+{{- with .Values.http.secretName }}
+- name: http
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -70,6 +76,11 @@ capabilities:
   mountPath: /etc/mirror/secrets/{{ $alias }}
   readOnly: true
 {{- end }}
+{{- if .Values.http.secretName }}
+- name: http
+  mountPath: /etc/mirror/http
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -83,6 +94,10 @@ capabilities:
   value: "8083"
 - name: MIRROR_SERVICE__state_dir
   value: /var/lib/mirror/state
+{{- end }}
+{{- range $setting, $file := fromYaml (include "mirror.http" .) }}
+- name: MIRROR_SERVICE__{{ $setting }}
+  value: {{ $file }}
 {{- end }}
 {{- range $alias, $secret := .Values.clusterSecrets }}
 {{- with $secret.keyPasswordKey }}
@@ -98,15 +113,30 @@ capabilities:
 {{- end }}
 {{- end -}}
 
+{{/* Settings of the HTTP port, and the files that hold their values. */}}
+{{- define "mirror.http" -}}
+{{- with .Values.http }}
+{{- range $setting, $key := dict "http_token_file" .tokenKey "http_certificate_file" .certificateKey "http_key_file" .keyKey }}
+{{- with $key }}
+{{ $setting }}: /etc/mirror/http/{{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "mirror.scheme" -}}
+{{ ternary "HTTPS" "HTTP" (ne .Values.http.certificateKey "") }}
+{{- end -}}
+
 {{- define "mirror.probes" -}}
 startupProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: http, scheme: {{ include "mirror.scheme" . }}}
   {{- toYaml .Values.startupProbe | nindent 2 }}
 livenessProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: http, scheme: {{ include "mirror.scheme" . }}}
   {{- toYaml .Values.livenessProbe | nindent 2 }}
 readinessProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: http, scheme: {{ include "mirror.scheme" . }}}
   {{- toYaml .Values.readinessProbe | nindent 2 }}
 {{- end -}}
 
