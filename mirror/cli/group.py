@@ -6,13 +6,11 @@ on any cluster. What a translated offset is worth is `offsets`'s answer.
 
 from __future__ import annotations
 
-import csv
-from enum import StrEnum
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.cli import reset_file
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import (
@@ -24,13 +22,13 @@ from mirror.cli.output import (
     document,
     table,
 )
+from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.group_survey import GroupSurvey, SurveyedGroup
-    from mirror.offsets.groups import Place
 
 FORMAT_VERSION = 1
 LIST_COLUMNS = (
@@ -41,14 +39,6 @@ PARTITION_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "SOURCE-OFFSET", "TARGET-TOPIC", "TARGET-OFFSET"),
     *("BEHIND", "EXACTNESS"),
 )
-
-
-class DescribeForm(StrEnum):
-    """How a group is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 TargetOnly = Annotated[
@@ -132,15 +122,7 @@ def describe_group(
     *,
     flow: Flows = None,
     target_only: TargetOnly = False,
-    output: Annotated[
-        DescribeForm,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A table to read, JSON for programs, or what "
-            "kafka-consumer-groups --reset-offsets --from-file reads.",
-        ),
-    ] = DescribeForm.TABLE,
+    output: OffsetsOutput = OffsetsForm.TABLE,
 ) -> None:
     """Show where a group stands in each partition, on the source and on the target.
 
@@ -156,6 +138,7 @@ def describe_group(
           --reset-offsets --from-file app.csv --execute
     """
     surveys, failures = _survey(config, flow, target_only=target_only)
+    targets = {each.flow: each.target for each in surveys}
     found = [
         (each, one) for each in surveys for one in each.groups if one.group == group
     ]
@@ -165,7 +148,7 @@ def describe_group(
             f"group {group} has no offsets in what is copied ({covered}): is that its "
             "name, and do the flow's groups and topics match?"
         )
-    if output is DescribeForm.JSON:
+    if output is OffsetsForm.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
@@ -181,8 +164,18 @@ def describe_group(
                 "failures": failures,
             }
         )
-    elif output is DescribeForm.CSV:
-        _write_csv([place for _, one in found for place in one.places])
+    elif output is OffsetsForm.CSV:
+        reset_file.write(
+            reset_file.Line(
+                targets[each.flow],
+                place.target_topic,
+                place.partition,
+                place.downstream,
+                f"{place.topic}-{place.partition}",
+            )
+            for each, one in found
+            for place in one.places
+        )
     elif found:
         table(
             PARTITION_COLUMNS,
@@ -236,16 +229,6 @@ def _look(flow: FlowConfig, reach: Reach, *, target_only: bool) -> GroupSurvey:
                 f"{flow.target}"
             )
     return survey(flow, target, None)
-
-
-def _write_csv(places: list[Place]) -> None:
-    """topic,partition,offset, as Kafka's tool reads it for one group."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    for place in places:
-        if place.downstream >= 0:
-            writer.writerow((place.target_topic, place.partition, place.downstream))
-        else:
-            complain(f"left out: {place.topic}-{place.partition} has no answer yet")
 
 
 def _exactness(group: SurveyedGroup) -> str:

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli import reset_file
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile
-from mirror.cli.output import (
-    EXIT_FAILED,
-    NOTHING,
-    Form,
-    Output,
-    complain,
-    document,
-    table,
-)
+from mirror.cli.output import EXIT_FAILED, NOTHING, complain, document, table
+from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 
@@ -57,7 +51,7 @@ def translate(  # noqa: PLR0913  options of a command
         ),
     ] = False,
     flow: Flows = None,
-    output: Output = Form.TABLE,
+    output: OffsetsOutput = OffsetsForm.TABLE,
 ) -> None:
     """Translate an offset, or all of a group's, to the other side of a flow.
 
@@ -66,10 +60,13 @@ def translate(  # noqa: PLR0913  options of a command
     is the very record, TIP is behind the last copy, BEHIND the same for an offset that
     is not copied yet, BEFORE the oldest one known, UNKNOWN has no answer.
 
+    A GROUP that moves back: end it on the target, translate what it committed there
+    with --reverse -o csv, and set that on the source.
+
     \b
     Examples:
       mirror group translate app -c mirror.yaml
-      mirror group translate app -c mirror.yaml --reverse -o json
+      mirror group translate app -c mirror.yaml --reverse -o csv > back.csv
       mirror group translate -c mirror.yaml -t orders -p 3 --offset 1234
       mirror group translate -c mirror.yaml -t A.orders -p 3 --offset 1200 --reverse
     """
@@ -90,7 +87,7 @@ def translate(  # noqa: PLR0913  options of a command
                 failures.append(f"flow {each.name}: {error}")
                 continue
             found += [(each.name, answer) for answer in answers]
-    if output is Form.JSON:
+    if output is OffsetsForm.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
@@ -99,6 +96,9 @@ def translate(  # noqa: PLR0913  options of a command
                 "failures": failures,
             }
         )
+    elif output is OffsetsForm.CSV:
+        ends = {each.name: each.source if reverse else each.target for each in flows}
+        reset_file.write(_line(ends[name], answer) for name, answer in found)
     elif found:
         table(COLUMNS, (_row(name, answer) for name, answer in found))
     if not found and not failures:
@@ -128,7 +128,7 @@ def _ask(
     known = known_of(flow, target)
     if group is not None:
         cluster = target if reverse else reach(flow.source)
-        return answers.of_group(known, cluster, group, reverse=reverse)
+        return answers.of_group(flow, known, cluster, group, reverse=reverse)
     topic, partition, offset = single
     assert topic is not None
     assert partition is not None
@@ -147,6 +147,16 @@ def _row(flow: str, answer: Answer) -> tuple[object, ...]:
         answer.other_topic,
         translated.offset if translated.offset >= 0 else NOTHING,
         str(translated.exactness),
+    )
+
+
+def _line(cluster: str, answer: Answer) -> reset_file.Line:
+    return reset_file.Line(
+        cluster,
+        answer.other_topic,
+        answer.partition,
+        answer.translated.offset,
+        f"{answer.topic}-{answer.partition}",
     )
 
 

@@ -172,6 +172,15 @@ def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
     return limits
 
 
+def empty(
+    cluster: Cluster, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """Those that hold no record, with the offset that the next one will have."""
+    firsts = list_offsets(cluster, partitions, timestamp=EARLIEST, committed=False)
+    ends = list_offsets(cluster, firsts, timestamp=LATEST, committed=False)
+    return {key: end for key, end in ends.items() if end == firsts[key]}
+
+
 def list_offsets(
     cluster: Cluster,
     partitions: Iterable[tuple[str, int]],

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters import group_offsets
+from mirror.clusters import admin, group_offsets
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.translation import Translated
 
@@ -42,10 +43,11 @@ def of_offset(
 
 
 def of_group(
-    known: OffsetMap, cluster: Cluster, group: str, *, reverse: bool
+    flow: FlowConfig, known: OffsetMap, cluster: Cluster, group: str, *, reverse: bool
 ) -> list[Answer]:
-    """What a group has committed on a cluster, the source's or with `reverse` the
-    target's, in partitions of which something was copied.
+    """Where a group that stands on a cluster, the source or with `reverse` the target,
+    goes on at the other: what it committed in partitions that the flow copies, and the
+    empty ones of the same topics, in which there was nothing to commit.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses to tell.
@@ -55,12 +57,32 @@ def of_group(
         raise ClusterError(
             f"cluster {cluster.alias}: group {group}: {found.refused[group]}"
         )
-    others = _others(known, reverse=reverse)
-    return [
-        _answer(known, key, committed.offset, others[key], reverse=reverse)
-        for key, committed in sorted(found.groups[group].items())
+    others = _followed(flow, known, reverse=reverse)
+    offsets = {
+        key: committed.offset
+        for key, committed in found.groups[group].items()
         if key in others
+    }
+    topics = {topic for topic, _ in offsets}
+    silent = {key for key in others if key[0] in topics} - offsets.keys()
+    offsets |= admin.empty(cluster, silent)
+    return [
+        _answer(known, key, offset, others[key], reverse=reverse)
+        for key, offset in sorted(offsets.items())
     ]
+
+
+def _followed(
+    flow: FlowConfig, known: OffsetMap, *, reverse: bool
+) -> dict[TopicPartition, str]:
+    """As `_others`, with the partitions of which nothing was copied."""
+    copies = {
+        key: flow.replication_policy.target_topic(key[0]) for key in known.followed()
+    }
+    copies |= known.partitions()
+    if not reverse:
+        return copies
+    return {(copy, key[1]): key[0] for key, copy in copies.items()}
 
 
 def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:

@@ -54,6 +54,8 @@ class GroupSurvey:
     """The groups of one flow."""
 
     flow: str
+    target: str
+    """The cluster's alias."""
     from_source: bool
     """False: as of the last checkpoints."""
     groups: tuple[SurveyedGroup, ...]
@@ -74,7 +76,10 @@ def survey(flow: FlowConfig, target: Cluster, source: Cluster | None) -> GroupSu
     if source is None:
         found = _from_checkpoints(flow, target, offset_map)
         return GroupSurvey(
-            flow=flow.name, from_source=False, groups=_grouped(found, {}, on_target)
+            flow=flow.name,
+            target=flow.target,
+            from_source=False,
+            groups=_grouped(found, {}, on_target),
         )
     standing = look(
         source,
@@ -84,6 +89,7 @@ def survey(flow: FlowConfig, target: Cluster, source: Cluster | None) -> GroupSu
     )
     return GroupSurvey(
         flow=flow.name,
+        target=flow.target,
         from_source=True,
         groups=_grouped(standing.places, standing.groups, on_target),
         not_covered=standing.not_covered,

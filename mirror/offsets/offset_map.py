@@ -100,6 +100,11 @@ class OffsetMap:
         with self._lock:
             return {key: track.target_topic for key, track in self._tracks.items()}
 
+    def followed(self) -> set[TopicPartition]:
+        """The source partitions that have a position, copied from or still empty."""
+        with self._lock:
+            return set(self._positions)
+
     def origins(self) -> dict[TopicPartition, str]:
         """The same the other way: the source topic of every target partition."""
         return {

@@ -1,0 +1,39 @@
+"""The file for kafka-consumer-groups: what it says when several flows answer."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from mirror.cli.reset_file import Line, write
+
+pytestmark = pytest.mark.unit
+
+
+def line(offset: int, *, partition: int = 0, cluster: str = "B") -> Line:
+    return Line(cluster, "orders", partition, offset, f"orders-{partition}")
+
+
+def test_the_smallest_answer_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two flows that write a partition both answer: with the smaller offset nothing
+    is left out, and the tool gets each partition once; what nobody knows is told of.
+    """
+    write([line(9), line(7), line(3, partition=1), line(-1, partition=2)])
+    shown = capsys.readouterr()
+    assert shown.out == "orders,0,7\norders,1,3\n"
+    left_out, several = shown.err.splitlines()
+    assert left_out == "left out: orders-2 has no answer yet"
+    assert several.startswith("orders-0: several flows answer, this is the smallest")
+
+
+def test_equal_answers_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where flows agree there is nothing to say."""
+    write([line(9), line(9)])
+    assert capsys.readouterr() == ("orders,0,9\n", "")
+
+
+def test_two_clusters_make_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Topics of one name on two clusters are not mixed: the flow has to be chosen."""
+    with pytest.raises(typer.BadParameter, match=r"lead to A, B: choose with --flow"):
+        write([line(9), line(7, cluster="A")])
+    assert capsys.readouterr().out == ""
