@@ -1,0 +1,219 @@
+"""A thousand groups of a hundred partitions beside a flow that copies.
+
+How long a round of checkpoints takes, as the service itself says, and what copying
+feels of it: records carry the moment when they were sent, and brokers of the target
+write down when they came, which is held against the times of the rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+import itertools
+import random
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+import numpy as np
+import pytest
+
+from mirror.clusters import group_offsets
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.group_offsets import Committed
+from mirror.config.cluster_settings import ClusterConfig
+from tests.harness import (
+    RunningMirror,
+    config_for,
+    create_topic,
+    end_offsets,
+    producer,
+    read_topic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+GROUPS, PARTITIONS = 1000, 100
+_ROUND_SECONDS = 5.0
+_PAUSE_SECONDS = 1.0
+_EVERY_SECONDS = 8
+"""Time for all groups to commit between two rounds."""
+_SENT = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One turn of the job that looks at groups."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+@contextlib.contextmanager
+def sending(bootstrap: str, topic: str) -> Iterator[None]:
+    """Some thousand small records a second, over all partitions, until it ends."""
+    client = producer(bootstrap, linger_ms=2)
+    stop = threading.Event()
+
+    def run() -> None:
+        partitions = itertools.cycle(range(PARTITIONS))
+        while not stop.wait(0.01):
+            sent = _SENT.pack(time.time())
+            for _ in range(40):
+                client.produce(topic, value=sent, partition=next(partitions))
+            client.poll(0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        assert client.flush(60) == 0
+
+
+def move_groups(
+    source: Cluster, topic: str, ends: dict[int, int], share: float
+) -> None:
+    """Let all groups stand near this share of each partition, each in its own place."""
+    chance = random.Random(share)
+    offsets = {
+        f"group-{number}": {
+            (topic, p): Committed(int(end * (share + 0.1 * chance.random())))
+            for p, end in ends.items()
+        }
+        for number in range(GROUPS)
+    }
+    assert not group_offsets.commit(source, offsets)
+
+
+def next_round(mirror: RunningMirror, after: float) -> Round:
+    """The first round that begins after a moment."""
+
+    def found() -> Round:
+        (job,) = [j for j in mirror.flow()["jobs"] if j["name"] == "checkpoints"]
+        assert not job["error"], job
+        return Round(
+            began=job["succeeded_at"] - job["seconds"], ended=job["succeeded_at"]
+        )
+
+    deadline = time.monotonic() + 60
+    while (last := found()).began < after:
+        assert time.monotonic() < deadline, last
+        time.sleep(0.1)
+    return last
+
+
+def committed(bootstrap: str, group: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        return [each.offset for each in consumer.committed(places, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def test_a_round_is_quick_and_copying_goes_on(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """With 1000 groups of 100 partitions each, all moving, a round of checkpoints that
+    also sets their offsets takes less than 5 s, and copying does not stand still
+    meanwhile; groups end where they should.
+    """
+    clusters = make_clusters("a", "b")
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy = f"A.{topic_name}"
+    create_topic(a, topic_name, PARTITIONS)
+    create_topic(b, copy, PARTITIONS, message_timestamp_type="LogAppendTime")
+    config = config_for(
+        a, b, topics=[topic_name], tasks=1, lease_seconds=10,
+        sync_topic_configs=False, emit_checkpoints_seconds=_EVERY_SECONDS, sync_group_offsets=True,
+    )  # fmt: skip
+    moved = []
+    cluster = Cluster(ClusterConfig(alias="A", bootstrap_servers=(a,)))
+    with (
+        contextlib.closing(cluster.connect()) as source,
+        RunningMirror(config, tmp_path) as mirror,
+    ):
+        mirror.wait_running()
+        with sending(a, topic_name):
+            time.sleep(12)
+            quiet = (time.time() - 9, time.time())
+            last = next_round(mirror, time.time())
+            for share in (0.2, 0.5, 0.8):
+                move_groups(source, topic_name, end_offsets(a, topic_name), share)
+                committed_at = time.time()
+                last = next_round(mirror, last.ended)
+                # Else an earlier round had to do with some of them, and this with few.
+                assert last.began >= committed_at, "committing took too long"
+                moved.append(last)
+            unmoved = [next_round(mirror, last.ended)]
+        mirror.wait_copied(a, topic_name)
+        assert mirror.flow()["group_count"] == GROUPS
+        on_source, on_target = (
+            committed(bootstrap, f"group-{GROUPS - 1}", topic)
+            for bootstrap, topic in ((a, topic_name), (b, copy))
+        )
+        assert mirror.terminate() == 0
+    sent, came = [], []
+    for partition, messages in read_topic(b, copy).items():
+        sent += [_SENT.unpack(message.value())[0] for message in messages]
+        came += [message.timestamp()[1] / 1000 for message in messages]
+        # The copy begins with the first record, so this many stand before a place.
+        before = [m for m in messages if m.offset() < on_target[partition]]
+        assert len(before) == on_source[partition]
+    arrivals = np.array(came)
+    delays = arrivals - np.array(sent)
+    busy = [(each.began, each.ended) for each in (*moved, *unmoved)]
+    figures = {
+        "rounds with all groups moved, s": [round(each.seconds, 2) for each in moved],
+        "rounds with none moved, s": [round(each.seconds, 2) for each in unmoved],
+        "longest gap between records, quiet, ms": _gap(arrivals, [quiet]),
+        "longest gap between records, in rounds, ms": _gap(arrivals, busy),
+        "largest delay of a record, quiet, ms": _largest(arrivals, delays, [quiet]),
+        "largest delay of a record, in rounds, ms": _largest(arrivals, delays, busy),
+        "records": len(came),
+    }
+    for name, value in figures.items():
+        record_property(name, value)
+        print(f"{name}: {value}")
+    assert min(each.seconds for each in moved) < _ROUND_SECONDS, figures
+    assert max(each.seconds for each in unmoved) < _ROUND_SECONDS, figures
+    gaps = [_gap(arrivals, [window]) for window in busy]
+    assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000, (gaps, figures)
+
+
+def _gap(arrivals: np.ndarray, windows: list[tuple[float, float]]) -> int:
+    """The longest time without any record, in milliseconds."""
+    moments = np.unique(arrivals)
+    longest = 0.0
+    for first, last in windows:
+        inside = moments[(moments >= first) & (moments <= last)]
+        edges = np.concatenate([[first], inside, [last]])
+        longest = max(longest, float(np.diff(edges).max()))
+    return round(longest * 1000)
+
+
+def _largest(
+    arrivals: np.ndarray, delays: np.ndarray, windows: list[tuple[float, float]]
+) -> int:
+    inside = np.zeros(len(arrivals), np.bool_)
+    for first, last in windows:
+        inside |= (arrivals >= first) & (arrivals <= last)
+    return round(float(delays[inside].max()) * 1000)
