@@ -49,6 +49,7 @@ _MOST_TOLD = 20
 _WORST = (
     Exactness.UNKNOWN,
     Exactness.BEFORE,
+    Exactness.EARLIER,
     Exactness.BEHIND,
     Exactness.TIP,
     Exactness.EXACT,

@@ -2,7 +2,8 @@
 
 Main type: `TopicReader`, over the one partition of a topic such as progress or the
 offset map. It stands where it stopped, so that calling it again brings what is new.
-Topics of users never come this way (see `relay.source`).
+What users' topics hold is never copied this way (see `relay.source`); `batches` lets
+whoever takes over from MirrorMaker 2 look at the last of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirror.errors import BrokerError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
 
 _PURPOSE = "reading"
@@ -27,7 +29,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 class TopicReader:
-    """One reader of partition 0 of a topic. Not thread-safe, like its cluster."""
+    """One reader of one partition of a topic. Not thread-safe, like its cluster."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class TopicReader:
         *,
         committed: bool = True,
         position: int = 0,
+        partition: int = 0,
         fetch_bytes: int = _FETCH_BYTES,
     ) -> None:
         """`committed`: leave records of open and aborted transactions out.
@@ -48,6 +51,7 @@ class TopicReader:
         """The topic's first offset when it was last read."""
         self._cluster = cluster
         self._topic = topic
+        self._partition = partition
         self._committed = committed
         self._fetch_bytes = fetch_bytes
         self._rows = batch.scratch()
@@ -67,6 +71,17 @@ class TopicReader:
         self.position = max(self.position, self.start)
         if end is None:
             end = self._edge(admin.LATEST)
+        for buffer, rows in self.batches(end):
+            yield from records.decode(buffer, rows)
+
+    def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
+        """The batches up to `end`, undecoded, as `read` brings them; those with the
+        first and the last of the offsets may hold others besides. What is given holds
+        until the next one is asked for.
+
+        Raises:
+            ClusterError: as `read`.
+        """
         if self.position >= end:
             return
         leader = self._leader()
@@ -82,7 +97,7 @@ class TopicReader:
                 aborted=fetched.aborted,
                 scratch=self._rows,
             )
-            yield from records.decode(buffer, found.rows)
+            yield buffer, found.rows
             if found.next_offset > self.position:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
             elif time.monotonic() > deadline:
@@ -94,7 +109,9 @@ class TopicReader:
             self.position = found.next_offset
 
     def _leader(self) -> int:
-        leader = self._cluster.topics([self._topic])[self._topic].leaders.get(0)
+        leader = self._cluster.topics([self._topic])[self._topic].leaders.get(
+            self._partition
+        )
         if leader is None or leader.node < 0:
             raise self._no_leader()
         return leader.node
@@ -104,7 +121,7 @@ class TopicReader:
             [
                 fetch.Wanted(
                     topic=self._topic,
-                    partition=0,
+                    partition=self._partition,
                     offset=self.position,
                     leader_epoch=-1,
                 )
@@ -129,12 +146,13 @@ class TopicReader:
     def _edge(self, timestamp: int) -> int:
         """The log's start or end, waiting for a leader that has just been elected."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        where = (self._topic, self._partition)
         while True:
             found = admin.list_offsets(
-                self._cluster, [(self._topic, 0)], timestamp=timestamp, committed=False
+                self._cluster, [where], timestamp=timestamp, committed=False
             )
             if found:
-                return found[self._topic, 0]
+                return found[where]
             if time.monotonic() > deadline:
                 raise self._no_leader()
             time.sleep(0.05)

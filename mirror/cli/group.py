@@ -68,9 +68,9 @@ def list_groups(
 
     STATE is the group's on the source, TARGET-STATE on the target. BEHIND counts
     source offsets that a group has read and that are not copied yet. EXACTNESS names
-    how its offsets were found, with the number of partitions: all but BEFORE and
-    UNKNOWN go on at the very record. If the source does not answer, the checkpoints
-    on the target tell.
+    how its offsets were found, with the number of partitions: all but BEFORE, EARLIER
+    and UNKNOWN go on at the very record. If the source does not answer, the
+    checkpoints on the target tell.
 
     \b
     Examples:
@@ -128,7 +128,8 @@ def describe_group(
 
     TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is the very record,
     TIP is behind the last copy, BEHIND the same for a group that is ahead of the copy,
-    BEFORE the oldest known copy for a group that is older, UNKNOWN has no answer.
+    BEFORE the oldest known copy for a group that is older, EARLIER the last one known
+    at or before a record that MirrorMaker 2 copied, UNKNOWN has no answer.
 
     \b
     Examples:

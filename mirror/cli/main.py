@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from mirror.cli import (
     acls,
+    adopt,
     check,
     config,
     demo,
@@ -45,6 +46,7 @@ Examples:
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
   mirror run -c mirror.yaml --once   copy what is there now, then end
   mirror config convert mm2.properties   our YAML from MirrorMaker 2's file
+  mirror adopt -c mm2.properties     go on where MirrorMaker 2 stopped
   mirror status                      ask the service on this machine
   mirror lag --watch                 how far behind it is, again and again
   mirror events --follow             what happens, as it happens
@@ -105,6 +107,9 @@ app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
 app.command(short_help="Let a flow go on that was paused.")(pause.resume)
 app.add_typer(flow.app, name="flow")
 app.add_typer(loss.app, name="loss")
+app.command(short_help="Take flows over from MirrorMaker 2, or give them back.")(
+    adopt.adopt
+)
 group.app.command("translate")(translate.translate)
 app.add_typer(group.app, name="group")
 app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)

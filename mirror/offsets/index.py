@@ -38,6 +38,15 @@ class Place:
     end of the epoch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands at an offset of the other side, or first behind it."""
+
+    offset: int
+    sure: bool = True
+    """Off: it is a floor's, and the record itself may stand somewhere behind it."""
+
+
 class Epoch:
     """Runs that ascend on both sides: of one topic id, without a rewind."""
 
@@ -115,7 +124,7 @@ class Epoch:
             self._starts[: self.starts - gone] = self._starts[gone : self.starts].copy()
             self.starts -= gone
 
-    def find(self, offset: int, column: int) -> int | Place | None:
+    def find(self, offset: int, column: int) -> Found | Place | None:
         """What stands at an offset of the other side, or first behind it.
 
         `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. A `Place` has
@@ -129,7 +138,7 @@ class Epoch:
         starts = self._starts[: self.starts]
         index = int(np.searchsorted(starts[:, column], offset, "right")) - 1
         if index < 0:
-            return int(starts[0, 1 - column])
+            return Found(int(starts[0, 1 - column]))
         if index + 1 == len(starts):
             return Place(int(starts[index, _AT]), self._closed_at, None)
         following = starts[index + 1]
@@ -180,25 +189,38 @@ class Track:
         return [epoch for epoch in self.epochs if epoch.topic_id == topic_id]
 
 
-def locate(runs: RunArray, offset: int, column: int) -> int | None:
+def locate(runs: RunArray, offset: int, column: int) -> Found | None:
     """What stands at an offset of the other side, or first behind it; None if it is
     behind all the runs, which ascend.
     """
     index = int(np.searchsorted(runs[:, column], offset, "right")) - 1
-    if index >= 0 and offset < runs[index, column] + runs[index, COUNT]:
-        return int(runs[index, 1 - column] + offset - runs[index, column])
+    if index >= 0:
+        beyond = int(offset - runs[index, column])
+        if beyond < runs[index, COUNT]:
+            return Found(int(runs[index, 1 - column]) + beyond)
+        if runs[index, COUNT] == 0:
+            return Found(int(runs[index, 1 - column]), sure=beyond == 0)
     if index + 1 < len(runs):
-        return int(runs[index + 1, 1 - column])
+        return Found(int(runs[index + 1, 1 - column]))
     return None
 
 
-def locate_all(runs: RunArray, offsets: Offsets, column: int) -> Offsets:
-    """As `locate`, for many offsets, none of which is behind all the runs or before."""
+def locate_all(
+    runs: RunArray, offsets: Offsets, column: int
+) -> tuple[Offsets, npt.NDArray[np.bool_]]:
+    """As `locate`, for many offsets, none of which is behind all the runs or before:
+    the answers, and whether each is sure.
+    """
     index = np.searchsorted(runs[:, column], offsets, "right") - 1
     found = runs[index]
     into = offsets - found[:, column]
     following = runs[np.minimum(index + 1, len(runs) - 1), 1 - column]
-    return np.where(into < found[:, COUNT], found[:, 1 - column] + into, following)
+    floors = found[:, COUNT] == 0
+    beyond = np.where(into < found[:, COUNT], found[:, 1 - column] + into, following)
+    return (
+        np.where(floors, found[:, 1 - column], beyond),
+        ~floors | (into == 0),
+    )
 
 
 def _continues(last: RunArray, following: RunArray) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mirror.batches.reading import TopicReader
 from mirror.offsets import progress, runs
-from mirror.offsets.index import Place, Track, locate, locate_all
+from mirror.offsets.index import Found, Place, Track, locate, locate_all
 from mirror.offsets.places import PlaceReader, Wanted
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
@@ -161,8 +161,9 @@ class OffsetMap:
         kept = newest.kept
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
-        found = locate_all(kept, asked, UPSTREAM)
-        return dict(zip(asked.tolist(), map(_exact, found.tolist()), strict=True))
+        found, sure = locate_all(kept, asked, UPSTREAM)
+        answers = map(_known, map(Found, found.tolist(), sure.tolist()))
+        return dict(zip(asked.tolist(), answers, strict=True))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
         found = self._search(key, offset, column)
@@ -211,7 +212,7 @@ class OffsetMap:
             found = epoch.find(offset, column)
             if isinstance(found, Place):
                 return _Older(Wanted(key, epoch.topic_id, found), following)
-            return _exact(following if found is None else found)
+            return _known(Found(following) if found is None else found)
         # With the oldest part of the map its oldest runs are gone, too.
         is_first = self._from_first and self._reader.start == 0
         return Translated(
@@ -242,12 +243,16 @@ class _Older(NamedTuple):
     def among(self, part: RunArray, offset: int, column: int) -> Translated:
         answer = locate(part, offset, column) if len(part) else None
         if answer is None:
-            answer = self.wanted.place.after
-        return _exact(self.following if answer is None else answer)
+            after = self.wanted.place.after
+            answer = Found(self.following if after is None else after)
+        return _known(answer)
 
 
-def _exact(offset: int) -> Translated:
-    return Translated(offset=offset, exactness=Exactness.EXACT)
+def _known(found: Found) -> Translated:
+    return Translated(
+        offset=found.offset,
+        exactness=Exactness.EXACT if found.sure else Exactness.EARLIER,
+    )
 
 
 def _first(offset: int, position: Position) -> Translated:

@@ -9,7 +9,8 @@ Layout of a record's value, big-endian: version INT16 = 0, then for each topic: 
 topic STRING, target topic STRING (INT16 length + UTF-8), source topic id 16 bytes,
 number of runs INT32, then per run: partition INT32, count INT32, upstream INT64,
 downstream INT64. Runs of a partition stand together, in the order of the log. The key
-is empty.
+is empty. A run of count 0 is a *floor*: the copies of what follows it on the source, up
+to the next run, stand at its target offset or behind; they are not known one by one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from typing import Protocol
 
 
 class Exactness(StrEnum):
-    """How an answer came about. Only BEFORE may make a consumer read records again."""
+    """How an answer came about. Only BEFORE and EARLIER may make a consumer read
+    records again.
+    """
 
     EXACT = "EXACT"
     """The very record, or the first one behind a hole in which no copy stands."""
@@ -21,6 +23,9 @@ class Exactness(StrEnum):
     """The same place as TIP for an offset that is not copied yet."""
     BEFORE = "BEFORE"
     """Older than the oldest run that is known: where that begins."""
+    EARLIER = "EARLIER"
+    """Copied by MirrorMaker 2, of whose copies only some are known: the last one known
+    at or before the very record."""
     UNKNOWN = "UNKNOWN"
     """Nothing of the partition was ever copied: there is no answer."""
 

@@ -14,6 +14,7 @@ import json
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.clusters import admin
 from mirror.clusters.transactions import Producer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Position, Progress
+    from mirror.offsets.runs import Block
     from mirror.recovery.losses import Loss
 
 TopicPartition = tuple[str, int]
@@ -99,6 +101,10 @@ def rewrite_progress(
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
         batches[topic] = [progress.encode(decided.positions)]
+    if values := runs.encode(decided.blocks):
+        batches[runs.topic_name(flow.source, flow.separator)] = [
+            records.encode([(b"", value)]) for value in values
+        ]
     if decided.losses:
         batches[losses.topic_name(flow.source)] = [losses.encode(decided.losses)]
     if batches:
@@ -126,10 +132,12 @@ def make_topics(flow: FlowConfig, target: Cluster) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """Positions to write, and what they jump over for good."""
+    """Positions to write, and what has to be noted with them."""
 
     positions: Mapping[TopicPartition, Position]
     losses: Sequence[Loss] = ()
+    blocks: Sequence[Block] = ()
+    """What the offset map shall know besides."""
 
 
 def _fence(flow: FlowConfig, target: Cluster, made: _Generation) -> list[Producer]:

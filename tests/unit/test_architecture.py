@@ -30,7 +30,7 @@ ROWS: tuple[set[str], ...] = (
     {"slot_frames"},
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
-    {"pace"},
+    {"pace", "adoption"},
     {"permissions"},
     {"relay"},
     {"recovery", "client"},

@@ -1,0 +1,141 @@
+"""Whether MirrorMaker 2 is still at work, and seeing to it that it no longer writes.
+
+Main function: `look`, which tells of members of its Connect group and of logs that
+grow; `shut_out` fences the producers of its exactly-once tasks, so that one that was
+believed dead cannot write any more. Heartbeats prove nothing: another connector writes
+them, and mirror does as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters import admin, groups, transactional_ids
+from mirror.errors import AuthorizationError, MirrorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mirror.clusters.cluster import Cluster
+
+TopicPartition = tuple[str, int]
+
+_WATCH_SECONDS = 3.0
+_SESSION_SECONDS = 15.0
+"""A worker that was killed stays a member for 10 s (Connect's session.timeout.ms)."""
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Signs that somebody still copies."""
+
+    group: str = ""
+    workers: tuple[str, ...] = ()
+    """The hosts of the group's members."""
+    growing: tuple[str, ...] = ()
+    """Topics whose logs grew while they were watched."""
+
+
+def connect_group(source_alias: str) -> str:
+    """The group of Connect workers in dedicated mode, on the target."""
+    return f"{source_alias}-mm2"
+
+
+def look(
+    target: Cluster,
+    *,
+    group: str | None,
+    watched: Iterable[TopicPartition],
+    tell: Callable[[str], None],
+) -> Activity:
+    """Look for a few seconds; for some more while there are members, who may be dead.
+
+    `group`: that of the Connect workers, None if they also do other work.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    workers: tuple[str, ...] = ()
+    if group is not None:
+        workers = _workers(target, group)
+        if workers:
+            tell(
+                f"group {group} has members ({', '.join(workers)}): waiting up to "
+                f"{_SESSION_SECONDS:.0f} s, in case they were killed"
+            )
+        deadline = time.monotonic() + _SESSION_SECONDS
+        while workers and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+            workers = _workers(target, group)
+    if workers:
+        return Activity(group=group or "", workers=workers)
+    partitions = list(watched)
+    before = _ends(target, partitions)
+    time.sleep(_WATCH_SECONDS)
+    after = _ends(target, partitions)
+    growing = {key[0] for key, end in after.items() if end > before.get(key, end)}
+    return Activity(growing=tuple(sorted(growing)))
+
+
+def require_rest(activity: Activity, *, source_alias: str) -> None:
+    """Raises MirrorError if somebody is at work."""
+    if activity.workers:
+        raise MirrorError(
+            f"MirrorMaker 2 runs: its group {activity.group} has members on "
+            f"{', '.join(activity.workers)}; stop it first"
+        )
+    if activity.growing:
+        shown = ", ".join(activity.growing[:5])
+        more = len(activity.growing) - 5
+        raise MirrorError(
+            f"somebody writes to {shown}{f' and {more} more' if more > 0 else ''}: "
+            f"stop what copies {source_alias} there; if it is others that write into "
+            "these topics, say --although-written"
+        )
+
+
+def producers(target: Cluster, connector: str, group: str | None) -> tuple[str, ...]:
+    """The transactional ids of a connector's tasks; none if we may not ask."""
+    owner = ".+" if group is None else re.escape(group)
+    try:
+        return transactional_ids.find(target, rf"{owner}-{re.escape(connector)}-\d+")
+    except AuthorizationError:
+        return ()
+
+
+def shut_out(
+    target: Cluster, ids: Iterable[str], *, tell: Callable[[str], None]
+) -> None:
+    """Fence producers, and have what they left open aborted.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    for transactional_id in ids:
+        try:
+            transactional_ids.fence(target, transactional_id)
+        except AuthorizationError as error:
+            tell(
+                f"warning: {transactional_id} is not fenced ({error}); what it left "
+                "open ends by itself within a minute or so"
+            )
+
+
+def _workers(target: Cluster, group: str) -> tuple[str, ...]:
+    found = groups.list_groups(target).get(group)
+    if found is None or found.idle:
+        return ()
+    inside = groups.members(target, [found]).get(group, ())
+    return tuple(sorted({member.host for member in inside})) or ("unknown",)
+
+
+def _ends(
+    cluster: Cluster, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    return admin.list_offsets(
+        cluster, partitions, timestamp=admin.LATEST, committed=False
+    )

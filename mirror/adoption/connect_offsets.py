@@ -1,0 +1,191 @@
+"""MirrorMaker 2's own source positions, in the topic where Kafka Connect keeps them.
+
+Main type: `Kept`, what a connector has written for one source cluster, as `read` finds
+it; `encode` and `write` are for going back. A record's key is JSON, the connector's
+name and the source partition, its value the offset of the last record copied, so that
+copying goes on at the next one. A null value takes a position back. Connect looks
+positions up by the very bytes of the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import json
+from typing import TYPE_CHECKING
+
+from mirror.batches import listing, records, scan, to_columns
+from mirror.batches.batch import TRANSACTIONAL
+from mirror.batches.reading import TopicReader
+from mirror.clusters import admin, codes
+from mirror.clusters.partitioner import partition_of
+from mirror.clusters.transactions import Producer
+from mirror.clusters.write import Write
+from mirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.batches.batch import Buffer
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.produce import EncodedBatch
+
+TopicPartition = tuple[str, int]
+
+CONNECTOR = "MirrorSourceConnector"
+"""Its name in dedicated mode; on a Connect cluster whoever makes it names it."""
+
+
+def topic_name(source_alias: str) -> str:
+    """Of dedicated mode, on the target; separators that are set do not touch it."""
+    return f"mm2-offsets.{source_alias}.internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Positions of one connector and source, by source topic and partition."""
+
+    last: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The offset of the last record copied."""
+    places: Mapping[TopicPartition, tuple[int, bytes]] = field(default_factory=dict)
+    """In which partition of the topic a position stands, and under which key."""
+    exact: frozenset[TopicPartition] = frozenset()
+    """Whose positions were written in one transaction with the records."""
+
+
+def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> Kept:
+    """What holds now; what transactions that are still open have written does not.
+
+    Raises:
+        MirrorError: there is no such topic, or it cannot be read.
+    """
+    shown = cluster.topics([topic])[topic]
+    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        raise MirrorError(
+            f"cluster {cluster.alias} has no topic {topic}, where MirrorMaker 2 would "
+            "keep its positions: name the one that Connect's offset.storage.topic "
+            "names with --offsets-topic"
+        )
+    if shown.error != codes.NONE:
+        raise codes.error_for(shown.error, f"cluster {cluster.alias}: reading {topic}")
+    last: dict[TopicPartition, int] = {}
+    places: dict[TopicPartition, tuple[int, bytes]] = {}
+    exact: set[TopicPartition] = set()
+    wanted = [(topic, number) for number in range(shown.partitions)]
+    firsts = admin.list_offsets(cluster, wanted, timestamp=admin.EARLIEST)
+    ends = admin.list_offsets(cluster, wanted, timestamp=admin.LATEST)
+    if missing := [number for _, number in wanted if (topic, number) not in ends]:
+        raise MirrorError(
+            f"cluster {cluster.alias}: {topic} has no leader of {missing[0]}, so that "
+            "positions would be missing"
+        )
+    for _, number in wanted:
+        where = (topic, number)
+        first = firsts.get(where, 0)
+        for key, value, in_transaction in _pairs(cluster, where, first, ends[where]):
+            partition = parse_key(key, connector=connector, source_alias=source_alias)
+            if partition is None:
+                continue
+            places[partition] = (number, key)
+            (exact.add if in_transaction else exact.discard)(partition)
+            if value is None:
+                last.pop(partition, None)
+            else:
+                last[partition] = parse_value(value)
+    return Kept(last=last, places=places, exact=frozenset(exact))
+
+
+def write(
+    cluster: Cluster,
+    topic: str,
+    kept: Kept,
+    positions: Mapping[TopicPartition, int],
+    *,
+    connector: str,
+    source_alias: str,
+) -> None:
+    """Have a connector go on at these offsets when it is started next.
+
+    Raises:
+        MirrorError: not all of them are written: write all of them again.
+    """
+    count = cluster.topics([topic])[topic].partitions
+    parts: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
+    for partition, offset in positions.items():
+        known = kept.places.get(partition)
+        key = known[1] if known else encode_key(connector, source_alias, *partition)
+        # Where it stands already: of two partitions nobody knows which is read last.
+        number = known[0] if known else partition_of(key, count)
+        value = encode_value(offset)
+        parts.setdefault((topic, number), []).append((key, value))
+    batches: dict[TopicPartition, list[EncodedBatch]] = {
+        where: [records.encode(pairs)] for where, pairs in parts.items()
+    }
+    producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
+    producer.take_over()
+    Write(cluster, producer, batches, cluster.topics([topic])).finish()
+
+
+def encode_key(connector: str, source_alias: str, topic: str, partition: int) -> bytes:
+    """As MirrorMaker 2 has it written, byte for byte."""
+    where = {"cluster": source_alias, "partition": partition, "topic": topic}
+    return json.dumps(
+        [connector, where], separators=(",", ":"), ensure_ascii=False
+    ).encode()
+
+
+def encode_value(position: int) -> bytes:
+    """So that the record at `position` is the next one to be copied."""
+    return json.dumps({"offset": position - 1}, separators=(",", ":")).encode()
+
+
+def parse_key(
+    key: bytes, *, connector: str, source_alias: str
+) -> TopicPartition | None:
+    """The source partition; None for another connector's, or another cluster's."""
+    try:
+        name, where = json.loads(key)
+        if name != connector or where["cluster"] != source_alias:
+            return None
+        return str(where["topic"]), int(where["partition"])
+    except (ValueError, TypeError, KeyError):
+        return None  # connectors of other kinds name their partitions otherwise
+
+
+def parse_value(value: bytes) -> int:
+    """The offset of the last record copied.
+
+    Raises:
+        MirrorError: it is no position of MirrorMaker 2's.
+    """
+    try:
+        return int(json.loads(value)["offset"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise MirrorError(
+            f"a position of MirrorMaker 2 reads {value[:100]!r} instead of "
+            '{"offset": N}: is it another connector\'s?'
+        ) from error
+
+
+def _pairs(
+    cluster: Cluster, where: TopicPartition, first: int, end: int
+) -> Iterator[tuple[bytes, bytes | None, bool]]:
+    """Key, value, and whether a transaction wrote them."""
+    reader = TopicReader(cluster, where[0], partition=where[1], position=first)
+    for buffer, rows in reader.batches(end):
+        in_transaction = (rows[:, scan.ATTRIBUTES] & TRANSACTIONAL) != 0
+        for number, (source, places) in enumerate(
+            listing.listed(buffer, rows, position=first)
+        ):
+            for place in places[places[:, to_columns.OFFSET] < end].tolist():
+                key = _bytes(source, place, to_columns.KEY_AT, to_columns.KEY_SIZE)
+                value = _bytes(
+                    source, place, to_columns.VALUE_AT, to_columns.VALUE_SIZE
+                )
+                if key is not None:
+                    yield key, value, bool(in_transaction[number])
+
+
+def _bytes(source: Buffer, place: list[int], at: int, size: int) -> bytes | None:
+    if place[size] < 0:
+        return None
+    return bytes(source.data[place[at] : place[at] + place[size]])

@@ -1,0 +1,222 @@
+"""Where each partition goes on that MirrorMaker 2 has copied.
+
+Main types: `Adopted`, what becomes of one partition, and `Survey`, one look at all of
+them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
+changes nothing; how one partition is judged is `judging`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+import uuid
+
+from mirror.adoption import seeds
+from mirror.adoption.judging import Log, judge
+from mirror.clusters import admin, codes
+from mirror.errors import MirrorError
+from mirror.offsets import starting
+from mirror.offsets.progress import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.adoption.connect_offsets import Kept
+    from mirror.adoption.seeds import Pair
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.topics import MirroredTopic
+    from mirror.offsets.runs import RunArray
+
+TopicPartition = tuple[str, int]
+
+
+class Action(StrEnum):
+    """What will be done about a partition."""
+
+    CONTINUE = "CONTINUE"
+    """Go on where MirrorMaker 2 says it stood."""
+    AHEAD = "AHEAD"
+    """Go on behind records that it copied after it wrote its position."""
+    UNSURE = "UNSURE"
+    """As CONTINUE or AHEAD, and some records may be copied again."""
+    BEGIN = "BEGIN"
+    """It has no position: begin where the flow's `start` says."""
+    RECREATED = "RECREATED"
+    """Its position lies beyond the source's end: of a topic that was made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What becomes of one partition."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    action: Action
+    mm2: int | None
+    """The next offset by MirrorMaker 2's position; None if it has none."""
+    source_end: int
+    position: Position
+    copied: int = 0
+    """Records behind MirrorMaker 2's position that are in the copy already."""
+    may_repeat: int = 0
+    """Records at most that may be copied again."""
+    lost: int = 0
+    """Offsets that the source deleted before anybody copied them."""
+    runs: RunArray | None = field(default=None, repr=False)
+    """What the offset map is told."""
+
+
+class Survey:
+    """One look at both clusters."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        source: Cluster,
+        target: Cluster,
+        *,
+        kept: Kept,
+        most_records: int,
+        known: Mapping[TopicPartition, Pair],
+    ) -> None:
+        """`known`: what the flow has copied itself, its positions and where they stand
+        in the copies.
+        """
+        self._flow = flow
+        self._source, self._target = source, target
+        self._kept = kept
+        self._most_records = most_records
+        self._known = known
+        self._syncs = seeds.read_syncs(flow, source, target)
+
+    def judge(self, topics: tuple[MirroredTopic, ...]) -> tuple[Adopted, ...]:
+        keys = [(t.topic, p) for t in topics for p in range(t.partitions)]
+        copies = self._copies(topics)
+        edges = _edges(self._source, keys)
+        if missing := [key for key in keys if key not in edges]:
+            topic, partition = missing[0]
+            raise MirrorError(
+                f"cluster {self._source.alias}: {topic}-{partition} and "
+                f"{len(missing) - 1} more have no leader that answers; try again"
+            )
+        ends = _edges(self._target, copies.values())
+        if silent := [copy for copy in copies.values() if copy not in ends]:
+            raise MirrorError(
+                f"cluster {self._target.alias}: {silent[0][0]}-{silent[0][1]} has no "
+                "leader that answers; try again"
+            )
+        ids = {(t.topic, p): t.topic_id for t in topics for p in range(t.partitions)}
+        new = {key: ids[key] for key in keys if key not in self._kept.last}
+        starts = starting.find(self._source, new, starting.place_of(self._flow.start))
+        return tuple(
+            self._judge(
+                topic,
+                partition,
+                edges[topic.topic, partition],
+                ends.get((topic.target_topic, partition)),
+                starts.get((topic.topic, partition)),
+            )
+            for topic in topics
+            for partition in range(topic.partitions)
+        )
+
+    def _copies(
+        self, topics: tuple[MirroredTopic, ...]
+    ) -> dict[TopicPartition, TopicPartition]:
+        """The copy of each partition that has one."""
+        shown = self._target.topics({topic.target_topic for topic in topics})
+        return {
+            (topic.topic, partition): (topic.target_topic, partition)
+            for topic in topics
+            if (there := shown[topic.target_topic]).error == codes.NONE
+            for partition in range(topic.partitions)
+            if partition in there.leaders
+        }
+
+    def _judge(
+        self,
+        topic: MirroredTopic,
+        partition: int,
+        edges: _Edges,
+        ends: _Edges | None,
+        start: Position | None,
+    ) -> Adopted:
+        key = (topic.topic, partition)
+        last = self._kept.last.get(key)
+        mm2 = None if last is None else last + 1
+        recreated = mm2 is not None and mm2 > edges.end
+        known = mm2 is not None and not recreated
+        position = mm2 if mm2 is not None and known else edges.first
+        source = Log(
+            cluster=self._source,
+            topic=topic.topic,
+            partition=partition,
+            first=edges.first,
+            end=edges.stable,
+            committed=self._flow.isolation_level == "read_committed",
+        )
+        copy = None if ends is None else Log(
+            cluster=self._target,
+            topic=topic.target_topic,
+            partition=partition,
+            first=ends.first,
+            end=ends.stable,
+        )  # fmt: skip
+        judged = judge(
+            source,
+            None if recreated else copy,
+            position,
+            exact=known and key in self._kept.exact,
+            most=self._most_records,
+        )
+        offset = judged.tail.offset
+        if not known and not recreated and not judged.tail.copied and start is not None:
+            offset = start.offset
+        return Adopted(
+            topic=topic.topic,
+            partition=partition,
+            target_topic=topic.target_topic,
+            action=(
+                Action.RECREATED if recreated
+                else Action.UNSURE if judged.may_repeat
+                else Action.AHEAD if judged.tail.copied
+                else Action.CONTINUE if known
+                else Action.BEGIN
+            ),
+            mm2=mm2,
+            source_end=edges.end,
+            position=Position(offset=offset, topic_id=uuid.UUID(topic.topic_id)),
+            copied=judged.tail.copied,
+            may_repeat=judged.may_repeat,
+            lost=max(edges.first - offset, 0),
+            runs=None if ends is None or not ends.end else seeds.seed(
+                judged.tail.runs,
+                self._syncs.get(key, ()),
+                begins=self._known.get(key, (0, ends.first)),
+                ends=(offset, ends.end),
+            ),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edges:
+    first: int
+    stable: int
+    """Behind it stand records of transactions that are open."""
+    end: int
+
+
+def _edges(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, _Edges]:
+    asked = list(partitions)
+    firsts = admin.list_offsets(cluster, asked, timestamp=admin.EARLIEST)
+    stable = admin.list_offsets(cluster, asked, timestamp=admin.LATEST)
+    ends = admin.list_offsets(cluster, asked, timestamp=admin.LATEST, committed=False)
+    return {
+        key: _Edges(first=firsts[key], stable=stable[key], end=ends[key])
+        for key in firsts.keys() & stable.keys() & ends.keys()
+    }

@@ -1,0 +1,163 @@
+"""Taking a flow over from MirrorMaker 2: what would be done, and doing it.
+
+Main functions: `plan`, which reads MirrorMaker 2's positions and what else tells how
+far it got, and changes nothing; and `apply`, which writes what was planned into
+progress and offset map, in one transaction. Whether MirrorMaker 2 is at rest is
+`activity`'s to find out, before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.adoption import connect_offsets
+from mirror.adoption.partitions import Survey
+from mirror.clusters import codes
+from mirror.errors import MirrorError
+from mirror.offsets import progress, runs
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.runs import Block
+from mirror.relay.ownership import Rewriting, make_topics, rewrite_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.adoption.partitions import Adopted
+    from mirror.adoption.seeds import Pair
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.topics import MirroredTopic
+    from mirror.offsets.progress import Position
+
+TopicPartition = tuple[str, int]
+
+MOST_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What becomes of a flow."""
+
+    flow: str
+    partitions: tuple[Adopted, ...]
+    not_copied: tuple[str, ...] = ()
+    """Topics that MirrorMaker 2 copied and the flow does not."""
+    present: int = 0
+    """Partitions of which the flow has a position of its own already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Where MirrorMaker 2 keeps its positions, and how far to look."""
+
+    offsets_topic: str
+    connector: str
+    most_records: int = MOST_RECORDS
+
+
+def plan(
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    topics: Iterable[MirroredTopic],
+    terms: Terms,
+) -> Adoption:
+    """Judge every partition that the flow copies.
+
+    Raises:
+        MirrorError: a cluster does not answer, or a partition cannot be judged now.
+    """
+    chosen = tuple(topics)
+    kept = connect_offsets.read(
+        target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
+    )
+    if not kept.last:
+        raise MirrorError(
+            f"cluster {target.alias}: {terms.offsets_topic} has no position of "
+            f"connector {terms.connector} for cluster {flow.source}; --connector and "
+            "--offsets-topic say which ones to take"
+        )
+    known = _present(flow, target)
+    survey = Survey(
+        flow, source, target, kept=kept, most_records=terms.most_records, known=known
+    )
+    partitions = survey.judge(chosen)
+    selected = {topic.topic for topic in chosen}
+    return Adoption(
+        flow=flow.name,
+        partitions=partitions,
+        not_copied=tuple(sorted({topic for topic, _ in kept.last} - selected)),
+        present=sum((each.topic, each.partition) in known for each in partitions),
+    )
+
+
+def apply(
+    flow: FlowConfig,
+    target: Cluster,
+    adoption: Adoption,
+    *,
+    replace: bool,
+) -> None:
+    """Write what was planned; all of it, or nothing.
+
+    Raises:
+        FencedError: a run of the flow began meanwhile; nothing was written.
+        MirrorError: the flow has positions of its own and `replace` is off, or the
+            target refuses.
+    """
+
+    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+        taken = [e for e in adoption.partitions if (e.topic, e.partition) in known]
+        if taken and not replace:
+            raise MirrorError(has_progress(adoption.flow, len(taken)))
+        return Rewriting(
+            positions={
+                (each.topic, each.partition): each.position
+                for each in adoption.partitions
+            },
+            blocks=[
+                Block(
+                    topic=each.topic,
+                    partition=each.partition,
+                    target_topic=each.target_topic,
+                    topic_id=each.position.topic_id,
+                    runs=each.runs,
+                )
+                for each in adoption.partitions
+                if each.runs is not None
+            ],
+        )
+
+    make_topics(flow, target)
+    rewrite_progress(flow, target, decide)
+
+
+def has_progress(flow: str, count: int) -> str:
+    """Why a flow is not taken over."""
+    return (
+        f"flow {flow} has positions of its own for {count} partitions, so it has "
+        "copied already: --replace puts MirrorMaker 2's in their place"
+    )
+
+
+def _present(flow: FlowConfig, target: Cluster) -> dict[TopicPartition, Pair]:
+    """Partitions that the flow has copied itself: its position, and behind which
+    offset of the copy everything else stands.
+    """
+    name = progress.topic_name(flow.source)
+    if target.topics([name])[name].error != codes.NONE:
+        return {}
+    positions = progress.read(target, name).positions
+    the_map = runs.topic_name(flow.source, flow.separator)
+    if target.topics([the_map])[the_map].error != codes.NONE:
+        return {key: (position.offset, 0) for key, position in positions.items()}
+    offsets = OffsetMap.of(flow, target)
+    offsets.refresh()
+    return {
+        key: (
+            position.offset,
+            max(offsets.translate(*key, position.offset).offset, 0),
+        )
+        for key, position in positions.items()
+    }

@@ -1,0 +1,62 @@
+"""The records of fetched batches, listed one by one, undecoded.
+
+Main function: `listed`, which unpacks batches and says where their records' parts lie.
+For the few who look into records without copying them (see `marks`); whose records
+they are is the caller's to know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import codecs, kernels, scan, to_columns
+from mirror.batches.batch import CODEC_MASK, LOG_APPEND_TIME
+from mirror.clusters.produce import HEADER_SIZE
+from mirror.errors import CorruptBatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.batches.batch import Buffer, Rows
+
+_NOTHING = np.empty(0, np.uint8)
+_MOST_BYTES = 1 << 62
+
+
+def listed(
+    buffer: Buffer, rows: Rows, *, position: int = 0
+) -> Iterator[tuple[Buffer, Rows]]:
+    """For each batch the bytes in which its records lie, and a row per record from
+    `position` on (columns: `to_columns.OFFSET` and so on).
+
+    Raises:
+        CorruptBatchError: records do not fit their batch.
+    """
+    result = np.zeros(8, np.int64)
+    for row in rows:
+        source, start = buffer, int(row[scan.AT]) + HEADER_SIZE
+        end = int(row[scan.AT] + row[scan.SIZE])
+        codec = int(row[scan.ATTRIBUTES]) & CODEC_MASK
+        if codec != codecs.NONE:
+            unpacked = bytearray(codecs.decompress(codec, buffer.data[start:end]))
+            source, start, end = np.frombuffer(unpacked, np.uint8), 0, len(unpacked)
+        section = np.empty((1, kernels.MERGE_COLUMNS), np.int64)
+        section[0, kernels.SOURCE_AT] = start
+        section[0, kernels.RECORDS] = row[scan.COUNT]
+        section[0, kernels.FIRST_TIME] = row[scan.BASE_TIME]
+        section[0, kernels.FIRST_OFFSET] = row[scan.BASE]
+        appended = int(row[scan.ATTRIBUTES]) & LOG_APPEND_TIME
+        section[0, kernels.FIXED_TIME] = row[scan.MAX_TIME] if appended else -1
+        places = np.empty((int(row[scan.COUNT]), to_columns.PLACE_COLUMNS), np.int64)
+        to_columns.find(
+            source, end, section, np.zeros(3, np.int64), position,
+            _NOTHING, _NOTHING, _MOST_BYTES, places, result,
+        )  # fmt: skip
+        if result[to_columns.BROKEN]:
+            raise CorruptBatchError(
+                f"the batch at offset {row[scan.BASE]} is damaged: a record does not "
+                "fit"
+            )
+        yield source, places[: result[to_columns.FOUND]]

@@ -1,0 +1,67 @@
+"""A compiled loop that makes marks of records, by which two are known to be the same.
+
+`mark` makes 64 bits of each record's time, key, value and headers. Bytes in, numbers
+out: no allocation, no I/O. Where records lie is `listing`'s to tell, what follows from
+two equal marks is the caller's to know.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from mirror.batches import to_columns
+from mirror.batches.kernels import _ends_with, _varint
+
+_BASIS = 0xCBF29CE484222325
+_PRIME = 0x100000001B3
+
+
+@numba.njit(inline="always")
+def _mix(mark, value):
+    return (mark ^ np.uint64(value)) * np.uint64(_PRIME)
+
+
+@numba.njit(inline="always")
+def _add(mark, buffer, at, size):
+    """A value of so many bytes; -1 is null, which is not the same as empty."""
+    mark = _mix(mark, size)
+    for i in range(size):
+        mark = _mix(mark, buffer[at + i])
+    return mark
+
+
+@numba.njit(
+    "void(uint8[::1], int64[:, ::1], uint8[::1], int64, uint64[::1])",
+    cache=True,
+    nogil=True,
+)
+def mark(buffer, places, without, timed, marks):
+    """Write one mark per record: the same for records with the same key, value and
+    headers in their order, leaving out headers called `without`; with `timed` not 0
+    also the same time.
+    """
+    for i in range(places.shape[0]):
+        made = np.uint64(_BASIS)
+        if timed != 0:
+            made = _mix(made, places[i, to_columns.TIME])
+        made = _add(made, buffer, places[i, to_columns.KEY_AT],
+                    places[i, to_columns.KEY_SIZE])  # fmt: skip
+        made = _add(made, buffer, places[i, to_columns.VALUE_AT],
+                    places[i, to_columns.VALUE_SIZE])  # fmt: skip
+        p = places[i, to_columns.HEADERS_AT]
+        for _ in range(places[i, to_columns.HEADERS]):
+            name_size, name_at = _varint(buffer, p)
+            content_size, content_at = _varint(buffer, name_at + name_size)
+            p = content_at + max(content_size, 0)
+            if (
+                without.size > 0
+                and name_size == without.size
+                and _ends_with(buffer, name_at, name_size, without)
+            ):
+                continue
+            made = _add(made, buffer, name_at, name_size)
+            made = _add(made, buffer, content_at, content_size)
+        # One more turn, so that the last bytes reach all bits.
+        made = (made ^ (made >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+        marks[i] = made ^ (made >> np.uint64(33))

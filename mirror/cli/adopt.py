@@ -1,0 +1,389 @@
+"""`mirror adopt`: take flows over from MirrorMaker 2, or give them back to it.
+
+It checks that MirrorMaker 2 is at rest, shows where each partition will go on, asks,
+and has `adoption` write it. Both clusters have to answer; no service may run for the
+flow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.adoption import activity, back, connect_offsets, plan
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
+from mirror.cli.output import Form, Output, complain, document, table
+from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.metadata import topics
+from mirror.relay.reset import matching
+
+if TYPE_CHECKING:
+    from mirror.adoption.back import Back
+    from mirror.adoption.plan import Adoption
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.topics import MirroredTopic
+
+FORMAT_VERSION = 1
+COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITION", "MM2-POSITION", "SOURCE-END", "GOES-ON-AT"),
+    *("COPIED", "MAY-REPEAT", "LOST", "ACTION"),
+)
+BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """The options, as one thing."""
+
+    offsets_topic: str | None
+    connector: str
+    topic: str
+    most_records: int
+    replace: bool
+    although_written: bool
+    dry_run: bool
+    yes: bool
+
+    def terms(self, flow: FlowConfig) -> plan.Terms:
+        return plan.Terms(
+            offsets_topic=self.offsets_topic or connect_offsets.topic_name(flow.source),
+            connector=self.connector,
+            most_records=self.most_records,
+        )
+
+    def group(self, flow: FlowConfig) -> str | None:
+        """Only in dedicated mode a group of workers does nothing else."""
+        return None if self.offsets_topic else activity.connect_group(flow.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """One flow, and what it is reached by."""
+
+    flow: FlowConfig
+    source: Cluster
+    target: Cluster
+    topics: tuple[MirroredTopic, ...]
+
+
+def adopt(  # noqa: PLR0913  options of a command
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    topic: TopicPattern = ".*",
+    give_back: Annotated[
+        bool,
+        typer.Option(
+            "--back", help="The other way: let MirrorMaker 2 go on where mirror stands."
+        ),
+    ] = False,
+    offsets_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets-topic",
+            metavar="TOPIC",
+            help="Where Kafka Connect keeps positions, if MirrorMaker 2 runs on a "
+            "Connect cluster; else mm2-offsets.<source>.internal. On the target.",
+        ),
+    ] = None,
+    connector: Annotated[
+        str,
+        typer.Option(
+            "--connector", metavar="NAME", help="The source connector's name."
+        ),
+    ] = connect_offsets.CONNECTOR,
+    most_records: Annotated[
+        int,
+        typer.Option(
+            "--most-records",
+            min=1,
+            help="How far to look back, in offsets of a partition, for what "
+            "MirrorMaker 2 copied last.",
+        ),
+    ] = plan.MOST_RECORDS,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Also if the flow has positions of its own already."
+        ),
+    ] = False,
+    although_written: Annotated[
+        bool,
+        typer.Option(
+            "--although-written",
+            help="Also if somebody writes to the copies, who is not MirrorMaker 2.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Go on where MirrorMaker 2 stopped, without a gap and without a repeat.
+
+    Stop MirrorMaker 2 first; it is refused while it runs. GOES-ON-AT is the next source
+    offset to copy. CONTINUE: where MirrorMaker 2's own position says. AHEAD: behind
+    COPIED records that it had copied since it wrote its position, as the copy shows.
+    UNSURE: the copy does not tell; at most MAY-REPEAT records come again. BEGIN: it has
+    no position there. RECREATED: its position is of a topic that was made anew since.
+    LOST offsets were deleted on the source before anybody copied them.
+
+    \b
+    Examples:
+      mirror adopt -c mm2.properties --dry-run
+      mirror adopt -c mm2.properties --yes
+      mirror adopt -c mirror.yaml --offsets-topic connect-offsets --connector mm2-source
+      mirror adopt -c mm2.properties --back
+    """
+    wishes = _Wishes(
+        offsets_topic=offsets_topic,
+        connector=connector,
+        topic=topic,
+        most_records=most_records,
+        replace=replace,
+        although_written=although_written,
+        dry_run=dry_run,
+        yes=yes,
+    )
+    chosen, flows = chosen_flows(config, flow)
+    if not flows:
+        raise MirrorError("the configuration has no enabled flow")
+    with contextlib.ExitStack() as stack:
+        taken = [_reach(stack, chosen, each, wishes.topic) for each in flows]
+        documents = (
+            _give_back(taken, wishes, output)
+            if give_back
+            else _take_over(taken, wishes, output)
+        )
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "dry_run": dry_run,
+                "back": give_back,
+                "flows": documents,
+            }
+        )
+
+
+def _reach(
+    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
+) -> _Taken:
+    source, target = (
+        stack.enter_context(
+            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
+        )
+        for alias in (flow.source, flow.target)
+    )
+    found = matching(topics.select(source, flow).topics, pattern)
+    if not found:
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {pattern}"
+        )
+    return _Taken(flow=flow, source=source, target=target, topics=tuple(found))
+
+
+def _take_over(
+    taken: list[_Taken], wishes: _Wishes, output: Form
+) -> list[dict[str, Any]]:
+    for each in taken:
+        _require_rest(each, wishes)
+    ids = {each.flow.name: _producers(each, wishes) for each in taken}
+    planned = _plan(taken, wishes)
+    if output is Form.TABLE:
+        _show(planned)
+    for adoption in planned:
+        complain(*_remarks(adoption, ids[adoption.flow], wishes))
+    refused = [found for found in planned if found.present and not wishes.replace]
+    if refused and not wishes.dry_run:
+        raise MirrorError(plan.has_progress(refused[0].flow, refused[0].present))
+    count = sum(len(each.partitions) for each in planned)
+    if not wishes.dry_run and agreed(f"Take {count} partitions over?", yes=wishes.yes):
+        for each in taken:
+            activity.shut_out(each.target, ids[each.flow.name], tell=complain)
+        if any(ids.values()):
+            # What they had left open is aborted by now: look once more.
+            planned = _plan(taken, wishes)
+        for each, adoption in zip(taken, planned, strict=True):
+            plan.apply(each.flow, each.target, adoption, replace=wishes.replace)
+            complain(
+                f"flow {each.flow.name}: {len(adoption.partitions)} partitions are "
+                "taken over; `mirror run` goes on there"
+            )
+    return [_document(each) for each in planned]
+
+
+def _require_rest(taken: _Taken, wishes: _Wishes) -> None:
+    there = taken.target.topics({topic.target_topic for topic in taken.topics})
+    watched = (
+        []
+        if wishes.although_written
+        else [
+            (topic.name, partition)
+            for topic in there.values()
+            if not topic.error
+            for partition in topic.leaders
+        ]
+    )
+    seen = activity.look(
+        taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
+    )
+    _judge_activity(seen, taken.flow, wishes)
+
+
+def _judge_activity(seen: activity.Activity, flow: FlowConfig, wishes: _Wishes) -> None:
+    try:
+        activity.require_rest(seen, source_alias=flow.source)
+    except MirrorError as error:
+        if not wishes.dry_run:
+            raise
+        complain(f"warning: {error}")
+
+
+def _producers(taken: _Taken, wishes: _Wishes) -> tuple[str, ...]:
+    return activity.producers(taken.target, wishes.connector, wishes.group(taken.flow))
+
+
+def _plan(taken: list[_Taken], wishes: _Wishes) -> list[Adoption]:
+    return [
+        plan.plan(
+            each.flow, each.source, each.target, each.topics, wishes.terms(each.flow)
+        )
+        for each in taken
+    ]
+
+
+def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: _Wishes) -> list[str]:
+    name = adoption.flow
+    remarks = []
+    if ids and wishes.dry_run:
+        remarks.append(
+            f"flow {name}: {len(ids)} producers of MirrorMaker 2 will be fenced, and "
+            "what they left open aborted"
+        )
+    if adoption.not_copied:
+        remarks.append(
+            f"warning: flow {name} does not copy {', '.join(adoption.not_copied)}, "
+            "which MirrorMaker 2 did"
+        )
+    if adoption.present and wishes.dry_run and not wishes.replace:
+        remarks.append(f"warning: {plan.has_progress(name, adoption.present)}")
+    repeats = sum(each.may_repeat for each in adoption.partitions)
+    if repeats:
+        remarks.append(
+            f"warning: flow {name}: up to {repeats} records may be copied again"
+        )
+    return remarks
+
+
+def _give_back(
+    taken: list[_Taken], wishes: _Wishes, output: Form
+) -> list[dict[str, Any]]:
+    for each in taken:
+        if (group := wishes.group(each.flow)) is not None:
+            seen = activity.look(each.target, group=group, watched=(), tell=complain)
+            _judge_activity(seen, each.flow, wishes)
+    planned = _plan_back(taken, wishes)
+    if output is Form.TABLE:
+        table(
+            BACK_COLUMNS,
+            (
+                (
+                    each.flow,
+                    partition.topic,
+                    partition.partition,
+                    partition.position,
+                    "" if partition.mm2 is None else partition.mm2,
+                )
+                for each in planned
+                for partition in each.partitions
+            ),
+        )
+    count = sum(p.changes for each in planned for p in each.partitions)
+    question = f"Set {count} positions of MirrorMaker 2?"
+    if not wishes.dry_run and agreed(question, yes=wishes.yes):
+        for each in taken:
+            back.stop_copying(each.flow, each.target, tell=complain)
+        planned = _plan_back(taken, wishes)
+        for each, handed in zip(taken, planned, strict=True):
+            syncs = back.apply(each.flow, each.source, each.target, handed)
+            complain(
+                f"flow {each.flow.name}: MirrorMaker 2 goes on where mirror stood; "
+                f"{syncs} offset syncs written"
+            )
+    return [_back_document(each) for each in planned]
+
+
+def _plan_back(taken: list[_Taken], wishes: _Wishes) -> list[Back]:
+    return [
+        back.plan(each.flow, each.target, each.topics, wishes.terms(each.flow))
+        for each in taken
+    ]
+
+
+def _show(planned: list[Adoption]) -> None:
+    table(
+        COLUMNS,
+        (
+            (
+                adoption.flow,
+                each.topic,
+                each.partition,
+                "" if each.mm2 is None else each.mm2,
+                each.source_end,
+                each.position.offset,
+                each.copied,
+                each.may_repeat,
+                each.lost,
+                each.action.value,
+            )
+            for adoption in planned
+            for each in adoption.partitions
+        ),
+    )
+
+
+def _document(adoption: Adoption) -> dict[str, Any]:
+    return {
+        "flow": adoption.flow,
+        "not_copied": list(adoption.not_copied),
+        "present": adoption.present,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "target_topic": each.target_topic,
+                "mm2_position": each.mm2,
+                "source_end": each.source_end,
+                "goes_on_at": each.position.offset,
+                "copied": each.copied,
+                "may_repeat": each.may_repeat,
+                "lost": each.lost,
+                "action": each.action.value,
+            }
+            for each in adoption.partitions
+        ],
+    }
+
+
+def _back_document(handed: Back) -> dict[str, Any]:
+    return {
+        "flow": handed.flow,
+        "offsets_topic": handed.terms.offsets_topic,
+        "connector": handed.terms.connector,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "position": each.position,
+                "mm2_position": each.mm2,
+            }
+            for each in handed.partitions
+        ],
+        "records": [{"key": key, "value": value} for key, value in handed.records()],
+        "rest": handed.rest(),
+    }

@@ -1,0 +1,83 @@
+"""MirrorMaker 2's positions, byte for byte."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from mirror.adoption import connect_offsets
+from mirror.clusters.partitioner import partition_of
+from mirror.errors import MirrorError
+
+pytestmark = pytest.mark.unit
+
+KEY = b'["MirrorSourceConnector",{"cluster":"A","partition":3,"topic":"orders"}]'
+
+
+def test_key_as_mirrormaker_writes_it() -> None:
+    """The key is what Connect's JSON converter makes of MirrorMaker 2's partition."""
+    made = connect_offsets.encode_key("MirrorSourceConnector", "A", "orders", 3)
+
+    assert made == KEY
+
+
+def test_value_is_the_last_record_copied() -> None:
+    """To go on at a record, the value names the one before it."""
+    assert connect_offsets.encode_value(1) == b'{"offset":0}'
+    assert connect_offsets.parse_value(b'{"offset":41}') == 41
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'["MirrorHeartbeatConnector",{"sourceClusterAlias":"A"}]',
+        b'["MirrorSourceConnector",{"cluster":"C","partition":3,"topic":"orders"}]',
+        b'["file-source",{"filename":"x"}]',
+        b"no json",
+        b"null",
+        b"[]",
+    ],
+)
+def test_other_keys_are_not_ours(key: bytes) -> None:
+    """Positions of other connectors and of other sources are passed over."""
+    assert (
+        connect_offsets.parse_key(
+            key, connector="MirrorSourceConnector", source_alias="A"
+        )
+        is None
+    )
+
+
+def test_order_of_the_fields_does_not_matter() -> None:
+    """Keys are read in whatever order their fields stand."""
+    key = b'["x", {"topic": "a.b", "partition": 0, "cluster": "A"}]'
+
+    found = connect_offsets.parse_key(key, connector="x", source_alias="A")
+
+    assert found == ("a.b", 0)
+
+
+def test_a_value_that_is_no_position() -> None:
+    """A value of something else is refused, with what would be right."""
+    with pytest.raises(MirrorError, match=r'\{"offset": N\}'):
+        connect_offsets.parse_value(b'{"position":1}')
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 10_000))
+def test_keys_come_back(connector: str, alias: str, partition: int) -> None:
+    """Whatever connector and alias are called, a key that is written is found again."""
+    key = connect_offsets.encode_key(connector, alias, "t", partition)
+
+    assert connect_offsets.parse_key(key, connector=connector, source_alias=alias) == (
+        "t",
+        partition,
+    )
+
+
+def test_partition_as_in_java() -> None:
+    """Keys go where Java's producers put them: figures from Kafka's own tests of
+    murmur2."""
+    known = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
+    for key, hashed in known.items():
+        assert partition_of(key, 25) == (hashed & 0x7FFFFFFF) % 25
