@@ -143,7 +143,8 @@ def test_a_round_is_quick_and_copying_goes_on(
     create_topic(b, copy, PARTITIONS, message_timestamp_type="LogAppendTime")
     config = config_for(
         a, b, topics=[topic_name], tasks=1, lease_seconds=10,
-        sync_topic_configs=False, emit_checkpoints_seconds=_EVERY_SECONDS, sync_group_offsets=True,
+        sync_topic_configs=False, sync_group_offsets=True,
+        emit_checkpoints_seconds=_EVERY_SECONDS,
     )  # fmt: skip
     moved = []
     cluster = Cluster(ClusterConfig(alias="A", bootstrap_servers=(a,)))
