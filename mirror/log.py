@@ -34,9 +34,14 @@ def set_up(level: Level, form: Form) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
     ]
-    # The console's renderer lays out exceptions itself.
+    # The console's renderer lays out exceptions itself; its own way would show the
+    # values of local variables, and so secrets.
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=on_terminal)]
+        [
+            structlog.dev.ConsoleRenderer(
+                colors=on_terminal, exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
         if console
         else [
             structlog.processors.format_exc_info,

@@ -8,6 +8,7 @@ configuration. `cores` and `wait_for_cores` ask how many tasks run at once, and
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 import sys
@@ -20,10 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from mirror.config import environment
 from mirror.java import require_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     import threading
 
     from mirror.config.service_settings import ServiceConfig
@@ -97,7 +99,20 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _kept_back(environment.secrets(os.environ)):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _kept_back(names: Iterable[str]) -> Iterator[None]:
+    """These variables are not passed on to processes: tasks get what they need with
+    their lease, and the environment of a JVM is shown to whoever asks it.
+    """
+    kept = {name: os.environ.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 def cores(spark: SparkSession) -> int:

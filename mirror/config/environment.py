@@ -45,6 +45,12 @@ _MAPPED = {
     *("sasl_oauthbearer_parameters", "sasl_oauthbearer_extensions"),
 }
 _SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
+_SECRETS = _MAPPED | {
+    name.lower()
+    for section in (ClusterConfig, ServiceConfig)
+    for name, field in section.model_fields.items()
+    if "SecretStr" in str(field.annotation)
+}
 # Who sets one of these means it instead of the other, not beside it.
 _INSTEAD_OF = {
     "sasl_password": "sasl_password_file",
@@ -96,6 +102,16 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
         spelled=spelled,
         warnings=tuple(warnings),
         problems=tuple(problems),
+    )
+
+
+def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables that may hold secrets, which no other process has to get."""
+    return tuple(
+        variable
+        for variable in environ
+        if variable.startswith(_PREFIX)
+        and variable.rpartition("__")[2].lower() in _SECRETS
     )
 
 

@@ -7,6 +7,7 @@ shown as stars. It reads what `load` reads and decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _FROM_KEY = {"alias", "source", "target"}
 HIDDEN = "***"
+_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""Which of Spark's own settings it hides itself (`spark.redaction.regex`)."""
 _MAY_HIDE = {"transform_options", "sasl_token_options", "sasl_oauthbearer_parameters"}
 """Settings of many values, of which one may be a password."""
 
@@ -78,6 +81,8 @@ def _settings(
         if written.startswith("MIRROR_"):
             origin = "variable"
         hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
+        if name == "spark":
+            value = {k: HIDDEN if _SECRET.search(k) else v for k, v in value.items()}
         yield Setting(
             setting=dotted((*place, name)),
             value=HIDDEN if hidden else plain(value),

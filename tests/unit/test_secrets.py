@@ -1,0 +1,132 @@
+"""Where secrets must not show: in tracebacks, in print, in other processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config import environment
+from mirror.config.load import load, read
+from mirror.config.origins import HIDDEN, origins
+from mirror.spark import _kept_back
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = pytest.mark.unit
+
+SECRET = "hunter2-hunter2"
+_CRASH = """
+import sys, structlog
+from mirror import log
+log.set_up("debug", sys.argv[1])
+
+def connect(password):
+    raise RuntimeError("it failed")
+
+try:
+    connect("hunter2-" + "hunter2")
+except RuntimeError:
+    structlog.get_logger().exception("crash")
+"""
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_tracebacks_show_no_values(form: str) -> None:
+    """A failure's traceback tells places, and not what variables hold."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _CRASH, form],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert "it failed" in ended.stderr
+    assert "in connect" in ended.stderr
+    assert SECRET not in ended.stderr
+
+
+VARIABLES = {
+    "MIRROR_CLUSTERS__A__sasl_password": SECRET,
+    "MIRROR_CLUSTERS__B__SSL_KEY_PASSWORD": SECRET,
+    "MIRROR_SERVICE__http_token": SECRET,
+    "MIRROR_SERVICE__http_password": SECRET,
+    "MIRROR_SERVICE__http_port": "1",
+    "MIRROR_DEFAULTS__transform_options": "{}",
+    "PASSWORD": "somebody else's",
+}
+
+
+def test_variables_with_secrets() -> None:
+    """Those that may hold a secret are known by their settings, in any spelling."""
+    assert set(environment.secrets(VARIABLES)) == set(VARIABLES) - {
+        *("MIRROR_SERVICE__http_port", "PASSWORD"),
+    }
+
+
+def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is started meanwhile does not get them; afterwards they are there again, for
+    a configuration that is read anew.
+    """
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    with _kept_back(environment.secrets(os.environ)):
+        seen = json.loads(
+            subprocess.run(
+                [sys.executable, "-c",
+                 "import json, os; print(json.dumps(dict(os.environ)))"],
+                capture_output=True, check=True, timeout=60,
+            ).stdout
+        )  # fmt: skip
+    assert SECRET not in str(seen)
+    assert seen["PASSWORD"] == "somebody else's"
+    assert all(os.environ[name] == value for name, value in VARIABLES.items())
+
+
+def shown(settings: Mapping[str, object], folder: Path) -> dict[str, object]:
+    file = folder / "mirror.yaml"
+    file.write_text(
+        json.dumps(
+            {
+                "clusters": {a: {"bootstrap_servers": f"{a}:9092"} for a in "AB"},
+                "flows": {"A->B": {}},
+                "service": settings,
+            }
+        )
+    )
+    config, _ = load(file, environ={})
+    return {each.setting: each.value for each in origins(config, read(file, {}))}
+
+
+def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
+    """Stars stand for the HTTP port's secrets, and for those among Spark's settings
+    that Spark itself would hide.
+    """
+    found = shown(
+        {
+            "http_token": SECRET,
+            "http_username": "ops",
+            "http_password": SECRET,
+            "spark": {
+                "spark.ssl.keyPassword": SECRET,
+                "spark.hadoop.fs.s3a.access.key": SECRET,
+                "spark.executor.cores": "2",
+            },
+        },
+        tmp_path,
+    )
+    assert SECRET not in str(found)
+    assert found["service.http_token"] == HIDDEN
+    assert found["service.http_username"] == "ops"
+    assert found["service.spark"] == {
+        "spark.ssl.keyPassword": HIDDEN,
+        "spark.hadoop.fs.s3a.access.key": HIDDEN,
+        "spark.executor.cores": "2",
+    }
