@@ -7,11 +7,13 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := mirror tests
 
 # May be given: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`,
+# `make image IMAGE_ARGS="--build-arg DEBIAN=debian@sha256:..."`,
 # `make bench-chart BENCH_FILES="ONE.json OTHER.json"`; not given, the latest file.
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+IMAGE_ARGS ?=
 BENCH_FILES ?= $(lastword $(sort $(wildcard artifacts/bench/*.json)))
 
 .DEFAULT_GOAL := help
@@ -103,9 +105,9 @@ kubernetes: ## render deploy/kubernetes from the chart; needs helm
 image: ## build the container image mirror:VERSION; needs docker or buildah
 	@set -e; version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' mirror/__init__.py); \
 	if command -v buildah >/dev/null; then \
-	    buildah build --format docker --layers -t mirror:$$version .; \
+	    buildah build --format docker --layers $(IMAGE_ARGS) -t mirror:$$version .; \
 	else \
-	    docker build -t mirror:$$version .; \
+	    docker build $(IMAGE_ARGS) -t mirror:$$version .; \
 	fi
 
 .PHONY: clean
