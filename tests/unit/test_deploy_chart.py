@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+import mirror
 from mirror.config.load import load
+from tests.pages import blocks
 
 pytestmark = pytest.mark.unit
 
@@ -134,6 +136,30 @@ def test_configuration_is_one_that_mirror_takes(
 
     assert warnings == ()
     assert [flow.name for flow in config.flows.values()] == ["us-east->eu-west"]
+
+
+@pytest.mark.parametrize("mode", ["deployment", "kubeflow", "apache"])
+def test_the_page_s_values_render(helm: str, tmp_path: Path, mode: str) -> None:
+    """Who copies the values of docs/howto/kubernetes.md has a pod with that flow, and
+    with the lines for an operator a SparkApplication.
+    """
+    page = ROOT / "docs" / "howto" / "kubernetes.md"
+    written = [yaml.safe_load(block.text) for block in blocks(page, "yaml")]
+    [values] = [each for each in written if "config" in each]
+    [more] = [each for each in written if "mode" in each]
+    if mode != "deployment":
+        values |= {**more, "mode": mode}
+    file = tmp_path / "my-values.yaml"
+    file.write_text(json.dumps(values))
+
+    documents = render(helm, file)
+
+    kinds = {document["kind"] for document in documents}
+    assert ("SparkApplication" in kinds) is (mode != "deployment")
+    settings = yaml.safe_load(one_named(documents, "mirror-config")["mirror.yaml"])
+    assert settings["flows"] == values["config"]["flows"]
+    image = f"registry.example.com/platform/mirror:{mirror.__version__}"
+    assert image in json.dumps(documents)
 
 
 def pod(documents: list[dict[str, Any]], role: str = "driver") -> dict[str, Any]:
