@@ -1,4 +1,4 @@
-"""The service's HTTP port: status, metrics, events, probes, read-only.
+"""The service's HTTP port: pages, status, metrics, events, probes.
 
 Main type: `StatusServer`, a context manager around the standard library's WSGI
 server in a thread of its own. What it shows comes from the `Board`; nothing can be
@@ -20,8 +20,10 @@ from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
 from mirror.observe.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.observe.exposition import exposition
+from mirror.observe.history import History
 from mirror.observe.http_access import guarded
 from mirror.observe.http_tls import certificates
+from mirror.observe.page.pages import Pages
 from mirror.observe.routing import Answer, Routes, as_json
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class StatusServer:
         settings = access or HttpSettings(http_host=host)
         tls = certificates(settings)
         self._board = board
+        self._history = History(board)
         self._metrics = exposition(board, per_partition=per_partition)
         try:
             self._server = make_server(
@@ -89,6 +92,7 @@ class StatusServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        self._history.start()
         return self
 
     def __exit__(
@@ -97,12 +101,14 @@ class StatusServer:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
+        self._history.close()
         self._server.shutdown()
         self._server.server_close()
 
     def _table(self) -> dict[str, Handler]:
         """What is answered, by path."""
         return {
+            **Pages(self._board, self._history).table(),
             "/status": lambda _: as_json(self._board.read().to_json()),
             "/events": self._happened,
             "/metrics": self._scraped,

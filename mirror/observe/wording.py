@@ -1,0 +1,57 @@
+"""Numbers and moments in words, the same in tables, pictures and pages.
+
+Functions only, pure. A negative number means that something is not known, and so does
+a moment of zero; both are `NOTHING`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+NOTHING = "-"
+
+
+def moment(epoch_seconds: float) -> str:
+    """A point in time, to the second; nothing for zero."""
+    if not epoch_seconds:
+        return NOTHING
+    return f"{datetime.fromtimestamp(epoch_seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def milliseconds(value: float) -> str:
+    """A duration; nothing for a negative one, which means not known."""
+    return f"{value:.0f}ms" if value >= 0 else NOTHING
+
+
+def remaining(seconds: float) -> str:
+    """How long something will take; nothing for a negative time: not known."""
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if 0 <= seconds < most * size:
+            return f"{max(round(seconds / size), 1)} {unit} left"
+    return f"{seconds / 86400:.0f} d left" if seconds >= 0 else NOTHING
+
+
+def duration(seconds: float) -> str:
+    """A lag in time; nothing for a negative one, which means not known."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if 0 <= seconds < most * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d" if seconds >= 0 else NOTHING
+
+
+def rate(bytes_per_second: float) -> str:
+    """Bytes per second, in steps of a thousand."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes_per_second >= size:
+            return f"{bytes_per_second / size:.1f} {unit}/s"
+    return f"{bytes_per_second:.0f} B/s"
+
+
+def count(number: int) -> str:
+    """A whole number, its thousands apart."""
+    return f"{number:,}"
+
+
+def some(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"

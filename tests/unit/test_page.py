@@ -1,0 +1,545 @@
+"""The pages for people: what they show, escape and promise, without a browser."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from importlib.resources import files
+import re
+import time
+from typing import Any
+from urllib.parse import quote
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+from structlog.testing import capture_logs
+
+from mirror.observe.events import Event, Kind
+from mirror.observe.history import POINTS, History
+from mirror.observe.page import rows
+from mirror.observe.page.pages import POLICY, Pages
+from mirror.observe.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
+from mirror.observe.page.sparkline import HEIGHT, WIDTH, sparkline
+from mirror.observe.routing import Request
+from mirror.observe.status import Board, FlowState, GroupStatus, JobStatus
+from mirror.observe.wording import duration
+from tests.statuses import partition_status
+
+pytestmark = pytest.mark.unit
+
+PATHS = ("/", "/topics", "/partitions", "/groups", "/trail")
+HOSTILE = "<script>alert(1)</script>\"'&amp;{{7*7}}\x1b\n</td>"
+VOID = {"meta", "link", "input", "br", "path", "rect", "polyline"}
+
+
+class Tree(HTMLParser):
+    """A page as tags in order; complains of tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, *names: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def group(name: str, **changes: Any) -> GroupStatus:
+    values: dict[str, Any] = {
+        "group": name, "type": "classic", "partitions": 3, "source_offset": 10,
+        "target_offset": 9, "behind": 1, "unknown": 0, "exactness": "EXACT",
+        "active_on_target": False, "reason": "",
+    }  # fmt: skip
+    return GroupStatus(**values | changes)
+
+
+def board_of(**changes: Any) -> Board:
+    board = Board(("A->B", "B->A"))
+    values: dict[str, Any] = {
+        "source": "A",
+        "target": "B",
+        "state": FlowState.RUNNING,
+        "bytes_per_second": 2e6,
+        "leader": "host:7",
+        "partitions": (
+            partition_status("orders", 0, records=1234567),
+            partition_status("orders", 1, state="FAULTED", reason="too large"),
+        ),
+        "groups": (group("app"),),
+        "group_count": 1,
+    }
+    with capture_logs():
+        board.update("A->B", **values | changes)
+    return board
+
+
+def ask(board: Board, path: str, **query: str) -> tuple[Tree, str]:
+    pages = Pages(board, History(board)).table()
+    with capture_logs():
+        answer = pages[path](Request(path=path, query=query))
+    assert ("Content-Security-Policy", POLICY) in answer.headers
+    text = answer.body.decode()
+    return Tree(text), text
+
+
+# ---- What is shown ------------------------------------------------------------------
+
+
+def test_the_overview_says_what_needs_a_look():
+    """The first words of the page say whether all is well, and if not, why."""
+    board = board_of(
+        problems=("source topic x: too long",),
+        jobs=(JobStatus(name="acls", failures=1, error="denied"),),
+    )
+    page, text = ask(board, "/")
+
+    assert "<title>1 of 2 flows need a look · mirror</title>" in text
+    assert "1 partition FAULTED; 1 problem; job acls fails" in page.text
+    assert "source topic x: too long" in page.text
+    assert "job acls: denied" in page.text
+    assert "1,234,567" in page.text
+    assert "2.0 MB/s" in page.text
+
+
+def test_all_is_well():
+    """A flow that another instance leads needs no look."""
+    board = board_of(partitions=(partition_status("orders", 0),))
+    with capture_logs():
+        board.update("B->A", state=FlowState.STANDBY, leader="other:8")
+    page, _ = ask(board, "/")
+
+    assert "All 2 flows are well" in page.text
+    assert "other:8" in page.text
+
+
+def test_a_flow_that_is_down_and_one_that_is_late():
+    """Both are told in words."""
+    late = partition_status("orders", 0, lag_seconds=300.0)
+    board = board_of(partitions=(late,))
+    with capture_logs():
+        board.update("B->A", state=FlowState.RETRYING, reason="no broker answers")
+    page, _ = ask(board, "/")
+
+    assert "2 of 2 flows need a look" in page.text
+    assert "later than its SLA" in page.text
+    assert "RETRYING: no broker answers" in page.text
+    assert "5 min" in page.text
+
+
+def test_partitions_on_demand():
+    """Of one topic, by a word in it, by state; those in trouble come first."""
+    board = board_of()
+
+    page, _ = ask(board, "/partitions")
+    assert page.text.index("orders-1") < page.text.index("orders-0")
+    page, _ = ask(board, "/partitions", state="FAULTED", flow="A->B")
+    assert "1 partition." in page.text
+    assert "too large" in page.text
+    page, _ = ask(board, "/partitions", word="ORD")
+    assert "2 partitions." in page.text
+    page, _ = ask(board, "/partitions", topic="order")
+    assert "No partitions." in page.text
+    page, _ = ask(board, "/partitions", flow="nobody's")
+    assert "No partitions." in page.text
+
+
+def test_events_of_a_kind():
+    """What happened last stands first; a repeated event says how often."""
+    board = board_of()
+    with capture_logs():
+        for _ in range(3):
+            board.trail.add(Event(kind=Kind.PROBLEM, flow="A->B", text="again"))
+    page, _ = ask(board, "/trail", kind="problem")
+
+    assert "again 3 times since" in page.text
+    assert "flow runs" not in page.text
+    assert "flow runs" in ask(board, "/trail", kind="flow-started")[0].text
+
+
+def test_groups_beyond_those_shown_are_told():
+    """The status has 200 groups; that there are more is said, and where to look."""
+    page, _ = ask(board_of(group_count=1000), "/groups")
+
+    assert "999 more" in page.text
+    assert "mirror group list" in page.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_before_anything_is_known(path: str) -> None:
+    """A service that just began has pages, too, and so has one without flows."""
+    ask(Board(("A->B",)), path)
+    ask(Board(()), path)
+
+
+@pytest.mark.parametrize("page", ["0", "-1", "9999999999999", "x", "²"])
+def test_pieces_that_are_not_there(page: str) -> None:
+    """A wrong number of a piece is the nearest one, and no failure."""
+    assert "2 partitions." in ask(board_of(), "/partitions", page=page)[0].text
+
+
+@given(st.integers(0, 60), st.integers(-2, 9))
+def test_pieces_of_a_list(length: int, number: int) -> None:
+    """Together the pieces are the list."""
+    items = list(range(length))
+    whole = rows.part(items, size=7)
+    pieces = [rows.part(items, size=7, number=n + 1) for n in range(whole.count)]
+
+    assert [row for piece in pieces for row in piece.rows] == items
+    one = rows.part(items, size=7, number=number)
+    assert one in pieces
+    assert list(one.rows) == items[max(one.first - 1, 0) : one.last]
+
+
+# ---- What is promised ---------------------------------------------------------------
+
+
+def hostile_board() -> Board:
+    board = board_of(
+        partitions=(
+            partition_status(
+                HOSTILE, 0, state="FAULTED", reason=HOSTILE, target_topic=HOSTILE
+            ),
+        ),
+        groups=(group(HOSTILE, reason=HOSTILE, exactness=HOSTILE, type=HOSTILE),),
+        reason=HOSTILE,
+        leader=HOSTILE,
+        source=HOSTILE,
+        problems=(HOSTILE,),
+        gone=(HOSTILE,),
+        jobs=(JobStatus(name=HOSTILE, failures=1, error=HOSTILE),),
+    )
+    with capture_logs():
+        board.trail.add(
+            Event(kind=Kind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
+        )
+    return board
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_hostile_names_are_only_text(path: str) -> None:
+    """Names of topics and groups, reasons of brokers, and what stands in the address
+    are shown as they are, and do nothing.
+    """
+    names = ("flow", "topic", "word", "state", "kind", "page", "part\"'>")
+    asked = dict.fromkeys(names, HOSTILE)
+    for board in (hostile_board(), board_of()):
+        for query in ({}, asked):
+            page, text = ask(board, path, **query)
+            assert "<script>alert" not in text
+            assert "49" not in re.findall(r"\d+", page.text)
+            assert {t for t, _ in page.tags} <= {
+                *(
+                    "html",
+                    "head",
+                    "meta",
+                    "title",
+                    "link",
+                    "script",
+                    "noscript",
+                    "body",
+                ),
+                *("a", "header", "p", "span", "nav", "ul", "li", "button", "main"),
+                *(
+                    "section",
+                    "h1",
+                    "h2",
+                    "div",
+                    "svg",
+                    "desc",
+                    "defs",
+                    "marker",
+                    "path",
+                ),
+                *("g", "rect", "text", "tspan", "table", "thead", "tbody", "tr", "th"),
+                *(
+                    "td",
+                    "polyline",
+                    "time",
+                    "strong",
+                    "code",
+                    "footer",
+                    "form",
+                    "label",
+                ),
+                *("input", "select", "option"),
+            }
+    assert "alert(1)" in ask(hostile_board(), path)[0].text or path == "/trail"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_browser_runs_nothing_but_our_script(path: str) -> None:
+    """No script, style or handler stands in the page, and nothing is from elsewhere."""
+    page, text = ask(board_of(), path)
+
+    assert [tag.get("src", "")[:8] for tag in page.all("script")] == ["/page.js"]
+    assert page.all("style") == []
+    for _, attributes in page.tags:
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("href", "src", "action"):
+            assert attributes.get(name, "/").startswith(("/", "#"))
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+    assert "unsafe" not in POLICY
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_readable_without_eyes_and_without_a_mouse(path: str) -> None:
+    """Landmarks, headings in order, headers of tables, names of pictures and fields."""
+    page, _ = ask(hostile_board(), path)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+
+    assert len(ids) == len(set(ids))
+    for landmark in ("main", "header", "footer", "h1"):
+        assert len(page.all(landmark)) == 1
+    assert page.all("html")[0]["lang"] == "en"
+    assert page.all("a")[0]["href"] == "#main"
+    assert [tag.get("aria-current") for tag in page.all("a")].count("page") == 1
+    for _, attributes in page.tags:
+        for name in attributes.get("aria-labelledby", "").split():
+            assert name in ids
+        if attributes.get("tabindex") == "0":
+            assert attributes["role"] == "region"
+    for picture in page.all("svg"):
+        assert picture["role"] == "img"
+        assert "aria-label" in picture or "aria-labelledby" in picture
+    for table in page.all("table", "nav", "form", "section"):
+        assert "aria-label" in table or "aria-labelledby" in table
+    for header in page.all("th"):
+        assert header["scope"] in {"col", "row"}
+    labelled = {label["for"] for label in page.all("label")}
+    for control in page.all("input", "select"):
+        assert control.get("type") == "hidden" or control["id"] in labelled
+
+
+def test_the_picture_in_words():
+    """Who does not see the picture is told all that it says."""
+    page, _ = ask(board_of(), "/")
+
+    assert "A to B: RUNNING, 2.0 MB/s, 1 FAULTED" in page.text
+
+
+def test_it_loads_itself_again_without_a_script():
+    """Where scripts are off, the whole page comes again."""
+    _, text = ask(board_of(), "/")
+
+    assert '<noscript><meta http-equiv="refresh" content="15"></noscript>' in text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_part_that_is_fetched_again(path: str) -> None:
+    """The script asks for sections, and gets these as they stand in the whole page."""
+    board = board_of()
+    part, text = ask(board, path, part="main")
+    whole, _ = ask(board, path)
+
+    assert part.all("header", "form", "script") == []
+    ids = [section["id"] for section in part.all("section")]
+    assert ids == [section["id"] for section in whole.all("section")]
+    assert len(text) < 30_000
+
+
+def many() -> Board:
+    partitions = tuple(
+        partition_status(
+            f"a-rather-long-name-of-a-topic.{n // 10}",
+            n % 10,
+            target_topic=f"us-east.a-rather-long-name-of-a-topic.{n // 10}",
+            state="FAULTED",
+            reason=f"cluster eu-west: {n} TOPIC_AUTHORIZATION_FAILED: not allowed, "
+            * 2,
+            lag=n,
+            lag_seconds=float(n),
+        )
+        for n in range(1000)
+    )
+    return board_of(
+        partitions=partitions,
+        groups=tuple(group(f"a-group-{n}", reason="refused " * 9) for n in range(200)),
+        problems=tuple(f"problem {n} " * 9 for n in range(1000)),
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_thousand_partitions(path: str) -> None:
+    """Long lists are cut, with a link to more: a page stays small and quick."""
+    board = many()
+    history = History(board)
+    for second in range(POINTS):
+        with capture_logs():
+            board.update("A->B", bytes_per_second=float(second**3))
+        history.take(board.read())
+    handler = Pages(board, history).table()[path]
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        answer = handler(Request(path=path))
+        took.append(time.perf_counter() - began)
+
+    assert len(answer.body) < 200_000
+    assert min(took) < 0.1
+    if path == "/partitions":
+        text = answer.body.decode()
+        assert "1 to 100 of 1,000 partitions" in text
+        assert 'href="/partitions?page=2"' in text
+
+
+# ---- Colours ------------------------------------------------------------------------
+
+
+def schemes() -> list[dict[str, str]]:
+    css = files("mirror.observe.page").joinpath("files", "page.css").read_text()
+    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
+    found = [dict(re.findall(r"--(\w+): (#\w+)", text)) for text in (light, dark)]
+    assert found[0].keys() == found[1].keys()
+    return found
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", schemes(), ids=["light", "dark"])
+def test_contrast(scheme: dict[str, str]) -> None:
+    """Every colour of text has 4.5 to 1 on every ground it stands on (WCAG AA)."""
+    for text in ("text", "muted", "link", "good", "warn", "bad", "calm"):
+        for ground in ("ground", "raised"):
+            assert contrast(scheme[text], scheme[ground]) >= 4.5, (text, ground)
+
+
+# ---- Picture, curves, history -------------------------------------------------------
+
+CLUSTERS = st.sampled_from(["a", "b", "c", "d", "e", "f"])
+
+
+@given(
+    st.lists(st.tuples(CLUSTERS, CLUSTERS).filter(lambda e: e[0] != e[1]), unique=True)
+)
+def test_any_topology_can_be_drawn(edges: list[tuple[str, str]]) -> None:
+    """Circles, rings, both ways: each cluster has a place of its own, and everything
+    lies within the picture.
+    """
+    picture = draw(
+        Flowing(source=a, target=b, state="RUNNING", notes=("1 MB/s",))
+        for a, b in edges
+    )
+    boxes = [(node.x, node.y) for node in picture.nodes]
+
+    assert {node.name for node in picture.nodes} == {name for e in edges for name in e}
+    assert len(picture.arrows) == len(edges)
+    for number, (x, y) in enumerate(boxes):
+        for other_x, other_y in boxes[number + 1 :]:
+            assert abs(x - other_x) > NODE_WIDTH or abs(y - other_y) > NODE_HEIGHT
+    places = [*boxes, *((x + NODE_WIDTH, y + NODE_HEIGHT) for x, y in boxes)]
+    for x, y in [*places, *((a.x, a.y) for a in picture.arrows)]:
+        assert picture.left <= x <= picture.left + picture.width
+        assert picture.top <= y <= picture.top + picture.height
+
+
+def test_a_chain_goes_from_left_to_right():
+    """What is read first stands to the left."""
+    flows = [("b", "c"), ("a", "b"), ("c", "d")]
+    picture = draw(Flowing(source=a, target=b, state="", notes=()) for a, b in flows)
+    places = {node.name: node.x for node in picture.nodes}
+
+    assert places["a"] < places["b"] < places["c"] < places["d"]
+
+
+def test_more_flows_than_a_picture_holds():
+    """A hundred flows are too many to draw; those left out are counted."""
+    flows = [
+        Flowing(source=f"s{n}", target="hub", state="", notes=()) for n in range(100)
+    ]
+    picture = draw(flows)
+
+    assert (len(picture.arrows), picture.left_out) == (60, 40)
+
+
+@given(st.lists(st.floats(min_value=-1, max_value=1e12), max_size=POINTS))
+def test_curves_stay_in_their_box(values: list[float]) -> None:
+    """Whatever the numbers, and however many."""
+    line = sparkline(values, duration, least=1.0)
+    points = [point for piece in line.lines for point in piece.split()]
+
+    assert bool(points) == any(value >= 0 for value in values)
+    for point in points:
+        x, y = map(int, point.split(","))
+        assert 0 <= x <= WIDTH
+        assert 0 <= y <= HEIGHT
+
+
+def test_a_curve_has_gaps_and_words():
+    """What was not known is not drawn as nothing."""
+    line = sparkline([1.0, 2.0, -1.0, 4.0], duration, least=1.0)
+
+    assert len(line.lines) == 2
+    assert line.words == "now 4 s, at most 4 s, at least 1 s"
+
+
+def test_history_is_bounded_and_forgets():
+    """An hour of looks is ten minutes; a topic that is gone is gone."""
+    board = board_of(partitions=(partition_status("t", 0, lag_seconds=3.0),))
+    history = History(board)
+    for _ in range(360):
+        history.take(board.read())
+
+    assert history.lags("A->B", "t") == (3.0,) * POINTS
+    assert history.rates("A->B") == (2e6,) * POINTS
+    with capture_logs():
+        board.update("A->B", partitions=())
+    history.take(board.read())
+    assert history.lags("A->B", "t") == ()
+
+
+def test_history_looks_by_itself():
+    """A thread takes the points, and ends when told to."""
+    board = board_of()
+    history = History(board, seconds=0.01)
+    history.start()
+    deadline = time.monotonic() + 5
+    while len(history.rates("A->B")) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    history.close()
+    seen = history.rates("A->B")
+    time.sleep(0.05)
+
+    assert len(seen) >= 3
+    assert history.rates("A->B") == seen
+
+
+def test_links_escape_names():
+    """A flow's name has an arrow in it, a topic may be called anything."""
+    _, text = ask(board_of(), "/")
+
+    assert f'href="/topics?flow={quote("A->B")}"' in text
