@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import admin, groups, transactional_ids
+from mirror.clusters.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError
 
 if TYPE_CHECKING:
@@ -126,11 +127,10 @@ def shut_out(
 
 
 def _workers(target: Cluster, group: str) -> tuple[str, ...]:
-    found = groups.list_groups(target).get(group)
-    if found is None or found.idle:
-        return ()
-    inside = groups.members(target, [found]).get(group, ())
-    return tuple(sorted({member.host for member in inside})) or ("unknown",)
+    # Asked for by name: a list would leave out what we may not see.
+    asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
+    inside = groups.members(target, [asked]).get(group, ())
+    return tuple(sorted({member.host for member in inside}))
 
 
 def _ends(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.adoption import connect_offsets
 from mirror.adoption.partitions import Survey
 from mirror.clusters import codes
-from mirror.errors import MirrorError
+from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import Block
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 MOST_RECORDS = 1_000_000
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +73,17 @@ def plan(
     kept = connect_offsets.read(
         target, terms.offsets_topic, connector=terms.connector, source_alias=flow.source
     )
-    if not kept.last:
-        raise MirrorError(
-            f"cluster {target.alias}: {terms.offsets_topic} has no position of "
-            f"connector {terms.connector} for cluster {flow.source}; --connector and "
-            "--offsets-topic say which ones to take"
-        )
     known = _present(flow, target)
     survey = Survey(
         flow, source, target, kept=kept, most_records=terms.most_records, known=known
     )
     partitions = survey.judge(chosen)
+    if not kept.last and not any(each.copy_end for each in partitions):
+        raise MirrorError(
+            f"cluster {target.alias}: {terms.offsets_topic} has no position of "
+            f"connector {terms.connector} for cluster {flow.source}, and there are no "
+            "copies; --connector and --offsets-topic say whose positions to take"
+        )
     selected = {topic.topic for topic in chosen}
     return Adoption(
         flow=flow.name,
@@ -130,7 +131,14 @@ def apply(
         )
 
     make_topics(flow, target)
-    rewrite_progress(flow, target, decide)
+    for attempt in range(_ATTEMPTS):
+        try:
+            rewrite_progress(flow, target, decide)
+            return
+        except FencedError:
+            # A service that was fenced is back sooner than we were done.
+            if attempt == _ATTEMPTS - 1:
+                raise
 
 
 def has_progress(flow: str, count: int) -> str:

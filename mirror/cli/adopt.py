@@ -196,6 +196,14 @@ def _take_over(
     planned = _plan(taken, wishes)
     if output is Form.TABLE:
         _show(planned)
+    complain(
+        *(
+            f"warning: {each.flow.name} is not exactly_once, so a service that copies "
+            "it now cannot be fenced: stop it first"
+            for each in taken
+            if not each.flow.exactly_once and not wishes.dry_run
+        )
+    )
     for adoption in planned:
         complain(*_remarks(adoption, ids[adoption.flow], wishes))
     refused = [found for found in planned if found.present and not wishes.replace]
