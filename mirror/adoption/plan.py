@@ -134,7 +134,7 @@ def apply(
     for attempt in range(_ATTEMPTS):
         try:
             rewrite_progress(flow, target, decide)
-            return
+            break
         except FencedError:
             # A service that was fenced is back sooner than we were done.
             if attempt == _ATTEMPTS - 1:

@@ -8,67 +8,26 @@ flow.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.adoption import activity, back, connect_offsets, plan
+from mirror.adoption import activity, connect_offsets, plan
+from mirror.cli.adopt_back import give_back as give_flows_back
+from mirror.cli.adoption_terms import Taken, Wishes, judge_activity, reach
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
 from mirror.cli.output import Form, Output, complain, document, table
-from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
-from mirror.metadata import topics
-from mirror.relay.reset import matching
 
 if TYPE_CHECKING:
-    from mirror.adoption.back import Back
     from mirror.adoption.plan import Adoption
-    from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.topics import MirroredTopic
 
 FORMAT_VERSION = 1
 COLUMNS = (
     *("FLOW", "TOPIC", "PARTITION", "MM2-POSITION", "SOURCE-END", "GOES-ON-AT"),
     *("COPIED", "MAY-REPEAT", "LOST", "ACTION"),
 )
-BACK_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "POSITION", "MM2-POSITION")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wishes:
-    """The options, as one thing."""
-
-    offsets_topic: str | None
-    connector: str
-    topic: str
-    most_records: int
-    replace: bool
-    although_written: bool
-    dry_run: bool
-    yes: bool
-
-    def terms(self, flow: FlowConfig) -> plan.Terms:
-        return plan.Terms(
-            offsets_topic=self.offsets_topic or connect_offsets.topic_name(flow.source),
-            connector=self.connector,
-            most_records=self.most_records,
-        )
-
-    def group(self, flow: FlowConfig) -> str | None:
-        """Only in dedicated mode a group of workers does nothing else."""
-        return None if self.offsets_topic else activity.connect_group(flow.source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """One flow, and what it is reached by."""
-
-    flow: FlowConfig
-    source: Cluster
-    target: Cluster
-    topics: tuple[MirroredTopic, ...]
 
 
 def adopt(  # noqa: PLR0913  options of a command
@@ -139,7 +98,7 @@ def adopt(  # noqa: PLR0913  options of a command
       mirror adopt -c mirror.yaml --offsets-topic connect-offsets --connector mm2-source
       mirror adopt -c mm2.properties --back
     """
-    wishes = _Wishes(
+    wishes = Wishes(
         offsets_topic=offsets_topic,
         connector=connector,
         topic=topic,
@@ -153,9 +112,9 @@ def adopt(  # noqa: PLR0913  options of a command
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
     with contextlib.ExitStack() as stack:
-        taken = [_reach(stack, chosen, each, wishes.topic) for each in flows]
+        taken = [reach(stack, chosen, each, wishes.topic) for each in flows]
         documents = (
-            _give_back(taken, wishes, output)
+            give_flows_back(taken, wishes, output)
             if give_back
             else _take_over(taken, wishes, output)
         )
@@ -170,25 +129,8 @@ def adopt(  # noqa: PLR0913  options of a command
         )
 
 
-def _reach(
-    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
-) -> _Taken:
-    source, target = (
-        stack.enter_context(
-            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
-        )
-        for alias in (flow.source, flow.target)
-    )
-    found = matching(topics.select(source, flow).topics, pattern)
-    if not found:
-        raise MirrorError(
-            f"flow {flow.name}: no topic that it copies matches {pattern}"
-        )
-    return _Taken(flow=flow, source=source, target=target, topics=tuple(found))
-
-
 def _take_over(
-    taken: list[_Taken], wishes: _Wishes, output: Form
+    taken: list[Taken], wishes: Wishes, output: Form
 ) -> list[dict[str, Any]]:
     for each in taken:
         _require_rest(each, wishes)
@@ -225,7 +167,7 @@ def _take_over(
     return [_document(each) for each in planned]
 
 
-def _require_rest(taken: _Taken, wishes: _Wishes) -> None:
+def _require_rest(taken: Taken, wishes: Wishes) -> None:
     there = taken.target.topics({topic.target_topic for topic in taken.topics})
     watched = (
         []
@@ -240,23 +182,14 @@ def _require_rest(taken: _Taken, wishes: _Wishes) -> None:
     seen = activity.look(
         taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
     )
-    _judge_activity(seen, taken.flow, wishes)
+    judge_activity(seen, taken.flow, wishes)
 
 
-def _judge_activity(seen: activity.Activity, flow: FlowConfig, wishes: _Wishes) -> None:
-    try:
-        activity.require_rest(seen, source_alias=flow.source)
-    except MirrorError as error:
-        if not wishes.dry_run:
-            raise
-        complain(f"warning: {error}")
-
-
-def _producers(taken: _Taken, wishes: _Wishes) -> tuple[str, ...]:
+def _producers(taken: Taken, wishes: Wishes) -> tuple[str, ...]:
     return activity.producers(taken.target, wishes.connector, wishes.group(taken.flow))
 
 
-def _plan(taken: list[_Taken], wishes: _Wishes) -> list[Adoption]:
+def _plan(taken: list[Taken], wishes: Wishes) -> list[Adoption]:
     return [
         plan.plan(
             each.flow, each.source, each.target, each.topics, wishes.terms(each.flow)
@@ -265,7 +198,7 @@ def _plan(taken: list[_Taken], wishes: _Wishes) -> list[Adoption]:
     ]
 
 
-def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: _Wishes) -> list[str]:
+def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: Wishes) -> list[str]:
     name = adoption.flow
     remarks = []
     if ids and wishes.dry_run:
@@ -286,51 +219,6 @@ def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: _Wishes) -> list[
             f"warning: flow {name}: up to {repeats} records may be copied again"
         )
     return remarks
-
-
-def _give_back(
-    taken: list[_Taken], wishes: _Wishes, output: Form
-) -> list[dict[str, Any]]:
-    for each in taken:
-        if (group := wishes.group(each.flow)) is not None:
-            seen = activity.look(each.target, group=group, watched=(), tell=complain)
-            _judge_activity(seen, each.flow, wishes)
-    planned = _plan_back(taken, wishes)
-    if output is Form.TABLE:
-        table(
-            BACK_COLUMNS,
-            (
-                (
-                    each.flow,
-                    partition.topic,
-                    partition.partition,
-                    partition.position,
-                    "" if partition.mm2 is None else partition.mm2,
-                )
-                for each in planned
-                for partition in each.partitions
-            ),
-        )
-    count = sum(p.changes for each in planned for p in each.partitions)
-    question = f"Set {count} positions of MirrorMaker 2?"
-    if not wishes.dry_run and agreed(question, yes=wishes.yes):
-        for each in taken:
-            back.stop_copying(each.flow, each.target, tell=complain)
-        planned = _plan_back(taken, wishes)
-        for each, handed in zip(taken, planned, strict=True):
-            syncs = back.apply(each.flow, each.source, each.target, handed)
-            complain(
-                f"flow {each.flow.name}: MirrorMaker 2 goes on where mirror stood; "
-                f"{syncs} offset syncs written"
-            )
-    return [_back_document(each) for each in planned]
-
-
-def _plan_back(taken: list[_Taken], wishes: _Wishes) -> list[Back]:
-    return [
-        back.plan(each.flow, each.target, each.topics, wishes.terms(each.flow))
-        for each in taken
-    ]
 
 
 def _show(planned: list[Adoption]) -> None:
@@ -375,23 +263,4 @@ def _document(adoption: Adoption) -> dict[str, Any]:
             }
             for each in adoption.partitions
         ],
-    }
-
-
-def _back_document(handed: Back) -> dict[str, Any]:
-    return {
-        "flow": handed.flow,
-        "offsets_topic": handed.terms.offsets_topic,
-        "connector": handed.terms.connector,
-        "partitions": [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "position": each.position,
-                "mm2_position": each.mm2,
-            }
-            for each in handed.partitions
-        ],
-        "records": [{"key": key, "value": value} for key, value in handed.records()],
-        "rest": handed.rest(),
     }

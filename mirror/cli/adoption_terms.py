@@ -1,0 +1,82 @@
+"""What `mirror adopt` was told, and the clusters it works on, for both directions.
+
+Main types: `Wishes`, the options, and `Taken`, one flow with what it is reached by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.adoption import activity, connect_offsets, plan
+from mirror.cli.output import complain
+from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.metadata import topics
+from mirror.relay.reset import matching
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.topics import MirroredTopic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The options, as one thing."""
+
+    offsets_topic: str | None
+    connector: str
+    topic: str
+    most_records: int
+    replace: bool
+    although_written: bool
+    dry_run: bool
+    yes: bool
+
+    def terms(self, flow: FlowConfig) -> plan.Terms:
+        return plan.Terms(
+            offsets_topic=self.offsets_topic or connect_offsets.topic_name(flow.source),
+            connector=self.connector,
+            most_records=self.most_records,
+        )
+
+    def group(self, flow: FlowConfig) -> str | None:
+        """Only in dedicated mode a group of workers does nothing else."""
+        return None if self.offsets_topic else activity.connect_group(flow.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One flow, and what it is reached by."""
+
+    flow: FlowConfig
+    source: Cluster
+    target: Cluster
+    topics: tuple[MirroredTopic, ...]
+
+
+def reach(
+    stack: contextlib.ExitStack, chosen: MirrorConfig, flow: FlowConfig, pattern: str
+) -> Taken:
+    source, target = (
+        stack.enter_context(
+            contextlib.closing(Cluster(chosen.clusters[alias]).connect())
+        )
+        for alias in (flow.source, flow.target)
+    )
+    found = matching(topics.select(source, flow).topics, pattern)
+    if not found:
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {pattern}"
+        )
+    return Taken(flow=flow, source=source, target=target, topics=tuple(found))
+
+
+def judge_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:
+    try:
+        activity.require_rest(seen, source_alias=flow.source)
+    except MirrorError as error:
+        if not wishes.dry_run:
+            raise
+        complain(f"warning: {error}")
