@@ -85,7 +85,11 @@ class Checkpoints:
                 if place.downstream < 0:
                     continue
                 key = (place.target_topic, place.partition)
-                now, previous = _checkpoint(group, place), before.get(key)
+                previous = before.get(key)
+                if previous is not None and _same(previous, place):
+                    known[group][key] = previous
+                    continue
+                now = _checkpoint(group, place)
                 if due(previous, now):
                     changed.append(now)
                     known[group][key] = now
@@ -111,6 +115,10 @@ def due(previous: Checkpoint | None, now: Checkpoint) -> bool:
     if now.downstream == previous.downstream:
         return now.upstream > previous.upstream
     return now.downstream > previous.downstream
+
+
+def _same(known: Checkpoint, place: Place) -> bool:
+    return known.upstream == place.upstream and known.downstream == place.downstream
 
 
 def read(target: Cluster, topic: str) -> Known:
