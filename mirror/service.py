@@ -9,6 +9,7 @@ then end all.
 from __future__ import annotations
 
 import functools
+import gc
 import signal
 import threading
 import time
@@ -45,6 +46,9 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 _ATTEMPTS_ONCE = 5
 """A run with an end must end: after so many failures a flow is given up."""
+_YOUNG_OBJECTS = 20_000
+"""Jobs on many groups make objects by the hundred thousand; at Python's own 700 it spends
+half of their time looking for cycles among them, and no other thread runs meanwhile."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
@@ -74,6 +78,7 @@ class Service:
         Raises:
             JavaMissingError: Spark cannot start.
         """
+        gc.set_threshold(_YOUNG_OBJECTS, 20, 100)
         service = self._config.service
         server = StatusServer(
             self.board,

@@ -162,7 +162,7 @@ class OffsetMap:
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
-        answers = map(_known, map(Found, found.tolist(), sure.tolist()))
+        answers = map(_answer, found.tolist(), sure.tolist())
         return dict(zip(asked.tolist(), answers, strict=True))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
@@ -249,9 +249,12 @@ class _Older(NamedTuple):
 
 
 def _known(found: Found) -> Translated:
+    return _answer(found.offset, found.sure)
+
+
+def _answer(offset: int, sure: bool) -> Translated:
     return Translated(
-        offset=found.offset,
-        exactness=Exactness.EXACT if found.sure else Exactness.EARLIER,
+        offset=offset, exactness=Exactness.EXACT if sure else Exactness.EARLIER
     )
 
 
