@@ -47,8 +47,8 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _ATTEMPTS_ONCE = 5
 """A run with an end must end: after so many failures a flow is given up."""
 _YOUNG_OBJECTS = 20_000
-"""Jobs on many groups make objects by the hundred thousand; at Python's own 700 it spends
-half of their time looking for cycles among them, and no other thread runs meanwhile."""
+"""Jobs on many groups make objects by the hundred thousand; at Python's own 700 half of
+their time is spent looking for cycles among them, while no other thread runs."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
