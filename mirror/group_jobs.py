@@ -18,6 +18,7 @@ from mirror.complaint import Complaint
 from mirror.jobs import Job
 from mirror.observe.events import Event, Kind
 from mirror.observe.status import GroupStatus
+from mirror.observe.wording import some
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
@@ -199,7 +200,8 @@ class GroupJobs:
             self._add(
                 Event(
                     kind=Kind.GROUP_OFFSETS_SET,
-                    text=f"offsets of {len(moved)} groups set, such as {min(moved)}",
+                    text=f"offsets of {some(len(moved), 'group')} set, "
+                    f"such as {min(moved)}",
                     details={"groups": dict(sorted(moved.items())[:_MOST_TOLD])},
                 )
             )

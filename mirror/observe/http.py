@@ -64,7 +64,7 @@ class StatusServer:
         settings = access or HttpSettings(http_host=host)
         tls = certificates(settings)
         self._board = board
-        self._history = History(board)
+        self.history = History(board)
         self._metrics = exposition(board, per_partition=per_partition)
         try:
             self._server = make_server(
@@ -92,7 +92,7 @@ class StatusServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._history.start()
+        self.history.start()
         return self
 
     def __exit__(
@@ -101,14 +101,14 @@ class StatusServer:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._history.close()
+        self.history.close()
         self._server.shutdown()
         self._server.server_close()
 
     def _table(self) -> dict[str, Handler]:
         """What is answered, by path."""
         return {
-            **Pages(self._board, self._history).table(),
+            **Pages(self._board, self.history).table(),
             "/status": lambda _: as_json(self._board.read().to_json()),
             "/events": self._happened,
             "/metrics": self._scraped,

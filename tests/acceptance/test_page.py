@@ -1,0 +1,310 @@
+"""The page for people in a real browser, of a real service and of made-up ones.
+
+The browser is headless Chromium (Debian: chromium, chromium-driver); without it these
+tests are skipped, unless MIRROR_TEST_BROWSER=required. MIRROR_TEST_SCREENSHOTS names a
+folder to keep the pictures in.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+import pytest
+
+from mirror.observe.http import StatusServer
+from mirror.observe.status import Board, FlowState, GroupStatus
+from tests.browser import Browser
+from tests.harness import RunningMirror, config_for, create_topic, producer
+from tests.statuses import partition_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.acceptance
+
+TAB = "\ue004"
+ENTER = "\ue007"
+HOSTILE = "<img src=x onerror=document.title='hit'><b>bold</b>"
+PAGES = ("/", "/topics", "/partitions", "/groups", "/trail")
+
+# Every piece of text that is seen, with its colour and the ground behind it.
+CONTRASTS = """
+const seen = [];
+const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const ground = (element) => {
+  for (let e = element; e; e = e.parentElement) {
+    const colour = parse(getComputedStyle(e).backgroundColor);
+    if (colour.length === 3 || colour[3] > 0) return colour.slice(0, 3);
+  }
+  return [255, 255, 255];
+};
+const light = (colour) => {
+  const [r, g, b] = colour.map((c) => c / 255)
+    .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const element = walker.currentNode.parentElement;
+  if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+  const style = getComputedStyle(element);
+  const ink = parse(element.namespaceURI.endsWith("svg") ? style.fill : style.color);
+  const pair = [light(ink.slice(0, 3)), light(ground(element))].sort((a, b) => a - b);
+  seen.push([(pair[1] + 0.05) / (pair[0] + 0.05), walker.currentNode.data.trim()]);
+}
+return seen;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as running:
+        yield running
+
+
+@pytest.fixture
+def board() -> Board:
+    """Two flows: one with something of everything, one that is down."""
+    board = Board(("us-east->eu-west", "eu-west->us-east"))
+    partitions = [
+        partition_status(
+            f"topic-{n // 4}", n % 4, target_topic=f"us-east.topic-{n // 4}",
+            lag_seconds=0.5, records=n * 1000, since=time.time(),
+        )
+        for n in range(80)
+    ]  # fmt: skip
+    partitions[7] = partition_status(
+        "topic-1", 3, state="FAULTED", lag=12, lag_seconds=400.0, since=time.time(),
+        reason="cluster eu-west: topic us-east.topic-1: TOPIC_AUTHORIZATION_FAILED",
+    )  # fmt: skip
+    partitions[9] = partition_status("topic-2", 1, state="PAUSED", since=time.time())
+    board.update(
+        "us-east->eu-west",
+        source="us-east",
+        target="eu-west",
+        state=FlowState.RUNNING,
+        bytes_per_second=23.4e6,
+        leader="mirror-1:7",
+        partitions=tuple(partitions),
+        problems=("source topic x: its copy's name would be too long",),
+        group_count=300,
+        groups=tuple(
+            GroupStatus(
+                group=name, type="consumer", partitions=4, source_offset=123_456,
+                target_offset=123_400, behind=56, unknown=0, exactness="BEHIND",
+                active_on_target=True, reason="",
+            )
+            for name in ("billing", HOSTILE, "a" * 200)
+        ),
+    )  # fmt: skip
+    board.update(
+        "eu-west->us-east",
+        source="eu-west",
+        target="us-east",
+        state=FlowState.RETRYING,
+        reason="cluster us-east: no broker answers at kafka.us-east.example.com:9092",
+        restarts=3,
+    )
+    return board
+
+
+@pytest.fixture
+def url(board: Board) -> Iterator[str]:
+    with StatusServer(board, "127.0.0.1", 0) as server:
+        for _ in range(20):
+            server.history.take(board.read())
+        yield server.url
+
+
+def test_a_running_service_is_shown_as_it_is(
+    browser: Browser,
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """The page of a service on real brokers shows its flow, topics, groups and events,
+    a group's hostile name as mere text, and a topic that is made later by itself.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    client = producer(source)
+    for number in range(1000):
+        client.produce(topic_name, value=b"v", partition=number % 2)
+    assert client.flush(30) == 0
+    group = f"{HOSTILE}-{topic_name}"
+    consumer = Consumer({"bootstrap.servers": source, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic_name, 0, 321)], asynchronous=False)
+    consumer.close()
+    config = config_for(
+        source, target, topics=[f"{topic_name}.*"], groups=[".*"],
+        refresh_topics_seconds=1, emit_checkpoints_seconds=1, lease_seconds=2,
+        sync_group_offsets=True, sync_group_offsets_seconds=1,
+    )  # fmt: skip
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_copied(source, topic_name)
+        mirror.wait_until(lambda document: document["flows"][0]["group_count"])
+        browser.emulate(width=1280, height=900)
+        browser.open(mirror.url)
+        browser.wait_for(f"return document.body.innerText.includes({topic_name!r})")
+        browser.wait_for("return document.querySelector('#verdict.good')")
+        assert "The flow is well" in browser.text("#verdict")
+        browser.wait_for(
+            "return document.querySelector('#groups').innerText.includes('onerror=')"
+        )
+        assert browser.run("return document.title").endswith("· mirror")
+        assert browser.run("return document.querySelectorAll('img, b').length") == 0
+        picture = browser.text("#picture svg desc") or browser.run(
+            "return document.querySelector('#picture desc').textContent"
+        )
+        assert picture.startswith("A to B: RUNNING")
+        events = browser.text("#events")
+        for words in (f"target topic A.{topic_name} created", "flow runs"):
+            assert words in events
+        browser.wait_for(
+            "return document.querySelector('#events').innerText"
+            ".includes('offsets of 1 group set')"
+        )
+        browser.run("window.stays = true")
+        create_topic(source, f"{topic_name}-later")
+        browser.wait_for(
+            f"return document.body.innerText.includes('{topic_name}-later created')"
+        )
+        assert browser.run("return window.stays")
+        browser.screenshot("running")
+        for page in PAGES:
+            browser.open(f"{mirror.url}{page}")
+            assert browser.text("h1")
+        browser.open(f"{mirror.url}/partitions?topic={topic_name}")
+        assert "2 partitions." in browser.text("main")
+        assert "500" in browser.text("main")
+        assert browser.complaints() == []
+        assert mirror.terminate() == 0, mirror.log_tail()
+    told = [line for line in mirror.log.read_text().splitlines() if '"kind"' in line]
+    for kind in ("service-started", "topic-created", "flow-started", "group-found",
+                 "group-offsets-set", "flow-stopped"):  # fmt: skip
+        assert any(f'"kind": "{kind}"' in line for line in told), kind
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_every_width_and_scheme(
+    browser: Browser, url: str, scheme: str, width: int
+) -> None:
+    """Pages fit their window from a telephone on, all text can be told from its ground
+    (4.5 to 1), and the browser's policy has nothing to refuse.
+    """
+    browser.emulate(width=width, height=900, scheme=scheme)
+    for page in PAGES:
+        browser.open(f"{url}{page}")
+        assert browser.run("return document.documentElement.scrollWidth") <= width, page
+        found = browser.run(CONTRASTS)
+        assert len(found) > 20
+        assert [each for each in found if each[0] < 4.5] == [], page
+        name = page.strip("/") or "overview"
+        browser.screenshot(f"{name}-{scheme}-{width}")
+    assert browser.complaints() == []
+
+
+def test_tables_stay_tables_on_a_telephone(browser: Browser, url: str) -> None:
+    """Where rows are shown as cards, a screen reader still finds rows and headers."""
+    browser.emulate(width=360, height=740)
+    browser.open(url)
+    shown = browser.run(
+        "return [...document.querySelectorAll('#flows tbody tr')].map((row) =>"
+        " [row.role, getComputedStyle(row).display,"
+        " row.querySelector('th').role, row.querySelector('td').role])"
+    )
+
+    assert shown == [["row", "block", "rowheader", "cell"]] * 2
+
+
+def test_with_the_keyboard_alone(browser: Browser, url: str, board: Board) -> None:
+    """Tab goes to the content first, what has the focus is seen and keeps it while the
+    page changes, and Enter stops and starts that.
+    """
+    browser.emulate(width=1280, height=900)
+    browser.open(url)
+    focus = "const e = document.activeElement; return [e.innerText, "
+    browser.press(TAB)
+    assert browser.run(focus + "e.getBoundingClientRect().left >= 0]") == [
+        "To the content", True,
+    ]  # fmt: skip
+    for _ in range(20):
+        browser.press(TAB)
+        text, outline = browser.run(focus + "getComputedStyle(e).outlineStyle]")
+        assert outline == "solid", text
+        if text == "Pause updates":
+            break
+    browser.press(ENTER)
+    board.update("us-east->eu-west", problems=("not seen yet",))
+    time.sleep(7)
+    assert "not seen yet" not in browser.text()
+    browser.press(ENTER)
+    browser.wait_for("return document.body.innerText.includes('not seen yet')")
+    for _ in range(20):
+        browser.press(TAB)
+        if browser.run(focus + "0]")[0] == "us-east->eu-west":
+            break
+    board.update("us-east->eu-west", problems=(), bytes_per_second=1.0)
+    browser.wait_for(
+        "return document.querySelector('#flows').innerText.includes('1 B/s')"
+    )
+    assert browser.run(focus + "0]")[0] == "us-east->eu-west"
+
+
+def test_what_is_old_is_said_to_be(browser: Browser, board: Board) -> None:
+    """When the service is gone, the page says since when it shows the past; when it is
+    back, the page goes on.
+    """
+    browser.emulate(width=1280, height=900)
+    with StatusServer(board, "127.0.0.1", 0) as server:
+        browser.open(server.url)
+        port = int(server.url.rpartition(":")[2])
+    found = browser.wait_for(
+        "const s = document.getElementById('stale'); return s.hidden ? '' : s.innerText"
+    )
+    assert re.search(
+        r"not answered since \d\d:\d\d:\d\d UTC: what you see is old", found
+    )
+    browser.screenshot("old")
+    with StatusServer(board, "127.0.0.1", port):
+        browser.wait_for("return document.getElementById('stale').hidden")
+    browser.complaints()  # refused connections are what this test is about
+
+
+def test_without_scripts(browser: Browser, url: str, board: Board) -> None:
+    """Where scripts are off, everything is shown, and the page loads itself again."""
+    browser.emulate(width=1280, height=900, scripts=False)
+    try:
+        browser.open(url)
+        assert browser.run("return document.getElementById('pause').hidden")
+        assert "2 of 2 flows need a look" in browser.text("#verdict")
+        board.update("us-east->eu-west", problems=("something new",))
+        browser.wait_for("return document.body.innerText.includes('something new')")
+    finally:
+        browser.emulate(width=1280, height=900)
+
+
+def test_a_form_keeps_what_is_typed(browser: Browser, url: str, board: Board) -> None:
+    """Looking for a topic is not disturbed by the page's updates, and finds it."""
+    browser.emulate(width=1280, height=900)
+    browser.open(f"{url}/partitions")
+    browser.run("document.getElementById('word').focus()")
+    for key in "topic-1":
+        browser.press(key)
+    board.update(
+        "us-east->eu-west", partitions=board.flow("us-east->eu-west").partitions[:79]
+    )
+    browser.wait_for(
+        "return document.querySelector('main').innerText.includes('79 partitions')"
+    )
+    assert browser.run("return document.activeElement.value") == "topic-1"
+    browser.press(ENTER)
+    browser.wait_for("return location.search.includes('word=topic-1')")
+    assert "43 partitions." in browser.text("main")
