@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _START, _END = "mirror-acls.", ".internal"
-_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 Via = tuple[str, ...]
 
@@ -75,7 +75,7 @@ class Claims:
             self._cluster,
             topic,
             replication_factor=replication_factor,
-            configs=_TOPIC_CONFIGS,
+            configs=TOPIC_CONFIGS,
         )
         append(
             self._cluster,

@@ -17,6 +17,7 @@ from mirror.errors import BrokerError, ClusterError, MirrorError
 from mirror.metadata import config_rules, topics
 from mirror.metadata.config_rules import Part
 from mirror.metadata.merging import Contributor
+from mirror.metadata.sides import Live
 from mirror.observe.status import TopicDrift
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.merging import Merging
+    from mirror.metadata.sides import Side
     from mirror.metadata.topics import MirroredTopic
 
     Reach = Callable[[str], Cluster]
@@ -61,9 +63,23 @@ def look(
     Raises:
         ClusterError: the flow's own source or target does not answer.
     """
-    return ConfigsResult(
-        topics=_Look(source, target, flow, merging, reach).compared()[0]
-    )
+    found, _ = _compared(source, target, flow, merging, reach)
+    return ConfigsResult(topics=found)
+
+
+def plan(
+    source: Side,
+    target: Side,
+    flow: FlowConfig,
+    merging: Merging,
+    reach: Callable[[str], Side],
+) -> tuple[tuple[TopicDrift, ...], Changes]:
+    """Every topic of the flow as it is, and what `sync` would change.
+
+    Raises:
+        ClusterError: the flow's own source or target does not answer.
+    """
+    return _Look(source, target, flow, merging, reach).compared()
 
 
 def sync(
@@ -74,7 +90,7 @@ def sync(
     Raises:
         ClusterError: the flow's own source or target does not answer.
     """
-    compared, changes = _Look(source, target, flow, merging, reach).compared()
+    compared, changes = _compared(source, target, flow, merging, reach)
     refused = apply(target, changes)
     after = []
     for topic in compared:
@@ -116,27 +132,36 @@ def apply(
     return refused
 
 
+def _compared(
+    source: Cluster, target: Cluster, flow: FlowConfig, merging: Merging, reach: Reach
+) -> tuple[tuple[TopicDrift, ...], Changes]:
+    def live(alias: str) -> Side:
+        return Live(reach(alias))
+
+    return plan(Live(source), Live(target), flow, merging, live)
+
+
 class _Look:
     """One look at all topics of a flow, and at the other sources of their copies."""
 
     def __init__(
         self,
-        source: Cluster,
-        target: Cluster,
+        source: Side,
+        target: Side,
         flow: FlowConfig,
         merging: Merging,
-        reach: Reach,
+        reach: Callable[[str], Side],
     ) -> None:
         self._flow = flow
         self._merging = merging
         self._reach = reach
         self._topics = topics.select(source, flow).topics
         self._shown = target.topics({topic.target_topic for topic in self._topics})
-        self._sources = configs.describe(source, [t.topic for t in self._topics])
-        self._copies = configs.describe(
-            target, [name for name, t in self._shown.items() if t.error == codes.NONE]
+        self._sources = source.configs([t.topic for t in self._topics])
+        self._copies = target.configs(
+            [name for name, t in self._shown.items() if t.error == codes.NONE]
         )
-        self._others: dict[str, dict[str, TopicConfigs] | ClusterError] = {}
+        self._others: dict[str, Mapping[str, TopicConfigs] | ClusterError] = {}
 
     def compared(self) -> tuple[tuple[TopicDrift, ...], Changes]:
         """Every topic, and what would correct the copies."""
@@ -237,8 +262,8 @@ class _Look:
             try:
                 cluster = self._reach(alias)
                 seen = cluster.topics(names)
-                self._others[alias] = configs.describe(
-                    cluster, [n for n, t in seen.items() if t.error == codes.NONE]
+                self._others[alias] = cluster.configs(
+                    [n for n, t in seen.items() if t.error == codes.NONE]
                 )
             except ClusterError as error:
                 self._others[alias] = error

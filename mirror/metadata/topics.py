@@ -1,30 +1,41 @@
 """Topics: find those that match on the source, have their copies on the target.
 
-One verb, `sync`, which looks once and returns a frozen `TopicsResult`; whoever
-calls it owns interval and retries. Topics and partitions are only ever added on the
-target. A new copy gets its topic's configs; keeping them alike is `configs`' duty,
-ACLs and schemas are other modules'.
+`sync` looks once and returns a frozen `TopicsResult`; whoever calls it owns interval
+and retries. `plan` tells what it would do, and does nothing. Topics and partitions are
+only ever added on the target. A new copy gets its topic's configs; keeping them alike
+is `configs`' duty, ACLs and schemas are other modules'.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mirror import policy
 from mirror.clusters import admin, codes, configs
+from mirror.clusters.admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
+from mirror.metadata.sides import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.configs import TopicConfigs
     from mirror.config.schema import FlowConfig
     from mirror.errors import ClusterError
+    from mirror.metadata.sides import Side
     from mirror.policy import TopicMapping
 
 _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
+
+
+class Topics(Protocol):
+    """Whatever lists topics: a cluster, or a side of a flow."""
+
+    def topics(self) -> Mapping[str, Topic]:
+        """All that we may see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,23 @@ class TopicsResult:
     """Topics that match, and are left out since their names say so."""
 
 
-def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsPlan:
+    """What a flow has to do before it can copy; nothing of it is done yet."""
+
+    topics: tuple[MirroredTopic, ...]
+    """Topics that match."""
+    create: Mapping[str, NewTopic]
+    """Copies that are missing."""
+    like: Mapping[str, str]
+    """The source topic of each of these."""
+    grow: Mapping[str, int]
+    """Copies with too few partitions, and how many they should have."""
+    problems: tuple[str, ...]
+    came_from_target: tuple[str, ...]
+
+
+def select(source: Topics, flow: FlowConfig) -> TopicsResult:
     """What `sync` would mirror; nothing is changed anywhere."""
     seen = source.topics()
     selection = policy.select_topics(
@@ -86,6 +113,45 @@ def select(source: Cluster, flow: FlowConfig) -> TopicsResult:
     )
 
 
+def plan(source: Side, target: Side, flow: FlowConfig) -> TopicsPlan:
+    """What `sync` would do.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    found = select(source, flow)
+    copies = target.topics({topic.target_topic for topic in found.topics})
+    missing, grow, problems = [], {}, []
+    for topic in found.topics:
+        copy = copies[topic.target_topic]
+        if copy.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.append(topic)
+        elif copy.error != codes.NONE:
+            problems.append(
+                f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
+            )
+        elif 0 < copy.partitions < topic.partitions:
+            grow[copy.name] = topic.partitions
+    models = source.configs([topic.topic for topic in missing]) if missing else {}
+    there = [topic for topic in missing if not models[topic.topic].missing]
+    return TopicsPlan(
+        topics=found.topics,
+        create={t.target_topic: _new(t, models[t.topic], flow) for t in there},
+        like={topic.target_topic: topic.topic for topic in there},
+        grow=grow,
+        problems=(
+            *found.problems,
+            *(
+                f"{model.error}; its copy has the brokers' defaults"
+                for model in models.values()
+                if model.error is not None and not model.missing
+            ),
+            *problems,
+        ),
+        came_from_target=found.came_from_target,
+    )
+
+
 def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     """Look once: every matching topic has a copy with as many partitions after it,
     or stands among the problems.
@@ -93,59 +159,38 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     Raises:
         ClusterError: a cluster does not answer.
     """
-    found = select(source, flow)
-    copies = target.topics({topic.target_topic for topic in found.topics})
-    missing = [
-        topic
-        for topic in found.topics
-        if copies[topic.target_topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION
-    ]
-    created, problems = _create(source, target, missing, flow)
-    problems[:0] = found.problems
+    planned = plan(Live(source), Live(target), flow)
+    created, refused = _create(target, planned.create)
     grown = []
-    for topic in found.topics:
-        copy = copies[topic.target_topic]
-        if copy.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
-            problems.append(
-                f"target topic {topic.target_topic}: {codes.name_of(copy.error)}"
-            )
-        elif 0 < copy.partitions < topic.partitions:
-            try:
-                admin.add_partitions(target, copy.name, count=topic.partitions)
-                grown.append(copy.name)
-            except (AuthorizationError, BrokerError) as error:
-                problems.append(str(error))
+    for name, count in planned.grow.items():
+        try:
+            admin.add_partitions(target, name, count=count)
+            grown.append(name)
+        except (AuthorizationError, BrokerError) as error:
+            refused.append(str(error))
     return TopicsResult(
-        topics=found.topics,
+        topics=planned.topics,
         created=tuple(created),
         grown=tuple(grown),
-        problems=tuple(problems),
+        problems=(*planned.problems, *refused),
+    )
+
+
+def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopic:
+    """A missing copy, with its topic's configs."""
+    return NewTopic(
+        name=topic.target_topic,
+        partitions=max(topic.partitions, flow.least_partitions),
+        replication_factor=flow.replication_factor,
+        configs={**config_rules.wanted(model.configs, flow), **_insync(flow)},
     )
 
 
 def _create(
-    source: Cluster, target: Cluster, missing: Sequence[MirroredTopic], flow: FlowConfig
+    target: Cluster, wanted: Mapping[str, NewTopic]
 ) -> tuple[list[str], list[str]]:
-    """The copies made, with their topics' configs, and what is not as it should be."""
-    models = configs.describe(source, [topic.topic for topic in missing])
-    problems = [
-        f"{model.error}; its copy has the brokers' defaults"
-        for model in models.values()
-        if model.error is not None and not model.missing
-    ]
-    wanted = {
-        topic.target_topic: admin.NewTopic(
-            name=topic.target_topic,
-            partitions=max(topic.partitions, flow.least_partitions),
-            replication_factor=flow.replication_factor,
-            configs={
-                **config_rules.wanted(models[topic.topic].configs, flow),
-                **_insync(flow),
-            },
-        )
-        for topic in missing
-        if not models[topic.topic].missing  # deleted this very moment
-    }
+    """The copies made, and what is not as it should be."""
+    problems = []
     made = admin.create_topics(target, list(wanted.values()))
     created = list(made.created)
     for name, error in made.refused.items():

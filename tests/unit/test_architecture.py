@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[2] / "mirror"
 ROWS: tuple[set[str], ...] = (
     {"__main__"},
     {"cli"},
-    {"service"},
+    {"service", "preflight"},
     {"flow"},
     {"query", "topic_jobs", "topic_changes", "group_jobs"},
     {"slot_frames"},

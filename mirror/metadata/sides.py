@@ -1,0 +1,160 @@
+"""One side of a flow as those see it who decide what its copies should be like.
+
+Main types: `Side`, what has to be known of a cluster, `Live`, which asks it, and
+`Foreseen`, which answers as if what was decided had been done already. So one and the
+same rules tell what is to be done now and what a run would come to. Nothing here
+changes a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+import uuid
+
+from mirror.clusters import codes, configs
+from mirror.clusters.cluster import Leader, Topic
+from mirror.clusters.configs import Config, Origin, TopicConfigs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.admin import NewTopic
+    from mirror.clusters.cluster import Cluster
+
+_NO_ID = uuid.UUID(int=0)
+
+
+class Side(Protocol):
+    """A cluster's topics and their configs."""
+
+    @property
+    def alias(self) -> str:
+        """What the configuration calls the cluster."""
+
+    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
+        """All that we may see, or those named, with their errors."""
+
+    def configs(self, names: Iterable[str]) -> Mapping[str, TopicConfigs]:
+        """Their configs, or why they cannot be read."""
+
+
+class Live:
+    """A cluster as it is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.alias = cluster.alias
+
+    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
+        return self._cluster.topics(names)
+
+    def configs(self, names: Iterable[str]) -> Mapping[str, TopicConfigs]:
+        return configs.describe(self._cluster, names)
+
+
+class Foreseen:
+    """A cluster as it will be, asked about each topic once."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self.alias = side.alias
+        self._listed: dict[str, Topic] | None = None
+        self._shown: dict[str, Topic] = {}
+        self._configs: dict[str, TopicConfigs] = {}
+        self._known: dict[str, Mapping[str, Config]] = {}
+        self.created: dict[str, NewTopic] = {}
+        """As they will be in the end."""
+        self.grown: dict[str, int] = {}
+        """Topics that are there, with the partitions that they will have."""
+        self.altered: dict[str, dict[str, str | None]] = {}
+        """Configs of topics that are there; None goes back to the default."""
+
+    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
+        if names is None:
+            if self._listed is None:
+                self._listed = dict(self._side.topics())
+                self._shown.update(self._listed)
+            wanted = [*self._listed, *self.created]
+        else:
+            wanted = list(names)
+        ask = [n for n in wanted if n not in self._shown and n not in self.created]
+        if ask:
+            self._shown.update(self._side.topics(ask))
+        return {name: self._topic(name) for name in wanted}
+
+    def configs(self, names: Iterable[str]) -> Mapping[str, TopicConfigs]:
+        wanted = list(names)
+        ask = [n for n in wanted if n not in self._configs and n not in self.created]
+        if ask:
+            self._configs.update(self._side.configs(ask))
+        return {name: self._configs_of(name) for name in wanted}
+
+    def present(self, topic: str) -> tuple[Topic, Mapping[str, Config]]:
+        """A topic that is there, as it is now."""
+        self.topics([topic])
+        self.configs([topic])
+        return self._shown[topic], self._configs[topic].configs
+
+    def create(self, new: NewTopic, known: Mapping[str, Config] | None = None) -> None:
+        """`known`: what brokers are likely to have configs for."""
+        self.created[new.name] = new
+        self._known[new.name] = known or {}
+
+    def grow(self, name: str, count: int) -> None:
+        if name in self.created:
+            self.created[name] = replace(self.created[name], partitions=count)
+        else:
+            self.grown[name] = count
+
+    def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
+        if name not in self.created:
+            self.altered.setdefault(name, {}).update(changes)
+            return
+        new = self.created[name]
+        merged = {**new.configs, **changes}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self.created[name] = replace(new, configs=kept)
+
+    def _topic(self, name: str) -> Topic:
+        new = self.created.get(name)
+        if new is None:
+            there = self._shown[name]
+            more = range(there.partitions, self.grown.get(name, 0))
+            return replace(there, leaders={**there.leaders, **_led(more)})
+        return Topic(
+            name=name,
+            topic_id=_NO_ID,
+            leaders=_led(range(new.partitions)),
+            error=codes.NONE,
+            replication_factor=new.replication_factor,
+        )
+
+    def _configs_of(self, name: str) -> TopicConfigs:
+        new = self.created.get(name)
+        if new is not None:
+            defaults = {
+                key: replace(config, origin=Origin.DEFAULT)
+                for key, config in self._known[name].items()
+            }
+            return TopicConfigs(configs=_over(defaults, new.configs))
+        there = self._configs[name]
+        changes = self.altered.get(name, {})
+        return replace(there, configs=_over(there.configs, changes))
+
+
+def _led(partitions: Iterable[int]) -> dict[int, Leader]:
+    return {number: Leader(node=0, epoch=0) for number in partitions}
+
+
+def _over(
+    present: Mapping[str, Config], changes: Mapping[str, str | None]
+) -> dict[str, Config]:
+    return dict(present) | {
+        key: Config(
+            value=value,
+            origin=Origin.DEFAULT if value is None else Origin.TOPIC,
+            settable=True,
+        )
+        for key, value in changes.items()
+    }

@@ -1,0 +1,92 @@
+"""Offsets of groups that the service would set on the target now.
+
+Main function: `group_moves`. It takes the same steps as the service's job: where groups
+stand on the source, translated with what is copied by now, and of that what lies ahead
+of where idle groups stand on the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+from mirror.offsets import checkpoints, group_sync
+from mirror.offsets.group_survey import copies, known_of
+from mirror.offsets.groups import GroupFilter, look
+from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets.runs import topic_name
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.merging import Merging
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GroupMove:
+    """One offset of one group."""
+
+    cluster: str
+    flow: str
+    group: str
+    topic: str
+    partition: int
+    now: int
+    """-1: none."""
+    then: int
+
+
+def group_moves(
+    flow: FlowConfig, merging: Merging, source: Cluster, target: Cluster
+) -> tuple[list[GroupMove], list[str]]:
+    """The offsets, and what is to be said besides.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    topic = topic_name(flow.source, flow.separator)
+    if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        return [], [
+            f"flow {flow.name}: offsets of groups follow when records are copied"
+        ]
+    standing = look(
+        source,
+        GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
+        {
+            name: replace(copy, merged=not merging.is_alone(flow, name))
+            for name, copy in copies(flow, source).items()
+        },
+        known_of(flow, target),
+    )
+    merged = {
+        copy.topic
+        for name, copy in copies(flow, source).items()
+        if not merging.is_alone(flow, name)
+    }
+    before = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
+    _, known = checkpoints.decide(before, standing)
+    wanted = {
+        group: {key: each for key, each in places.items() if key[0] not in merged}
+        for group, places in known.items()
+    }
+    steps = group_sync.look(target, {g: each for g, each in wanted.items() if each})
+    moves = [
+        GroupMove(
+            cluster=flow.target,
+            flow=flow.name,
+            group=group,
+            topic=name,
+            partition=partition,
+            now=steps.present.get(group, {}).get((name, partition), -1),
+            then=committed.offset,
+        )
+        for group, each in steps.wanted.items()
+        for (name, partition), committed in each.items()
+    ]
+    notes = [
+        f"flow {flow.name}: group {group} has members on {flow.target}: its offsets "
+        "there are its own"
+        for group in sorted(steps.active)
+    ]
+    return moves, notes

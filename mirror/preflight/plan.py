@@ -1,0 +1,326 @@
+"""What a run would create and change on the clusters, told without doing any of it.
+
+Main function: `plan`, which returns a frozen `Plan`. It follows the same rules as the
+service (`metadata.topics`, `metadata.configs`, `metadata.acls`, `offsets.group_sync`),
+and goes on until nothing new comes of it: what one flow makes, the next one may copy.
+Records are not planned, nor what depends on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+from mirror.clusters.reach import Reach
+from mirror.errors import ClusterError
+from mirror.metadata import acls, configs, topics
+from mirror.metadata.merging import Merging
+from mirror.metadata.sides import Foreseen, Live
+from mirror.observe.status import AclState
+from mirror.preflight.group_moves import GroupMove, group_moves
+from mirror.preflight.internal_topics import acl_claims_topic, internal_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mirror.clusters.acls import Binding
+    from mirror.clusters.admin import NewTopic
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicToCreate:
+    """A topic that is missing."""
+
+    cluster: str
+    topic: str
+    flow: str
+    """The first flow that would make it."""
+    purpose: str
+    """`copy`, or what an internal topic is for."""
+    partitions: int
+    replication_factor: int
+    """-1: the brokers' default."""
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicToGrow:
+    """A copy with fewer partitions than its topic."""
+
+    cluster: str
+    topic: str
+    flow: str
+    partitions: int
+    then: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ConfigToChange:
+    """A config of a copy that is there already."""
+
+    cluster: str
+    topic: str
+    config: str
+    flow: str
+    now: str | None
+    """None: not set on the topic itself, or without a value."""
+    then: str | None
+    """None: not set on the topic itself any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AclToChange:
+    """An ACL of a copy."""
+
+    cluster: str
+    flow: str
+    change: str
+    """`add` or `remove`."""
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a run would do besides copying records."""
+
+    create: tuple[TopicToCreate, ...] = ()
+    grow: tuple[TopicToGrow, ...] = ()
+    configs: tuple[ConfigToChange, ...] = ()
+    acls: tuple[AclToChange, ...] = ()
+    groups: tuple[GroupMove, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What cannot be told yet, and why."""
+    problems: tuple[str, ...] = ()
+    """What the run could not do, or what it leaves out, each with its reason."""
+    failures: tuple[str, ...] = ()
+    """Clusters that do not answer: what depends on them is not in the plan."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.create or self.grow or self.configs or self.acls
+                    or self.groups)  # fmt: skip
+
+
+def plan(config: MirrorConfig) -> Plan:
+    """Ask the clusters of the enabled flows; failures are returned, never raised."""
+    with Reach(config.clusters, client_id="mirror.plan") as reach:
+        return _Planner(config, reach).plan()
+
+
+class _Planner:
+    """The clusters as they will be, and who made them so."""
+
+    def __init__(self, config: MirrorConfig, reach: Callable[[str], Cluster]) -> None:
+        self._reach = reach
+        self._merging = Merging(config.enabled_flows)
+        self._sides: dict[str, Foreseen] = {}
+        self._by: dict[tuple[str, ...], tuple[str, str]] = {}
+        """Flow and purpose of what was decided, the first one's."""
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._failures: dict[str, None] = {}
+        self._notes: dict[str, None] = {}
+        self._flows = [f for f in config.flows.values() if f.enabled]
+
+    def plan(self) -> Plan:
+        flows = [flow for flow in self._flows if self._answers(flow)]
+        while any([self._step(flow) for flow in flows]):  # all, then once more
+            pass
+        added = self._acls(flows)
+        moves = self._groups(flows)
+        return Plan(
+            create=tuple(sorted(self._created())),
+            grow=tuple(sorted(self._grown())),
+            configs=tuple(sorted(self._altered(), key=_by_name)),
+            acls=tuple(sorted(added)),
+            groups=tuple(sorted(moves)),
+            notes=tuple(self._notes),
+            problems=tuple(
+                dict.fromkeys(
+                    f"flow {flow}: {text}"
+                    for flow, texts in self._problems.items()
+                    for text in texts
+                )
+            ),
+            failures=tuple(self._failures),
+        )
+
+    def _answers(self, flow: FlowConfig) -> bool:
+        try:
+            source, target = self._reach(flow.source), self._reach(flow.target)
+        except ClusterError as error:
+            self._failures[f"flow {flow.name}: {error}"] = None
+            return False
+        if source.cluster_id == target.cluster_id:
+            self._failures[
+                f"flow {flow.name}: {flow.source} and {flow.target} are one and the "
+                f"same cluster ({source.cluster_id})"
+            ] = None
+            return False
+        return True
+
+    def _side(self, alias: str) -> Foreseen:
+        if alias not in self._sides:
+            self._sides[alias] = Foreseen(Live(self._reach(alias)))
+        return self._sides[alias]
+
+    def _step(self, flow: FlowConfig) -> bool:
+        """Decide what a flow does, as things will be then; whether it is anything."""
+        try:
+            return self._made_internal(flow) | self._made_copies(flow)
+        except ClusterError as error:
+            self._failures[f"flow {flow.name}: {error}"] = None
+            return False
+
+    def _made_internal(self, flow: FlowConfig) -> bool:
+        moved = False
+        for each in internal_topics(flow):
+            moved |= self._make(flow, each.alias, each.new, each.purpose)
+        return moved
+
+    def _make(
+        self, flow: FlowConfig, alias: str, new: NewTopic, purpose: str
+    ) -> bool:
+        side = self._side(alias)
+        if side.topics([new.name])[new.name].error != codes.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        side.create(new)
+        self._by[alias, new.name] = (flow.name, purpose)
+        return True
+
+    def _made_copies(self, flow: FlowConfig) -> bool:
+        source, target = self._side(flow.source), self._side(flow.target)
+        planned = topics.plan(source, target, flow)
+        models = source.configs(planned.like.values())
+        for name, new in planned.create.items():
+            target.create(new, models[planned.like[name]].configs)
+            self._by[flow.target, name] = (flow.name, "copy")
+        for name, count in planned.grow.items():
+            target.grow(name, count)
+            self._by.setdefault((flow.target, name), (flow.name, "copy"))
+        problems, changes = planned.problems, {}
+        if flow.sync_topic_configs:
+            drift, changes = configs.plan(
+                source, target, flow, self._merging, self._side
+            )
+            problems += tuple(each.problem for each in drift if each.problem)
+            for name, change in changes.items():
+                target.alter(name, change)
+                for key in change:
+                    self._by.setdefault((flow.target, name, key), (flow.name, ""))
+        self._problems[flow.name] = tuple(dict.fromkeys(problems))
+        return bool(planned.create or planned.grow or changes)
+
+    def _created(self) -> list[TopicToCreate]:
+        return [
+            TopicToCreate(
+                cluster=alias,
+                topic=name,
+                flow=self._by[alias, name][0],
+                purpose=self._by[alias, name][1],
+                partitions=new.partitions,
+                replication_factor=new.replication_factor,
+                configs=tuple(sorted(new.configs.items())),
+            )
+            for alias, side in self._sides.items()
+            for name, new in side.created.items()
+        ]
+
+    def _grown(self) -> list[TopicToGrow]:
+        return [
+            TopicToGrow(
+                cluster=alias,
+                topic=name,
+                flow=self._by[alias, name][0],
+                partitions=side.present(name)[0].partitions,
+                then=count,
+            )
+            for alias, side in self._sides.items()
+            for name, count in side.grown.items()
+        ]
+
+    def _altered(self) -> list[ConfigToChange]:
+        found = []
+        for alias, side in self._sides.items():
+            for name, changes in side.altered.items():
+                present = side.present(name)[1]
+                found += [
+                    ConfigToChange(
+                        cluster=alias,
+                        topic=name,
+                        config=key,
+                        flow=self._by[alias, name, key][0],
+                        now=present[key].value if key in present else None,
+                        then=value,
+                    )
+                    for key, value in changes.items()
+                ]
+        return found
+
+    def _acls(self, flows: Sequence[FlowConfig]) -> list[AclToChange]:
+        """One flow's after the other's: what two of them would add is added once."""
+        found: dict[tuple[str, str, Binding], AclToChange] = {}
+        for flow in flows:
+            if not flow.sync_topic_acls:
+                continue
+            try:
+                result = acls.look(
+                    self._reach(flow.source), self._reach(flow.target), flow
+                )
+            except ClusterError as error:
+                self._failures[f"flow {flow.name}: {error}"] = None
+                continue
+            if result.state is AclState.NOT_PERMITTED:
+                self._problems[flow.name] += (f"ACLs are not synced: {result.reason}",)
+            if result.added:
+                claims = acl_claims_topic(flow)
+                self._make(flow, claims.alias, claims.new, claims.purpose)
+            for change, bindings in (("add", result.added), ("remove", result.removed)):
+                for binding in bindings:
+                    found.setdefault(
+                        (flow.target, change, binding),
+                        AclToChange(
+                            cluster=flow.target,
+                            flow=flow.name,
+                            change=change,
+                            binding=binding,
+                        ),
+                    )
+        return list(found.values())
+
+    def _groups(self, flows: Sequence[FlowConfig]) -> list[GroupMove]:
+        found: list[GroupMove] = []
+        for flow in flows:
+            if not flow.sync_group_offsets:
+                continue
+            try:
+                moves, notes = group_moves(
+                    flow,
+                    self._merging,
+                    self._reach(flow.source),
+                    self._reach(flow.target),
+                )
+            except ClusterError as error:
+                self._failures[f"flow {flow.name}: {error}"] = None
+                continue
+            found += moves
+            self._notes.update(dict.fromkeys(notes))
+        return found
+
+
+def _by_name(each: ConfigToChange) -> tuple[str, str, str]:
+    return each.cluster, each.topic, each.config
+
+
+def summary(found: Plan) -> Mapping[str, int]:
+    """How many of each kind, those that are none left out."""
+    counts = {
+        "topics to create": len(found.create),
+        "topics to grow": len(found.grow),
+        "configs to change": len(found.configs),
+        "ACLs to change": len(found.acls),
+        "group offsets to set": len(found.groups),
+    }
+    return {what: count for what, count in counts.items() if count}
