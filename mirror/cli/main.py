@@ -24,6 +24,7 @@ from mirror.cli import (
     lag,
     loss,
     pause,
+    plan,
     run,
     status,
     topic,
@@ -43,6 +44,7 @@ and the flows. It is a YAML file, or MirrorMaker 2's own .properties file.
 Examples:
   mirror demo                        watch it work on two clusters of its own
   mirror check -c mirror.yaml        what would be copied, and can it be
+  mirror plan -c mirror.yaml         what a run would create and change
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
   mirror run -c mirror.yaml --once   copy what is there now, then end
   mirror config convert mm2.properties   our YAML from MirrorMaker 2's file
@@ -94,6 +96,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command(short_help="Show what would be copied, and whether it can be.")(check.check)
+app.command(short_help="Show what a run would create and change.")(plan.plan)
 app.command()(status.status)
 app.command(short_help="Show how far behind each partition is.")(lag.lag)
 app.command(short_help="Draw the clusters and the flows between them.")(

@@ -20,13 +20,16 @@ from mirror.clusters import codes
 from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.errors import ClusterError
 
 EARLIEST = -2
 LATEST = -1
+_NEWEST = -3
+_WITH_NEWEST = 7
+"""From this version on the largest timestamp can be asked for."""
 _TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 50
@@ -83,8 +86,11 @@ def create_topic(
     return bool(made.created)
 
 
-def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> Creation:
+def create_topics(
+    cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
+) -> Creation:
     """Create topics, many with one request: each alone would wait for its own.
+    `validate_only`: only ask whether that would be possible.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -93,7 +99,10 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> Creation:
     refused: dict[str, ClusterError] = {}
     for at in range(0, len(topics), _TOPICS_PER_REQUEST):
         answer = _on_controller(
-            cluster, _create_request(topics[at : at + _TOPICS_PER_REQUEST])
+            cluster,
+            _create_request(
+                topics[at : at + _TOPICS_PER_REQUEST], validate_only=validate_only
+            ),
         )
         for result in answer.topics:
             if result.error_code == codes.NONE:
@@ -104,7 +113,9 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> Creation:
     return Creation(created=tuple(created), refused=refused)
 
 
-def _create_request(topics: Sequence[NewTopic]) -> CreateTopicsRequest:
+def _create_request(
+    topics: Sequence[NewTopic], *, validate_only: bool
+) -> CreateTopicsRequest:
     entry = CreateTopicsRequest.CreatableTopic
     config = entry.CreatableTopicConfig
     return CreateTopicsRequest(
@@ -122,19 +133,25 @@ def _create_request(topics: Sequence[NewTopic]) -> CreateTopicsRequest:
             for topic in topics
         ],
         timeout_ms=_TIMEOUT_MS,
-        validate_only=False,
+        validate_only=validate_only,
     )
 
 
-def add_partitions(cluster: Cluster, name: str, *, count: int) -> None:
-    """Grow a topic to `count` partitions in all."""
+def add_partitions(
+    cluster: Cluster, name: str, *, count: int, validate_only: bool = False
+) -> None:
+    """Grow a topic to `count` partitions in all, or only ask whether that could be.
+
+    Raises:
+        ClusterError: the cluster refuses, with its own words.
+    """
     topic = CreatePartitionsRequest.CreatePartitionsTopic
     answer = _on_controller(
         cluster,
         CreatePartitionsRequest(
             topics=[topic(name=name, count=count, assignments=None)],
             timeout_ms=_TIMEOUT_MS,
-            validate_only=False,
+            validate_only=validate_only,
         ),
     )
     _check(
@@ -193,6 +210,40 @@ def list_offsets(
     With `committed`, `LATEST` is the last stable offset. Partitions without a
     leader or with an error are left out.
     """
+    return {
+        key: answer.offset
+        for key, answer in _listed(
+            cluster, partitions, timestamp=timestamp, committed=committed
+        )
+    }
+
+
+def newest_timestamps(
+    cluster: Cluster, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """The latest timestamp of any record, in epoch milliseconds; partitions without
+    records are left out, and all of them where brokers cannot tell (before 3.0).
+    """
+    spoken = cluster.any_connection().version(ListOffsetsRequest)
+    if spoken < _WITH_NEWEST:
+        return {}
+    return {
+        key: int(answer.timestamp)
+        for key, answer in _listed(
+            cluster, partitions, timestamp=_NEWEST, committed=False
+        )
+        if answer.timestamp >= 0
+    }
+
+
+def _listed(
+    cluster: Cluster,
+    partitions: Iterable[tuple[str, int]],
+    *,
+    timestamp: int,
+    committed: bool,
+) -> Iterator[tuple[tuple[str, int], Any]]:
+    """What leaders say of partitions; without those that have an error."""
     wanted = set(partitions)
     topics = cluster.topics({topic for topic, _ in wanted})
     by_node: dict[int, dict[str, list[int]]] = {}
@@ -203,7 +254,6 @@ def list_offsets(
 
     entry = ListOffsetsRequest.ListOffsetsTopic
     partition_entry = entry.ListOffsetsPartition
-    found: dict[tuple[str, int], int] = {}
     for node, asked in by_node.items():
         answer = cluster.call(
             ListOffsetsRequest(
@@ -231,8 +281,7 @@ def list_offsets(
             for partition_answer in topic_answer.partitions:
                 if partition_answer.error_code == codes.NONE:
                     key = (topic_answer.name, partition_answer.partition_index)
-                    found[key] = partition_answer.offset
-    return found
+                    yield key, partition_answer
 
 
 def _on_controller(cluster: Cluster, request: Any) -> Any:

@@ -103,6 +103,11 @@ class Cluster:
         """The ids of the brokers known now."""
         return tuple(sorted(self._brokers))
 
+    @property
+    def addresses(self) -> Mapping[int, tuple[str, int]]:
+        """Host and port of each broker, as the brokers themselves give them."""
+        return dict(self._brokers)
+
     def connection(self, node: int, purpose: str = "control") -> Connection:
         """The connection to a broker for a purpose, made anew if it is gone."""
         existing = self._connections.get((node, purpose))

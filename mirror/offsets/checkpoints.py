@@ -76,25 +76,7 @@ class Checkpoints:
             self._known = read(target, self._topic)
             self._target, self._writer = target, TopicWriter(target, self._topic)
         assert self._writer is not None
-        changed: list[Checkpoint] = []
-        known: Known = {}
-        for group, places in standing.places.items():
-            before = self._known.get(group, {})
-            known[group] = {}
-            for place in places:
-                if place.downstream < 0:
-                    continue
-                key = (place.target_topic, place.partition)
-                previous = before.get(key)
-                if previous is not None and _same(previous, place):
-                    known[group][key] = previous
-                    continue
-                now = _checkpoint(group, place)
-                if due(previous, now):
-                    changed.append(now)
-                    known[group][key] = now
-                elif previous is not None:
-                    known[group][key] = previous
+        changed, known = decide(self._known, standing)
         self._writer.write([checkpoint.encode() for checkpoint in changed])
         last, self._known = self._known, known
         return CheckpointsResult(
@@ -104,6 +86,30 @@ class Checkpoints:
             # What the topic holds from earlier runs may have been gone for long.
             gone=() if first else tuple(sorted(last.keys() - known.keys())),
         )
+
+
+def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
+    """The checkpoints that are due, and what holds when they are written."""
+    changed: list[Checkpoint] = []
+    known: Known = {}
+    for group, places in standing.places.items():
+        last = before.get(group, {})
+        known[group] = {}
+        for place in places:
+            if place.downstream < 0:
+                continue
+            key = (place.target_topic, place.partition)
+            previous = last.get(key)
+            if previous is not None and _same(previous, place):
+                known[group][key] = previous
+                continue
+            now = _checkpoint(group, place)
+            if due(previous, now):
+                changed.append(now)
+                known[group][key] = now
+            elif previous is not None:
+                known[group][key] = previous
+    return changed, known
 
 
 def due(previous: Checkpoint | None, now: Checkpoint) -> bool:

@@ -39,6 +39,18 @@ class GroupSyncResult:
     """Groups whose offsets could not be read or set, with the reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSteps:
+    """Where groups stand on the target, and where they should."""
+
+    wanted: Mapping[str, Mapping[TopicPartition, Committed]]
+    """Offsets to set, of groups that are behind."""
+    present: Mapping[str, Mapping[TopicPartition, Committed]]
+    """What idle groups have now."""
+    active: frozenset[str]
+    refused: Mapping[str, str]
+
+
 def sync(
     target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
 ) -> GroupSyncResult:
@@ -47,23 +59,8 @@ def sync(
     Raises:
         ClusterError: the target does not answer.
     """
-    listed = groups.list_groups(target)
-    idle, active, refused = [], set(), {}
-    for name in known:
-        group = listed.get(name)
-        if group is not None and group.kind is GroupKind.SHARE:
-            refused[name] = "is a share group on the target, which has no offsets"
-        elif group is None or group.idle:
-            idle.append(name)
-        else:
-            active.add(name)
-    read = group_offsets.fetch(target, idle)
-    refused.update(read.refused)
-    behind = [
-        name
-        for name in idle
-        if name in read.groups and forward(known[name], read.groups[name])
-    ]
+    found = look(target, known)
+    behind, active, refused = list(found.wanted), set(found.active), {**found.refused}
     moved: dict[str, int] = {}
     for first in range(0, len(behind), _GROUPS_AT_ONCE):
         part = behind[first : first + _GROUPS_AT_ONCE]
@@ -85,6 +82,52 @@ def sync(
             if len(steps) > len(wrong):
                 moved[name] = len(steps) - len(wrong)
     return GroupSyncResult(moved=moved, active=frozenset(active), refused=refused)
+
+
+def look(
+    target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
+) -> GroupSteps:
+    """What `sync` would set now.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    listed = groups.list_groups(target)
+    idle, active, refused = [], set(), {}
+    for name in known:
+        group = listed.get(name)
+        if group is not None and group.kind is GroupKind.SHARE:
+            refused[name] = "is a share group on the target, which has no offsets"
+        elif group is None or group.idle:
+            idle.append(name)
+        else:
+            active.add(name)
+    read = group_offsets.fetch(target, idle)
+    refused.update(read.refused)
+    return GroupSteps(
+        wanted={
+            name: steps
+            for name in idle
+            if name in read.groups
+            and (steps := forward(known[name], read.groups[name]))
+        },
+        present=read.groups,
+        active=frozenset(active),
+        refused=refused,
+    )
+
+
+def first_steps(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+) -> GroupSteps:
+    """The same for a target that has no groups at all."""
+    wanted = {name: forward(places, {}) for name, places in known.items()}
+    return GroupSteps(
+        wanted={name: steps for name, steps in wanted.items() if steps},
+        present={name: {} for name in known},
+        active=frozenset(),
+        refused={},
+    )
 
 
 def forward(

@@ -7,10 +7,11 @@ of where idle groups stand on the target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.clusters.group_offsets import Committed
 from mirror.offsets import checkpoints, group_sync
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import GroupFilter, look
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.merging import Merging
+
+
+_GROUPS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+NOWHERE = Committed(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -37,6 +42,22 @@ class GroupMove:
     then: int
 
 
+def has_groups(cluster: Cluster) -> bool:
+    """Whether it ever had any. Brokers make a topic for them at the first question,
+    and whoever only looks should not cause that.
+    """
+    return _is_there(cluster, _GROUPS)
+
+
+def has_transactions(cluster: Cluster) -> bool:
+    """The same for transactions."""
+    return _is_there(cluster, _TRANSACTIONS)
+
+
+def _is_there(cluster: Cluster, topic: str) -> bool:
+    return cluster.topics([topic])[topic].error != codes.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def group_moves(
     flow: FlowConfig, merging: Merging, source: Cluster, target: Cluster
 ) -> tuple[list[GroupMove], list[str]]:
@@ -50,19 +71,16 @@ def group_moves(
         return [], [
             f"flow {flow.name}: offsets of groups follow when records are copied"
         ]
+    copied = copies(flow, source)
     standing = look(
         source,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
-        {
-            name: replace(copy, merged=not merging.is_alone(flow, name))
-            for name, copy in copies(flow, source).items()
-        },
+        copied,
         known_of(flow, target),
     )
+    # As the service: each of several flows knows another offset.
     merged = {
-        copy.topic
-        for name, copy in copies(flow, source).items()
-        if not merging.is_alone(flow, name)
+        copy.topic for name, copy in copied.items() if not merging.is_alone(flow, name)
     }
     before = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
     _, known = checkpoints.decide(before, standing)
@@ -70,7 +88,10 @@ def group_moves(
         group: {key: each for key, each in places.items() if key[0] not in merged}
         for group, places in known.items()
     }
-    steps = group_sync.look(target, {g: each for g, each in wanted.items() if each})
+    if not has_groups(target):
+        steps = group_sync.first_steps(wanted)
+    else:
+        steps = group_sync.look(target, {g: p for g, p in wanted.items() if p})
     moves = [
         GroupMove(
             cluster=flow.target,
@@ -78,7 +99,7 @@ def group_moves(
             group=group,
             topic=name,
             partition=partition,
-            now=steps.present.get(group, {}).get((name, partition), -1),
+            now=steps.present[group].get((name, partition), NOWHERE).offset,
             then=committed.offset,
         )
         for group, each in steps.wanted.items()

@@ -107,13 +107,14 @@ class Plan:
 def plan(config: MirrorConfig) -> Plan:
     """Ask the clusters of the enabled flows; failures are returned, never raised."""
     with Reach(config.clusters, client_id="mirror.plan") as reach:
-        return _Planner(config, reach).plan()
+        return Planner(config, reach).plan()
 
 
-class _Planner:
+class Planner:
     """The clusters as they will be, and who made them so."""
 
     def __init__(self, config: MirrorConfig, reach: Callable[[str], Cluster]) -> None:
+        """`reach` gives a cluster by its alias, or raises `ClusterError`."""
         self._reach = reach
         self._merging = Merging(config.enabled_flows)
         self._sides: dict[str, Foreseen] = {}
@@ -126,8 +127,9 @@ class _Planner:
 
     def plan(self) -> Plan:
         flows = [flow for flow in self._flows if self._answers(flow)]
-        while any([self._step(flow) for flow in flows]):  # all, then once more
-            pass
+        moved = True
+        while moved:
+            moved = sum(self._step(flow) for flow in flows) > 0
         added = self._acls(flows)
         moves = self._groups(flows)
         return Plan(
@@ -161,7 +163,8 @@ class _Planner:
             return False
         return True
 
-    def _side(self, alias: str) -> Foreseen:
+    def side(self, alias: str) -> Foreseen:
+        """A cluster, as it will be as far as is decided by now."""
         if alias not in self._sides:
             self._sides[alias] = Foreseen(Live(self._reach(alias)))
         return self._sides[alias]
@@ -180,10 +183,8 @@ class _Planner:
             moved |= self._make(flow, each.alias, each.new, each.purpose)
         return moved
 
-    def _make(
-        self, flow: FlowConfig, alias: str, new: NewTopic, purpose: str
-    ) -> bool:
-        side = self._side(alias)
+    def _make(self, flow: FlowConfig, alias: str, new: NewTopic, purpose: str) -> bool:
+        side = self.side(alias)
         if side.topics([new.name])[new.name].error != codes.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         side.create(new)
@@ -191,7 +192,7 @@ class _Planner:
         return True
 
     def _made_copies(self, flow: FlowConfig) -> bool:
-        source, target = self._side(flow.source), self._side(flow.target)
+        source, target = self.side(flow.source), self.side(flow.target)
         planned = topics.plan(source, target, flow)
         models = source.configs(planned.like.values())
         for name, new in planned.create.items():
@@ -200,10 +201,11 @@ class _Planner:
         for name, count in planned.grow.items():
             target.grow(name, count)
             self._by.setdefault((flow.target, name), (flow.name, "copy"))
-        problems, changes = planned.problems, {}
+        problems = planned.problems
+        changes: configs.Changes = {}
         if flow.sync_topic_configs:
             drift, changes = configs.plan(
-                source, target, flow, self._merging, self._side
+                source, target, flow, self._merging, self.side
             )
             problems += tuple(each.problem for each in drift if each.problem)
             for name, change in changes.items():
@@ -273,7 +275,9 @@ class _Planner:
                 self._failures[f"flow {flow.name}: {error}"] = None
                 continue
             if result.state is AclState.NOT_PERMITTED:
-                self._problems[flow.name] += (f"ACLs are not synced: {result.reason}",)
+                known = self._problems.get(flow.name, ())
+                text = f"ACLs are not synced: {result.reason}"
+                self._problems[flow.name] = (*known, text)
             if result.added:
                 claims = acl_claims_topic(flow)
                 self._make(flow, claims.alias, claims.new, claims.purpose)

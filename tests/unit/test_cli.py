@@ -89,6 +89,7 @@ def config(tmp_path: Path) -> str:
         [],
         ["run"],
         ["check"],
+        ["plan"],
         ["status"],
         ["pause"],
         ["resume"],

@@ -1,0 +1,100 @@
+"""`mirror plan`: what would a run create and change?
+
+It asks the clusters and shows the answer. Nothing is changed, on no cluster. What would
+be done is found out by `preflight`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mirror.cli.drift import value
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import EXIT_FAILED, Form, Output, complain, document, table
+from mirror.cli.transforms import unusable
+from mirror.config.load import load
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.preflight.plan import Plan, TopicToCreate
+
+FORMAT_VERSION = 1
+COLUMNS = ("CLUSTER", "CHANGE", "NAME", "FLOW", "DETAIL")
+NOTHING_TO_DO = "nothing to do: a run would only copy records"
+
+
+def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
+    """Show what a run would create and change besides copying records.
+
+    Topics that are missing, with partitions, replicas and configs; copies that grow;
+    configs, ACLs and group offsets that are set; mirror's own topics. What one flow
+    makes and the next one would copy is included. Nothing is changed. Exit status 1 if
+    a cluster does not answer, or a topic cannot be copied.
+
+    \b
+    Examples:
+      mirror plan -c mirror.yaml
+      mirror plan -c mirror.yaml -o json | jq '.create[].topic'
+    """
+    from mirror.preflight import plan as preflight  # noqa: PLC0415  loads kernels
+
+    chosen, warnings = load(config)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    if mistakes := unusable(chosen):
+        raise ConfigError(mistakes)
+    found = preflight.plan(chosen)
+    if output is Form.JSON:
+        document(_document(found))
+    elif not found.is_empty:
+        table(COLUMNS, _rows(found))
+        counts = ", ".join(
+            f"{n} {what}" for what, n in preflight.summary(found).items()
+        )
+        complain(counts)
+    elif not found.failures:
+        complain(NOTHING_TO_DO)
+    complain(*(f"note: {text}" for text in found.notes))
+    complain(*found.failures, *found.problems)
+    if found.failures or found.problems:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _rows(found: Plan) -> Iterator[tuple[object, ...]]:
+    for topic in found.create:
+        yield topic.cluster, "create topic", topic.topic, topic.flow, _made(topic)
+    for grown in found.grow:
+        detail = f"{grown.partitions} to {grown.then} partitions"
+        yield grown.cluster, "add partitions", grown.topic, grown.flow, detail
+    for config in found.configs:
+        then = "" if config.then is None else f"={value(config.then)}"
+        what = "remove config" if config.then is None else "set config"
+        detail = f"{config.config}{then} (now {value(config.now)})"
+        yield config.cluster, what, config.topic, config.flow, detail
+    for acl in found.acls:
+        what = f"{acl.change} ACL"
+        yield acl.cluster, what, acl.binding.topic, acl.flow, str(acl.binding)
+    for move in found.groups:
+        now = "none" if move.now < 0 else move.now
+        detail = f"{move.topic}-{move.partition} to {move.then} (now {now})"
+        yield move.cluster, "set group offset", move.group, move.flow, detail
+
+
+def _made(topic: TopicToCreate) -> str:
+    some = "partition" if topic.partitions == 1 else "partitions"
+    parts = [f"{topic.purpose}: {topic.partitions} {some}"]
+    if topic.replication_factor >= 0:
+        parts.append(f"{topic.replication_factor} replicas")
+    parts += [f"{name}={value(text)}" for name, text in topic.configs]
+    return ", ".join(parts)
+
+
+def _document(found: Plan) -> dict[str, Any]:
+    made = asdict(found)
+    for topic in made["create"]:
+        topic["configs"] = dict(topic["configs"])
+    return {"format_version": FORMAT_VERSION, **made}

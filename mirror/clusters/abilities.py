@@ -1,0 +1,71 @@
+"""What brokers are able to do: their version, as far as it shows, and their settings.
+
+Functions over a connected `Cluster`. Brokers do not tell their version; it is
+concluded from the requests that they answer, as kafka-python does. Settings are asked
+of one broker for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
+
+from mirror.clusters import codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirror.clusters.cluster import Cluster
+
+OLDEST = (2, 8)
+"""Of the brokers that mirror is made for."""
+_BROKER_RESOURCE = 4
+_TRANSACTIONS = "transaction.version"
+_V2 = 2
+
+
+def version(cluster: Cluster) -> tuple[int, ...]:
+    """Kafka's version, at least so much."""
+    spoken = cluster.any_connection().versions
+    return tuple(infer_broker_version_from_api_versions(spoken))
+
+
+def has_transactions_v2(cluster: Cluster) -> bool:
+    """Whether transactions are KIP-890's, which fence every single one."""
+    return cluster.feature(_TRANSACTIONS) >= _V2
+
+
+def settings(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
+    """Settings of the first broker, by their names in its configuration; those that
+    it does not know, or has no value for, are left out.
+
+    Raises:
+        AuthorizationError: we may not see them.
+        ClusterError: the cluster does not answer.
+    """
+    node = cluster.nodes[0]
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    (result,) = cluster.call(
+        DescribeConfigsRequest(
+            resources=[
+                resource(
+                    resource_type=_BROKER_RESOURCE,
+                    resource_name=str(node),
+                    configuration_keys=list(names),
+                )
+            ],
+            include_synonyms=False,
+            include_documentation=False,
+        ),
+        node=node,
+    ).results
+    if result.error_code != codes.NONE:
+        what = f"cluster {cluster.alias}: reading settings of broker {node}"
+        raise codes.error_of(result, what)
+    return {
+        config.name: config.value
+        for config in result.configs
+        if config.value is not None
+    }

@@ -1,0 +1,120 @@
+"""What a run needs on this machine: Java, libraries, cores, a folder, a port.
+
+Main function: `findings`. Executors on other machines are not looked at; they run the
+same image, or are the user's to equip.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import version as installed
+import os
+import re
+import socket
+from typing import TYPE_CHECKING
+
+from mirror.errors import JavaMissingError
+from mirror.java import OLDEST_JAVA, java_version, require_java
+from mirror.machine import usable_cores
+from mirror.preflight.finding import fail, ok, warn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
+    from mirror.preflight.finding import Finding
+
+HERE = "here"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def findings(config: MirrorConfig) -> list[Finding]:
+    """Each thing that a run would begin with."""
+    return [_java(), _libraries(), _cores(config), _state_dir(config), _port(config)]
+
+
+def _java() -> Finding:
+    try:
+        java = require_java()
+    except JavaMissingError as error:
+        text, _, advice = str(error).rpartition(": ")
+        return fail(HERE, "Java", text or str(error), advice)
+    return ok(HERE, "Java", f"{java_version(java)} at {java}, needs {OLDEST_JAVA}")
+
+
+def _libraries() -> Finding:
+    try:
+        named = requires("mirror") or []
+    except PackageNotFoundError:
+        named = ["pyspark", "kafka-python"]  # run from its folder, without pip
+    names = [match[0] for each in named if (match := _NAME.match(each))]
+    missing = [name for name in names if not _version(name)]
+    if missing:
+        return fail(
+            HERE, "libraries", f"not installed: {', '.join(missing)}",
+            f"pip install {' '.join(missing)}",
+        )  # fmt: skip
+    shown = ", ".join(
+        f"{name} {_version(name)}" for name in ("pyspark", "kafka-python")
+    )
+    return ok(HERE, "libraries", f"{shown}, and all others that mirror needs")
+
+
+def _version(name: str) -> str:
+    try:
+        return installed(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _cores(config: MirrorConfig) -> Finding:
+    slots = sum(flow.tasks or 1 for flow in config.enabled_flows)
+    cores = usable_cores()
+    master = config.service.spark_master
+    if master is not None and not master.startswith("local"):
+        return ok(HERE, "cores", f"{slots} tasks at least, on {master}")
+    if cores < slots:
+        return warn(
+            HERE, "cores", f"{cores} cores for {slots} tasks: some wait for others",
+            "set fewer tasks, leave tasks out, or give it more cores",
+        )  # fmt: skip
+    return ok(HERE, "cores", f"{cores}, for {slots} tasks at least")
+
+
+def _state_dir(config: MirrorConfig) -> Finding:
+    wanted = config.service.state_dir
+    folder: Path = wanted.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        return fail(
+            HERE, "state_dir", f"service.state_dir: {folder} is no folder",
+            "name another folder there",
+        )  # fmt: skip
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return fail(
+            HERE, "state_dir", f"service.state_dir: {folder} cannot be written to",
+            "make it writable for this user, or name another folder there",
+        )  # fmt: skip
+    return ok(HERE, "state_dir", str(wanted))
+
+
+def _port(config: MirrorConfig) -> Finding:
+    host, port = config.service.http_host, config.service.http_port
+    where = f"{host}:{port}"
+    if port == 0:
+        return ok(HERE, "HTTP port", "any that is free")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        return warn(
+            HERE, "HTTP port",
+            f"service.http_host and service.http_port: {where}: {error.strerror}",
+            "all is well if that is the running service; else set another port",
+        )  # fmt: skip
+    return ok(HERE, "HTTP port", where)
