@@ -1,12 +1,12 @@
-"""`mirror check`: is the configuration right, and what would it mirror?
+"""`mirror check`: is all as it has to be for a run, and what would it mirror?
 
-It reads the configuration, reaches every cluster of an enabled flow and shows the
-topics with their copies. It changes nothing, on no cluster.
+It looks at this machine, every cluster and every flow, and shows what it saw. Nothing
+is changed, on no cluster. What is looked at is `preflight`'s duty.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,53 +17,77 @@ from mirror.cli.output import (
     EXIT_USAGE,
     Form,
     Output,
+    blank_line,
     complain,
     document,
     table,
 )
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
-from mirror.metadata.survey import survey
+from mirror.errors import ConfigError
+from mirror.preflight.finding import State
 
 if TYPE_CHECKING:
-    from mirror.metadata.survey import Survey
+    from mirror.preflight.check import Checked
+    from mirror.preflight.finding import Finding
 
 FORMAT_VERSION = 1
+CHECK_COLUMNS = ("WHERE", "CHECK", "STATE", "DETAIL")
 COLUMNS = ("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "COPY")
 
 
 def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
-    """Read the configuration, reach its clusters, show what would be copied.
+    """Look at everything that a run needs, and show what would be copied.
 
-    Nothing is changed. COPY says what becomes of the topic on the target: it exists,
-    is to be created, or is to be grown by partitions. All problems are told at once,
-    on stderr: exit status 2 if the configuration has to be changed, 1 if a cluster
-    does not answer or a topic cannot be copied.
+    This machine, the clusters (connection, brokers, version, rights), the flows (topics
+    and copies, replicas, message sizes, clocks, ACLs, groups). STATE is ok, warn or
+    fail, and DETAIL ends with what would put it right. Then the topics: COPY says
+    whether the copy exists, is to be created or is to be grown; mirror plan says how.
+    Nothing is changed. Exit status 2 if the configuration has to be changed, 1 if
+    something else fails; warnings are no failures.
 
     \b
     Examples:
       mirror check -c mirror.yaml
-      mirror check -c mm2.properties -o json
+      mirror check -c mm2.properties -o json | jq '.checks[] | select(.state != "ok")'
     """
+    from mirror.preflight import check as preflight  # noqa: PLC0415  loads kernels
+
     chosen, warnings = load(config)
     complain(*(f"warning: {warning}" for warning in warnings))
-    found = survey(chosen)
-    found = replace(found, mistakes=(*unusable(chosen), *found.mistakes))
+    if mistakes := unusable(chosen):
+        raise ConfigError(mistakes)
+    found = preflight.check(chosen)
     if output is Form.JSON:
-        document({"format_version": FORMAT_VERSION, **asdict(found)})
-    elif found.flows:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "checks": [asdict(each) for each in found.findings],
+                "flows": [asdict(flow) for flow in found.flows],
+            }
+        )
+    else:
         _show(found)
-    topics = [
-        f"flow {flow.name}: {text}" for flow in found.flows for text in flow.problems
-    ]
-    complain(*found.mistakes, *found.failures, *topics)
-    if found.mistakes:
+    failed, warned = found.count(State.FAIL), found.count(State.WARN)
+    if failed or warned:
+        complain(f"{failed} failed, {warned} to know about")
+    if found.mistaken:
         raise typer.Exit(EXIT_USAGE)
-    if found.failures or topics:
+    if failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show(found: Survey) -> None:
+def _show(found: Checked) -> None:
+    table(
+        CHECK_COLUMNS,
+        (
+            (each.where, each.check, each.state, _detail(each))
+            for each in found.findings
+        ),
+    )
+    if not any(flow.topics for flow in found.flows):
+        return
+    blank_line()
     table(
         COLUMNS,
         (
@@ -79,11 +103,7 @@ def _show(found: Survey) -> None:
             for topic in flow.topics
         ),
     )
-    for flow in found.flows:
-        if not flow.topics:
-            complain(f"flow {flow.name}: no topic of {flow.source_id} matches")
-        if flow.came_from_target:
-            complain(
-                f"note: flow {flow.name} leaves out {', '.join(flow.came_from_target)}:"
-                " by their names they came from its target"
-            )
+
+
+def _detail(each: Finding) -> str:
+    return f"{each.detail}; {each.fix}" if each.fix else each.detail

@@ -40,6 +40,9 @@ _STATE_STYLES = {
     "PAUSED": "yellow",
     "FAULTED": "red",
     "FAILED": "red",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
 }
 
 

@@ -1,27 +1,23 @@
-"""What a configuration would mirror, found out without changing anything.
+"""What a flow would mirror, found out without changing anything.
 
-Main function: `survey`. It reaches every cluster of an enabled flow, compares the
-topics on both sides and returns a frozen `Survey`, with all problems in it instead
-of the first one raised. Acting on it is `topics.sync`'s duty.
+Main function: `compare`, of the topics on both sides, which returns a frozen
+`SurveyedFlow`. `one_cluster` and `doubled` put into words what only shows when the
+clusters are asked. Acting on it is `topics.sync`'s duty.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-import contextlib
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.cluster import Cluster
-from mirror.errors import ClusterError
 from mirror.metadata import topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.clusters.cluster import Topic
+    from mirror.clusters.cluster import Cluster, Topic
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
@@ -50,6 +46,8 @@ class SurveyedFlow:
     """A flow whose clusters both answered."""
 
     name: str
+    source: str
+    """Alias."""
     source_id: str
     target_id: str
     topics: tuple[SurveyedTopic, ...]
@@ -59,77 +57,12 @@ class SurveyedFlow:
     """Topics that match, and are left out since their names say so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The whole configuration."""
-
-    flows: tuple[SurveyedFlow, ...]
-    mistakes: tuple[str, ...]
-    """What only a change of the configuration can help."""
-    failures: tuple[str, ...]
-    """Clusters that did not answer, or refused us."""
-
-
-def survey(config: MirrorConfig) -> Survey:
-    """Look at every enabled flow; problems are returned, never raised."""
-    flows = [flow for flow in config.flows.values() if flow.enabled]
-    wanted = dict.fromkeys(alias for f in flows for alias in (f.source, f.target))
-    mistakes, failures, found = [], [], []
-    with contextlib.ExitStack() as stack:
-        clusters = {}
-        for alias, answer in _reach([config.clusters[a] for a in wanted]).items():
-            if isinstance(answer, ClusterError):
-                failures.append(_unreached(config.clusters[alias], answer))
-            else:
-                stack.callback(answer.close)
-                clusters[alias] = answer
-        for flow in flows:
-            source, target = clusters.get(flow.source), clusters.get(flow.target)
-            if source is None or target is None:
-                continue
-            if source.cluster_id == target.cluster_id:
-                mistakes.append(_one_cluster(config, flow, source.cluster_id))
-                continue
-            try:
-                found.append(_compare(source, target, flow))
-            except ClusterError as error:
-                failures.append(f"flow {flow.name}: {error}")
-    mistakes += _doubled(found)
-    return Survey(
-        flows=tuple(found), mistakes=tuple(mistakes), failures=tuple(failures)
-    )
-
-
-def _reach(configs: list[ClusterConfig]) -> dict[str, Cluster | ClusterError]:
-    """Connect to all at once: one that does not answer costs its whole time-out."""
-
-    def reach(config: ClusterConfig) -> Cluster | ClusterError:
-        try:
-            return Cluster(config, client_id="mirror.check").connect()
-        except ClusterError as error:
-            return error
-
-    with ThreadPoolExecutor(max_workers=max(1, len(configs))) as pool:
-        answers = list(pool.map(reach, configs))
-    return {
-        config.alias: answer for config, answer in zip(configs, answers, strict=True)
-    }
-
-
 def _setting(config: ClusterConfig) -> str:
     servers = ",".join(config.bootstrap_servers)
     return f"clusters.{config.alias}.bootstrap_servers: {servers}"
 
 
-def _unreached(config: ClusterConfig, error: ClusterError) -> str:
-    reason = str(error).replace(f"cluster {config.alias}: ", "")
-    servers = ",".join(config.bootstrap_servers)
-    if not reason.startswith(servers):
-        reason = f"{servers}: {reason}"
-    return f"clusters.{config.alias}.bootstrap_servers: {reason}"
-
-
-def _one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str:
+def one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str:
     source, target = config.clusters[flow.source], config.clusters[flow.target]
     return (
         f"flow {flow.name}: {_setting(source)} and {_setting(target)} are one and the "
@@ -138,7 +71,7 @@ def _one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str
     )
 
 
-def _doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
+def doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
     """One cluster under two aliases, with one copy of what both would bring."""
     found = []
     for one, other in combinations(flows, 2):
@@ -158,7 +91,7 @@ def _doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
     return found
 
 
-def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
+def compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow:
     selected = topics.select(source, flow)
     copies = target.topics({topic.target_topic for topic in selected.topics})
     problems = [
@@ -168,6 +101,7 @@ def _compare(source: Cluster, target: Cluster, flow: FlowConfig) -> SurveyedFlow
     ]
     return SurveyedFlow(
         name=flow.name,
+        source=flow.source,
         source_id=source.cluster_id,
         target_id=target.cluster_id,
         topics=tuple(

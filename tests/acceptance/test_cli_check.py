@@ -6,12 +6,16 @@ from contextlib import closing
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaAdminClient
 import pytest
 
+from tests.harness import alter_topic, create_topic, producer
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Clusters
@@ -50,6 +54,21 @@ def create(bootstrap: str, topics: dict[str, int]) -> None:
         admin.wait_for_topics(list(topics))
 
 
+def checks(stdout: str) -> list[tuple[str, str, str, str]]:
+    """The rows of the first table: where, what, state, detail."""
+    rows = []
+    for line in stdout.split("\n\n", maxsplit=1)[0].splitlines()[1:]:
+        where, rest = line.split("  ", 1)
+        check, rest = rest.strip().split("  ", 1)
+        state, detail = rest.strip().split(" ", 1)
+        rows.append((where, check, state, detail.strip()))
+    return rows
+
+
+def not_ok(stdout: str) -> list[tuple[str, str, str, str]]:
+    return [row for row in checks(stdout) if row[2] != "ok"]
+
+
 def list_topics(bootstrap: str) -> set[str]:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         return set(admin.list_topics())
@@ -68,10 +87,10 @@ def test_check_tells_what_would_be_mirrored(
     shown = mirror("check", "-c", config)
     document = mirror("check", "-c", config, "-o", "json")
 
-    assert (shown.returncode, shown.stderr) == (0, "")
-    rows = {
-        line.split()[1]: line.split(maxsplit=5) for line in shown.stdout.splitlines()
-    }
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout
+    assert not_ok(shown.stdout) == []
+    table = shown.stdout.split("\n\n")[1]
+    rows = {line.split()[1]: line.split(maxsplit=5) for line in table.splitlines()}
     assert rows[f"{topic_name}-new"][2:] == [
         *("3", f"A.{topic_name}-new", "0", "to be created"),
     ]
@@ -79,9 +98,21 @@ def test_check_tells_what_would_be_mirrored(
     assert rows[f"{topic_name}-small"][4:] == ["2", "to be grown"]
     found: dict[str, Any] = json.loads(document.stdout)
     assert found["format_version"] == 1
-    assert [topic["copy"] for topic in found["flows"][0]["topics"]] == [
-        *("to be created", "exists", "to be grown"),
-    ]
+    assert [
+        topic["copy"]
+        for topic in found["flows"][0]["topics"]
+        if topic["topic"].startswith(topic_name)
+    ] == ["to be created", "exists", "to be grown"]
+    said = {(each["where"], each["check"]): each for each in found["checks"]}
+    assert {each["state"] for each in said.values()} == {"ok"}
+    for alias in "AB":
+        for check in ("connection", "brokers", "security", "version", "rights"):
+            assert (f"cluster {alias}", check) in said
+    for check in ("Java", "libraries", "cores", "state_dir", "HTTP port", "topology"):
+        assert ("here", check) in said
+    for check in ("topics", "copies", "replicas", "message size", "clock", "ACLs"):
+        assert ("flow A->B", check) in said
+    assert "v2" in said["cluster B", "transactions"]["detail"]
     assert (list_topics(source), list_topics(target)) == before
 
 
@@ -94,10 +125,12 @@ def test_check_refuses_one_cluster_as_both(clusters: Clusters, tmp_path: Path) -
     result = mirror("check", "-c", config)
 
     assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert f"clusters.A.bootstrap_servers: {bootstrap}" in line
-    assert f"clusters.B.bootstrap_servers: {other}" in line
-    assert "one and the same cluster" in line
+    (row,) = not_ok(result.stdout)
+    assert row[:3] == ("flow A->B", "clusters", "fail")
+    assert f"clusters.A.bootstrap_servers: {bootstrap}" in row[3]
+    assert f"clusters.B.bootstrap_servers: {other}" in row[3]
+    assert "one and the same cluster" in row[3]
+    assert result.stderr == "1 failed, 0 to know about\n"
 
 
 def test_check_finds_one_source_under_two_names(
@@ -119,9 +152,10 @@ def test_check_finds_one_source_under_two_names(
     result = mirror("check", "-c", str(path))
 
     assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("flows A->B and A2->B go from one and the same cluster (")
-    assert f"both would copy {topic_name} to {topic_name}" in line
+    row = next(row for row in not_ok(result.stdout) if row[1] == "topology")
+    assert row[0] == "here"
+    assert row[3].startswith("flows A->B and A2->B go from one and the same cluster (")
+    assert f"both would copy {topic_name} to {topic_name}" in row[3]
 
 
 def test_check_tells_what_names_leave_out(
@@ -138,14 +172,17 @@ def test_check_tells_what_names_leave_out(
 
     assert result.returncode == 0
     assert f"A.{topic_name}" in result.stdout
-    (note,) = result.stderr.splitlines()
-    assert note.startswith(f"note: flow A->B leaves out B.{topic_name}: ")
+    row = next(row for row in checks(result.stdout) if row[1] == "left out")
+    assert row[0] == "flow A->B"
+    assert f"B.{topic_name}" in row[3]
 
 
 def test_check_names_the_cluster_that_does_not_answer(
     clusters: Clusters, tmp_path: Path
 ) -> None:
-    """One side down is a failure of the moment, told with setting and value."""
+    """One side down is a failure of the moment, told with setting, value and a way
+    out; the other side is looked at all the same.
+    """
     config = write_config(
         tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1", topics=".*"
     )
@@ -153,6 +190,90 @@ def test_check_names_the_cluster_that_does_not_answer(
     result = mirror("check", "-c", config)
 
     assert result.returncode == 1
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("clusters.B.bootstrap_servers: 127.0.0.1:1 ")
-    assert result.stdout == ""
+    (row,) = not_ok(result.stdout)
+    assert row[:3] == ("cluster B", "connection", "fail")
+    assert row[3].startswith("clusters.B.bootstrap_servers: 127.0.0.1:1 ")
+    assert "see that the address is right" in row[3]
+    assert ("cluster A", "version", "ok") in [r[:3] for r in checks(result.stdout)]
+
+
+def test_check_tells_every_problem_at_once(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """Names that no copy can have, too many replicas, copies that could not be written
+    to, records that are too large, clocks that differ, groups that have members: each
+    is told with a way out, none hides another, and nothing is changed.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    start = topic_name[-8:]
+    long = f"{start}-{'x' * 240}"
+    for topic in (long, f"{start}.one", f"{start}-large", f"{start}-later"):
+        create_topic(a, topic, 1)
+    alter_topic(a, f"{start}-large", max_message_bytes="5000000")
+    create_topic(b, f"A.{start}-large", 1, min_insync_replicas="2")
+    create_topic(b, f"A.{start}_one", 1)  # the copy of one.one differs by . and _
+    client = producer(a)
+    client.produce(f"{start}-later", b"v", timestamp=int(time.time() * 1000) + 600_000)
+    assert client.flush(30) == 0
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": a},
+                    "B": {"bootstrap_servers": b},
+                    "C": {"bootstrap_servers": "127.0.0.1:1"},
+                },
+                "defaults": {
+                    "topics": [f"{start}.*"],
+                    "sync_topic_configs": False,
+                    "checkpoints_replication_factor": 3,
+                    "heartbeats_replication": False,
+                },
+                "flows": {"A->B": {}, "A->C": {}},
+                "service": {"http_port": 0},
+            }
+        )
+    )
+    before = list_topics(a), list_topics(b)
+
+    result = mirror("check", "-c", str(path))
+
+    assert result.returncode == 1
+    rows = {(row[0], row[1], row[2]): row[3] for row in not_ok(result.stdout)}
+    assert set(rows) == {
+        ("cluster C", "connection", "fail"),
+        ("flow A->B", "topic", "fail"),
+        ("flow A->B", "creation", "fail"),
+        ("flow A->B", "in sync", "fail"),
+        ("flow A->B", "message size", "warn"),
+        ("flow A->B", "clock", "warn"),
+    }
+    assert "has 251 characters; Kafka allows 249" in rows["flow A->B", "topic", "fail"]
+    creation = [row[3] for row in not_ok(result.stdout) if row[1] == "creation"]
+    assert any("A.checkpoints.internal" in text and "replication_factor" in text
+               for text in creation)  # fmt: skip
+    assert any(f"A.{start}.one" in text and "differ only by . and _" in text
+               for text in creation)  # fmt: skip
+    assert f"A.{start}-large" in rows["flow A->B", "in sync", "fail"]
+    assert "5000000" in rows["flow A->B", "message size", "warn"]
+    assert "s later than this machine" in rows["flow A->B", "clock", "warn"]
+    # The others go on: their rows and their topics are there.
+    assert f"{start}-later" in result.stdout.split("\n\n")[1]
+    assert (list_topics(a), list_topics(b)) == before
+
+
+def test_check_of_a_fresh_cluster_leaves_no_trace(
+    make_clusters: Callable[..., Clusters], tmp_path: Path
+) -> None:
+    """Not even the topics that brokers make for themselves at the first question."""
+    made = make_clusters("a", "b")
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    create_topic(a, "orders", 1)
+    config = write_config(tmp_path, a=a, b=b, topics="orders")
+
+    result = mirror("check", "-c", config)
+    plan = mirror("plan", "-c", config)
+
+    assert (result.returncode, plan.returncode) == (0, 0), result.stdout + plan.stderr
+    assert (list_topics(a), list_topics(b)) == ({"orders"}, set())

@@ -204,9 +204,16 @@ def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
     result = mirror("check", "-c", config)
 
     assert result.exit_code == 1
-    first, second = result.stderr.splitlines()
-    assert first.startswith("clusters.A.bootstrap_servers: 127.0.0.1:1 ")
-    assert second.startswith("clusters.B.bootstrap_servers: 127.0.0.1:2 ")
+    first, second = (
+        line.split(maxsplit=4)
+        for line in result.stdout.splitlines()
+        if line.startswith("cluster ")
+    )
+    assert first[:4] == ["cluster", "A", "connection", "fail"]
+    assert first[4].startswith("clusters.A.bootstrap_servers: 127.0.0.1:1 ")
+    assert second[4].startswith("clusters.B.bootstrap_servers: 127.0.0.1:2 ")
+    assert "see that the address is right" in second[4]
+    assert result.stderr.splitlines()[-1].startswith("2 failed, ")
 
 
 def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

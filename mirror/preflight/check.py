@@ -1,0 +1,173 @@
+"""Everything that can be known before a run, with a way out of whatever is wrong.
+
+Main function: `check`, which returns a frozen `Checked`. It looks at this machine, at
+every cluster and every flow, and goes on where something is wrong, so that all of it is
+told at once. It changes nothing, on no cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.errors import ClusterError
+from mirror.metadata.merging import Merging
+from mirror.metadata.survey import compare, doubled, one_cluster
+from mirror.permissions.rights import rights
+from mirror.preflight import held_rights, here, of_cluster, of_flow
+from mirror.preflight.finding import State, fail, ok
+from mirror.preflight.ground import Ground
+from mirror.preflight.plan import Planner
+from mirror.preflight.reached import Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.survey import SurveyedFlow
+    from mirror.preflight.finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """All findings, and the topics of each flow whose clusters answer."""
+
+    findings: tuple[Finding, ...]
+    flows: tuple[SurveyedFlow, ...]
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether only a change of the configuration helps."""
+        return any(each.mistake for each in self.findings)
+
+    def count(self, state: State) -> int:
+        return sum(each.state is state for each in self.findings)
+
+
+def check(config: MirrorConfig) -> Checked:
+    """Look at all of it; what is wrong is returned, never raised."""
+    with Reached(config) as reached:
+        return _Check(config, reached).all()
+
+
+class _Check:
+    def __init__(self, config: MirrorConfig, reached: Reached) -> None:
+        self._config = config
+        self._reached = reached
+        self._flows = [flow for flow in config.flows.values() if flow.enabled]
+        self._found: list[Finding] = here.findings(config)
+        self._settings: dict[str, Mapping[str, str]] = {}
+
+    def all(self) -> Checked:
+        failures = self._reached.failures
+        for alias, error in failures.items():
+            cluster = self._config.clusters[alias]
+            self._found.append(of_cluster.unreached(cluster, error))
+        for alias in self._reached.clusters:
+            with self._telling(f"cluster {alias}"):
+                self._of_cluster(alias)
+        surveyed: list[SurveyedFlow] = []
+        for flow in self._flows:
+            if {flow.source, flow.target} & failures.keys() or not self._apart(flow):
+                continue
+            with self._telling(f"flow {flow.name}"):
+                source, target = self._reached(flow.source), self._reached(flow.target)
+                surveyed.append(compare(source, target, flow))
+        self._of_all(surveyed)
+        self._of_rights(surveyed)
+        self._of_flows({each.name: each for each in surveyed})
+        return Checked(
+            findings=tuple(sorted(self._found, key=_order)), flows=tuple(surveyed)
+        )
+
+    def _of_all(self, surveyed: list[SurveyedFlow]) -> None:
+        twice = doubled(surveyed)
+        for text in twice:
+            what, _, fix = text.rpartition("; ")
+            self._found.append(fail("here", "topology", what, fix, mistake=True))
+        if surveyed and not twice:
+            self._found.append(
+                ok(
+                    "here",
+                    "topology",
+                    "no circle without stamps, no way twice, by names and cluster ids",
+                )
+            )
+
+    @contextlib.contextmanager
+    def _telling(self, where: str) -> Iterator[None]:
+        """What no longer answers is told, and the rest is looked at."""
+        try:
+            yield
+        except ClusterError as error:
+            self._found.append(
+                fail(where, "connection", str(error), "see to the brokers, try again")
+            )
+
+    def _of_cluster(self, alias: str) -> None:
+        settings, unknown = of_cluster.broker_settings(self._reached(alias))
+        self._settings[alias] = settings
+        writing = [flow for flow in self._flows if flow.target == alias]
+        self._found += of_cluster.findings(
+            self._config.clusters[alias], self._reached, writing, settings
+        )
+        if unknown and writing:
+            self._found.append(
+                ok(
+                    f"cluster {alias}", "broker settings",
+                    "not ours to see, so what follows from them is not checked",
+                )
+            )  # fmt: skip
+
+    def _apart(self, flow: FlowConfig) -> bool:
+        source, target = self._reached(flow.source), self._reached(flow.target)
+        if source.cluster_id != target.cluster_id:
+            return True
+        text = one_cluster(self._config, flow, source.cluster_id)
+        what, _, fix = text.rpartition("; ")
+        self._found.append(
+            fail(f"flow {flow.name}", "clusters", what, fix, mistake=True)
+        )
+        return False
+
+    def _of_rights(self, surveyed: list[SurveyedFlow]) -> None:
+        needed = rights(self._config)
+        for alias, cluster in self._reached.clusters.items():
+            copied = {
+                each.name: [
+                    topic.topic if each.source == alias else topic.target_topic
+                    for topic in each.topics
+                ]
+                for each in surveyed
+            }
+            own = [right for right in needed if right.cluster == alias]
+            with self._telling(f"cluster {alias}"):
+                self._found += held_rights.findings(cluster, self._config, own, copied)
+
+    def _of_flows(self, surveyed: Mapping[str, SurveyedFlow]) -> None:
+        planner = Planner(self._config, self._reached)
+        planned = planner.plan()
+        merging = Merging(self._config.enabled_flows)
+        for flow in self._flows:
+            if flow.name not in surveyed:
+                continue
+            ground = Ground(
+                flow=flow,
+                surveyed=surveyed[flow.name],
+                plan=planned,
+                merging=merging,
+                source=self._reached(flow.source),
+                target=self._reached(flow.target),
+                source_side=planner.side(flow.source),
+                target_side=planner.side(flow.target),
+                settings=self._settings.get(flow.target, {}),
+            )
+            with self._telling(f"flow {flow.name}"):
+                self._found += of_flow.findings(ground)
+
+
+def _order(each: Finding) -> int:
+    """This machine, then clusters, then flows; each in the order of looking."""
+    kind = each.where.partition(" ")[0]
+    return ("here", "cluster", "flow").index(kind)

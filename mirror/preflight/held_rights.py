@@ -1,0 +1,175 @@
+"""Which of the rights that a configuration takes we have, as the brokers tell.
+
+Main function: `findings`, of one cluster. What is needed stands in `permissions`. Where
+a right is about all names that begin alike, it is asked for the names that are there
+now, or for one that could be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.clusters import acls, allowed, codes
+from mirror.clusters.acls import NoAuthorizerError
+from mirror.errors import AuthorizationError
+from mirror.permissions.extent import LITERAL, Extent
+from mirror.permissions.need import Kind, Operation
+from mirror.permissions.writing import commands
+from mirror.preflight.finding import fail, ok, some
+from mirror.preflight.group_moves import has_groups, has_transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mirror.clusters.allowed import Operations
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import MirrorConfig
+    from mirror.permissions.rights import Right
+    from mirror.preflight.finding import Finding
+
+CHECK = "rights"
+_COULD_BE = "mirror-check"
+_WORDS = {
+    Kind.TOPIC: "topic",
+    Kind.GROUP: "group",
+    Kind.TRANSACTIONAL_ID: "transactional id",
+}
+
+
+def findings(
+    cluster: Cluster,
+    config: MirrorConfig,
+    needed: Sequence[Right],
+    copied: Mapping[str, Iterable[str]],
+) -> list[Finding]:
+    """One for each right that is missing; one if none is.
+
+    `needed`: on this cluster; `copied`: by flow, its topics on this cluster, be they
+    topics or copies.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    where = f"cluster {cluster.alias}"
+    if not _has_authorizer(cluster):
+        return [ok(where, CHECK, "no authorizer: everybody may do everything")]
+    asked = _Asked(cluster, needed, copied)
+    found, untold = [], 0
+    for right in needed:
+        names = asked.names[right]
+        answers = {name: asked.may(right, name) for name in names}
+        missing = [name for name, held in answers.items() if held is False]
+        untold += not missing and None in answers.values()
+        if missing:
+            what = _what(right, missing)
+            found.append(
+                fail(
+                    where, CHECK,
+                    f"{right.operation} on {what} is missing, needed for "
+                    f"{', '.join(right.features)}",
+                    commands(config, [right], {})[0],
+                )
+            )  # fmt: skip
+    if not found:
+        # WRITE on a transactional id shows only when one is written with.
+        not_told = f"; brokers do not tell about {untold} others" if untold else ""
+        detail = f"{len(needed) - untold} needed, and held{not_told}"
+        found.append(ok(where, CHECK, detail))
+    return found
+
+
+def _has_authorizer(cluster: Cluster) -> bool:
+    try:
+        acls.describe(cluster)
+    except NoAuthorizerError:
+        return False
+    except AuthorizationError:
+        pass  # it would not refuse us, did it not have one
+    return True
+
+
+def _what(right: Right, missing: list[str]) -> str:
+    if right.kind is Kind.CLUSTER:
+        return "the cluster"
+    if right.extent.pattern != LITERAL or right.extent.name == "*":
+        names = "" if missing == [_could_be(right)] else f" ({some(missing)})"
+        return f"{_WORDS[right.kind]} {right.extent}{names}"
+    return f"{_WORDS[right.kind]} {right.extent}"
+
+
+def _could_be(right: Right) -> str:
+    start = "" if right.extent.name == "*" else right.extent.name
+    return f"{start}{_COULD_BE}"
+
+
+class _Asked:
+    """What the brokers say, asked once for all rights."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        needed: Sequence[Right],
+        copied: Mapping[str, Iterable[str]],
+    ) -> None:
+        self._cluster = cluster
+        self.names = {right: _names(right, copied) for right in needed}
+        by_kind: dict[Kind, dict[str, None]] = {kind: {} for kind in Kind}
+        for right, names in self.names.items():
+            by_kind[right.kind].update(dict.fromkeys(names))
+        self._of_cluster = allowed.of_cluster(cluster)
+        topics = list(by_kind[Kind.TOPIC])
+        self._of_topics = allowed.of_topics(cluster, topics)
+        self._absent = {
+            name
+            for name, topic in cluster.topics(topics).items()
+            if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        self._of_groups: dict[str, Operations] = {}
+        if has_groups(cluster):
+            self._of_groups = allowed.of_groups(cluster, by_kind[Kind.GROUP])
+        self._sees: dict[str, bool | None] = {}
+        if has_transactions(cluster):
+            self._sees = {
+                name: allowed.sees_transactional_id(cluster, name)
+                for name in by_kind[Kind.TRANSACTIONAL_ID]
+            }
+
+    def may(self, right: Right, name: str) -> bool | None:
+        """None: brokers do not tell."""
+        if right.kind is Kind.TRANSACTIONAL_ID:
+            return self._sees.get(name)
+        told = {
+            Kind.CLUSTER: {name: self._of_cluster},
+            Kind.TOPIC: self._of_topics,
+            Kind.GROUP: self._of_groups,
+        }[right.kind].get(name)
+        if told is None:
+            return None
+        if right.kind is Kind.TOPIC and right.operation is Operation.CREATE:
+            everywhere = self._of_cluster or frozenset()
+            return (
+                name not in self._absent
+                or right.operation in told
+                or right.operation in everywhere
+            )
+        return right.operation in told
+
+
+def _names(right: Right, copied: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Which names to ask about."""
+    extent = right.extent
+    if right.kind is Kind.CLUSTER or (extent.pattern == LITERAL and extent.name != "*"):
+        return (extent.name,)
+    if right.kind is Kind.TRANSACTIONAL_ID:
+        return (f"{extent.name}0.0",)
+    found: tuple[str, ...] = ()
+    if right.kind is Kind.TOPIC:
+        found = tuple(
+            dict.fromkeys(
+                name
+                for flow in right.flows
+                for name in copied.get(flow, ())
+                if extent.covers(Extent(name=name))
+            )
+        )
+    return found or (_could_be(right),)

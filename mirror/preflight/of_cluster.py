@@ -1,0 +1,155 @@
+"""What can be seen of one cluster: does it answer, is it fit, does it know us.
+
+Main function: `findings`. What flows need of their clusters is looked at in `of_flow`,
+what we may do there in `held_rights`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.clusters import abilities
+from mirror.errors import AuthenticationError, AuthorizationError, ClusterError
+from mirror.preflight.finding import fail, ok, some, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
+    from mirror.preflight.finding import Finding
+    from mirror.preflight.reached import Reached
+
+REPLICAS, IN_SYNC = "default.replication.factor", "min.insync.replicas"
+LARGEST = "message.max.bytes"
+_LONGEST = "transaction.max.timeout.ms"
+_SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST)
+
+
+def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
+    """Of a cluster that did not answer, or refused us."""
+    place = f"clusters.{config.alias}"
+    servers = ",".join(config.bootstrap_servers)
+    reason = str(error).replace(f"cluster {config.alias}: ", "")
+    if not reason.startswith(servers):
+        reason = f"{servers}: {reason}"
+    fix = (
+        f"see to the credentials and certificates of {place}, and to the brokers' log"
+        if isinstance(error, AuthenticationError)
+        else "see that the address is right, brokers run there, and this machine may "
+        "reach them"
+    )
+    return fail(
+        f"cluster {config.alias}", "connection",
+        f"{place}.bootstrap_servers: {reason}", fix,
+    )  # fmt: skip
+
+
+def broker_settings(cluster: Cluster) -> tuple[dict[str, str], str]:
+    """Those that matter here; or why they are not known.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    try:
+        return abilities.settings(cluster, _SETTINGS), ""
+    except AuthorizationError as error:
+        return {}, str(error)
+
+
+def findings(
+    config: ClusterConfig,
+    reached: Reached,
+    flows: Sequence[FlowConfig],
+    settings: Mapping[str, str],
+) -> list[Finding]:
+    """Of a cluster that answers.
+
+    `flows`: those that write to it; `settings`: its brokers', as far as known.
+
+    Raises:
+        ClusterError: it does not answer any more.
+    """
+    cluster = reached(config.alias)
+    where = f"cluster {config.alias}"
+    count = cluster.brokers
+    some_brokers = "1 broker" if count == 1 else f"{count} brokers"
+    found = [
+        ok(where, "connection", f"{some_brokers}, cluster id {cluster.cluster_id}")
+    ]
+    silent = reached.silent_brokers(config.alias)
+    found += [
+        fail(
+            where, "brokers", f"broker {node}: {error}",
+            "this machine, and Spark's executors, must reach every broker at the "
+            "address in its advertised.listeners",
+        )
+        for node, error in silent.items()
+    ]  # fmt: skip
+    if not silent:
+        found.append(ok(where, "brokers", "each answers at the address that it gives"))
+    found.append(_security(config, where))
+    found.append(_version(cluster, where))
+    if flows:
+        found.append(_transactions(cluster, where, flows, settings))
+    return found
+
+
+def _security(config: ClusterConfig, where: str) -> Finding:
+    protocol, mechanism = config.security_protocol, config.sasl_mechanism
+    shown = protocol if mechanism is None else f"{protocol}, {mechanism}"
+    place = f"clusters.{config.alias}"
+    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
+        return warn(
+            where, "security", f"{shown}: the password crosses the network readable",
+            f"set {place}.security_protocol to SASL_SSL, or use SCRAM",
+        )  # fmt: skip
+    if protocol.endswith("SSL") and not config.ssl_check_hostname:
+        return warn(
+            where, "security", f"{shown}: whoever has any trusted certificate may "
+            "pretend to be a broker", f"turn {place}.ssl_check_hostname on",
+        )  # fmt: skip
+    return ok(where, "security", shown)
+
+
+def _version(cluster: Cluster, where: str) -> Finding:
+    found = abilities.version(cluster)
+    shown = ".".join(map(str, found))
+    oldest = ".".join(map(str, abilities.OLDEST))
+    if found < abilities.OLDEST:
+        return fail(
+            where, "version", f"Kafka {shown}, as far as its requests tell",
+            f"mirror is made for {oldest} and newer: upgrade the brokers",
+        )  # fmt: skip
+    return ok(where, "version", f"Kafka {shown} or newer; from {oldest} on is fine")
+
+
+def _transactions(
+    cluster: Cluster,
+    where: str,
+    flows: Sequence[FlowConfig],
+    settings: Mapping[str, str],
+) -> Finding:
+    exact = [flow for flow in flows if flow.exactly_once]
+    if not exact:
+        return ok(where, "transactions", "not used: exactly_once is off")
+    longest = int(settings.get(_LONGEST, "0"))
+    over = [
+        flow.name
+        for flow in exact
+        if longest and flow.transaction_timeout_seconds * 1000 > longest
+    ]
+    if over:
+        return fail(
+            where, "transactions",
+            f"transaction_timeout_seconds of {some(over)} is more than the brokers' "
+            f"{_LONGEST}, {longest}",
+            f"set it to {longest // 1000} at most, or raise {_LONGEST}",
+        )  # fmt: skip
+    kind = (
+        "v2 (KIP-890)"
+        if abilities.has_transactions_v2(cluster)
+        else "v1; v2 comes with Kafka 4.0 and transaction.version 2"
+    )
+    return ok(where, "transactions", kind)

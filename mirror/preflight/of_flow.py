@@ -1,0 +1,196 @@
+"""What can be seen of one flow whose clusters answer: would it copy what it should?
+
+Main function: `findings`. It looks at the clusters as they will be (`plan`), asks the
+brokers to validate what would be made, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters import admin
+from mirror.errors import ClusterError
+from mirror.preflight import of_copies, of_readers
+from mirror.preflight.finding import fail, ok, some, warn
+
+if TYPE_CHECKING:
+    from mirror.preflight.finding import Finding
+    from mirror.preflight.ground import Ground
+    from mirror.preflight.plan import TopicToCreate
+
+_AHEAD_MS = 5000
+"""More than clocks that are kept in time differ by."""
+_CLOCKS = 100
+"""Partitions whose newest record is looked at."""
+
+
+def findings(ground: Ground) -> list[Finding]:
+    """Of everything that a run would meet.
+
+    Raises:
+        ClusterError: a cluster does not answer any more.
+    """
+    return [
+        *_topics(ground),
+        *_leaders(ground),
+        *_refused(ground),
+        *of_copies.replicas(ground),
+        *of_copies.sizes(ground),
+        _clock(ground),
+        *of_readers.acls_of(ground),
+        *of_readers.groups_of(ground),
+    ]
+
+
+def _topics(ground: Ground) -> list[Finding]:
+    surveyed, where = ground.surveyed, ground.where
+    found = []
+    count = len(surveyed.topics)
+    if count:
+        partitions = sum(topic.partitions for topic in surveyed.topics)
+        found.append(ok(where, "topics", f"{count} match, {partitions} partitions"))
+    else:
+        found.append(
+            warn(
+                where, "topics", f"no topic of {ground.flow.source} matches",
+                "compare topics and topics_exclude with what is there; a topic that "
+                "we may not see is not there for us",
+            )
+        )  # fmt: skip
+    kinds: dict[str, int] = {}
+    for topic in surveyed.topics:
+        kinds[topic.copy] = kinds.get(topic.copy, 0) + 1
+    if kinds:
+        shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        found.append(ok(where, "copies", shown))
+    found += [
+        fail(where, "topic", text, "leave it out with topics_exclude, or see to it")
+        for text in surveyed.problems
+    ]
+    if surveyed.came_from_target:
+        found.append(
+            ok(
+                where, "left out",
+                f"{some(list(surveyed.came_from_target))}: by their names they came "
+                "from its target",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _leaders(ground: Ground) -> list[Finding]:
+    names = [topic.topic for topic in ground.surveyed.topics]
+    shown = ground.source.topics(names)
+    without = [
+        f"{name}-{number}"
+        for name, topic in shown.items()
+        for number, leader in topic.leaders.items()
+        if leader.node < 0
+    ]
+    if not without:
+        return []
+    return [
+        warn(
+            ground.where, "leaders", f"no leader now: {some(without)}",
+            "start the brokers that hold them: until then they are not copied",
+        )
+    ]  # fmt: skip
+
+
+def _refused(ground: Ground) -> list[Finding]:
+    """What the brokers would say to topics that are to be made or grown."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    clusters = {ground.flow.source: ground.source, ground.flow.target: ground.target}
+    for alias, cluster in clusters.items():
+        made = [each for each in ground.made if each.cluster == alias]
+        new = [_request_for(each) for each in made]
+        answer = admin.create_topics(cluster, new, validate_only=True) if new else None
+        for name, error in (answer.refused if answer else {}).items():
+            text = str(error).replace(name, "<topic>")
+            reasons.setdefault((alias, text), []).append(name)
+    for grown in ground.plan.grow:
+        if grown.flow != ground.flow.name:
+            continue
+        try:
+            admin.add_partitions(
+                ground.target, grown.topic, count=grown.then, validate_only=True
+            )
+        except ClusterError as error:
+            text = str(error).replace(grown.topic, "<topic>")
+            reasons.setdefault((grown.cluster, text), []).append(grown.topic)
+    return [
+        fail(
+            ground.where, "creation",
+            f"{text.replace('<topic>', names[0])}"
+            + (f"; the same for {some(names[1:])}" if names[1:] else ""),
+            _way_out(text, ground),
+        )
+        for (_, text), names in reasons.items()
+    ]  # fmt: skip
+
+
+def _request_for(topic: TopicToCreate) -> admin.NewTopic:
+    """The request for it."""
+    return admin.NewTopic(
+        name=topic.topic,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+    )
+
+
+def _way_out(text: str, ground: Ground) -> str:
+    brokers = ground.target.brokers
+    if "REPLICATION_FACTOR" in text or "eplication" in text:
+        return (
+            f"{ground.flow.target} has {brokers} brokers: set replication_factor (and "
+            "those of internal topics) to that at most, or add brokers"
+        )
+    if "AUTHORIZATION" in text:
+        return "mirror config acls lists what is needed"
+    if "collide" in text:
+        return (
+            "topics that differ only by . and _ cannot stand side by side: leave one "
+            "out, or rename it"
+        )
+    if "POLICY" in text:
+        return "the cluster's create.topic.policy forbids it: ask who runs the cluster"
+    if "CONFIG" in text:
+        return "leave the config out with config_properties_exclude"
+    return "see to what the brokers say"
+
+
+def _clock(ground: Ground) -> Finding:
+    """Brokers do not tell their time: a clock shows only in what was stamped by it."""
+    partitions = [
+        (topic.topic, number)
+        for topic in ground.surveyed.topics
+        for number in range(topic.partitions)
+    ][:_CLOCKS]
+    there = ground.source.topics({topic for topic, _ in partitions})
+    asked = [
+        (topic, number)
+        for topic, number in partitions
+        if topic in there and number in there[topic].leaders
+    ]
+    newest = admin.newest_timestamps(ground.source, asked)
+    if not newest:
+        return ok(
+            ground.where, "clock", "no record to compare it with; brokers do not tell"
+        )
+    (topic, number), last = max(newest.items(), key=lambda each: each[1])
+    ahead = last - int(time.time() * 1000)
+    if ahead > _AHEAD_MS:
+        return warn(
+            ground.where, "clock",
+            f"a record of {topic}-{number} is stamped {ahead / 1000:.0f} s later than "
+            "this machine's time",
+            "keep the clocks of producers, brokers and this machine in time (NTP): "
+            "lag in seconds is off by as much",
+        )  # fmt: skip
+    return ok(
+        ground.where, "clock",
+        "no record is stamped later than this machine's time; brokers do not tell "
+        "theirs",
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Whether those who read the copies find what they need: their rights, their groups.
+
+Functions from a flow's `Ground` to findings. Rights of mirror itself are looked at in
+`held_rights`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.clusters import acls, groups
+from mirror.clusters.acls import NoAuthorizerError
+from mirror.errors import AuthorizationError
+from mirror.offsets.groups import GroupFilter
+from mirror.preflight.finding import ok, some, warn
+
+if TYPE_CHECKING:
+    from mirror.preflight.finding import Finding
+    from mirror.preflight.ground import Ground
+
+
+def acls_of(ground: Ground) -> list[Finding]:
+    where, flow = ground.where, ground.flow
+    if not flow.sync_topic_acls:
+        return []
+    kept: dict[str, int | None] = {}
+    for cluster in (ground.source, ground.target):
+        try:
+            kept[cluster.alias] = len(acls.describe(cluster))
+        except NoAuthorizerError:
+            kept[cluster.alias] = None
+        except AuthorizationError as error:
+            return [
+                warn(
+                    where, "ACLs", str(error),
+                    "allow us DESCRIBE (on the target ALTER) on the cluster, or set "
+                    "sync_topic_acls to false",
+                )
+            ]  # fmt: skip
+    if kept[flow.source] is None:
+        return [ok(where, "ACLs", f"{flow.source} has no authorizer: none to give")]
+    if kept[flow.target] is None:
+        return [
+            warn(
+                where, "ACLs",
+                f"{flow.source} has an authorizer and {flow.target} has none: "
+                "everybody may read and write the copies",
+                f"set authorizer.class.name on the brokers of {flow.target}, or "
+                "sync_topic_acls to false",
+            )
+        ]  # fmt: skip
+    changes = [each for each in ground.plan.acls if each.flow == flow.name]
+    return [ok(where, "ACLs", f"{len(changes)} to add or remove now")]
+
+
+def groups_of(ground: Ground) -> list[Finding]:
+    where, flow = ground.where, ground.flow
+    if not flow.emit_checkpoints:
+        return []
+    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    matching = [name for name in groups.list_groups(ground.source) if
+                wanted.matches(name)]  # fmt: skip
+    found = [ok(where, "groups", f"{len(matching)} match")]
+    if not flow.sync_group_offsets:
+        return found
+    there = groups.list_groups(ground.target)
+    active = sorted(name for name in matching if name in there and not there[name].idle)
+    if active:
+        found.append(
+            warn(
+                where, "group offsets",
+                f"{some(active)} of {flow.target} have members there: their offsets "
+                "are their own",
+                "stop them there if they are to follow the source",
+            )
+        )  # fmt: skip
+    merged = _merged(ground)
+    if merged:
+        found.append(
+            warn(
+                where, "group offsets",
+                f"are not set in {some(merged)}: other flows write these, too",
+                "translate them when a group moves: mirror group translate",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _merged(ground: Ground) -> list[str]:
+    return [
+        topic.target_topic
+        for topic in ground.surveyed.topics
+        if not ground.merging.is_alone(ground.flow, topic.topic)
+    ]

@@ -1,0 +1,260 @@
+"""`mirror plan` against real clusters: it changes nothing, and a run does just that."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+import pytest
+
+from tests.harness import RunningMirror, alter_topic, create_topic, producer
+from tests.surroundings import overrides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Clusters
+
+pytestmark = pytest.mark.acceptance
+
+NOTHING = "nothing to do: a run would only copy records\n"
+MAP_RETENTION = "retention.ms"
+"""Of the offset map: kept as long as the copies, which a run looks at all the time."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A topic as an independent admin client sees it."""
+
+    partitions: int
+    configs: dict[str, str]
+
+
+def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mirror", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def plan_of(config: Path) -> dict[str, Any]:
+    result = mirror("plan", "-c", str(config), "-o", "json")
+    assert (result.returncode, result.stderr.replace("note: ", "")[:4]) in {
+        (0, ""),
+        (0, "flow"),
+    }, result.stderr
+    return json.loads(result.stdout)
+
+
+def topics_of(bootstrap: str) -> dict[str, Seen]:
+    """All of them, brokers' own included."""
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        listed = admin.describe_topics(sorted(admin.list_topics()))
+    return {
+        topic["name"]: Seen(
+            len(topic["partitions"]),
+            {
+                key: value
+                for key, value in overrides(bootstrap, topic["name"]).items()
+                if not topic["name"].endswith(".offset-map.internal")
+                or key != MAP_RETENTION
+            },
+        )
+        for topic in listed
+    }
+
+
+def foretold(before: dict[str, Seen], plan: dict[str, Any], alias: str) -> Any:
+    """What a cluster should look like after a run."""
+    found = dict(before)
+    for topic in plan["create"]:
+        if topic["cluster"] == alias:
+            configs = dict(topic["configs"])
+            if topic["topic"].endswith(".offset-map.internal"):
+                configs.pop(MAP_RETENTION)
+            found[topic["topic"]] = Seen(topic["partitions"], configs)
+    for topic in plan["grow"]:
+        if topic["cluster"] == alias:
+            known = found[topic["topic"]]
+            assert known.partitions == topic["partitions"]
+            found[topic["topic"]] = Seen(topic["then"], known.configs)
+    for change in plan["configs"]:
+        if change["cluster"] == alias:
+            known = found[change["topic"]]
+            assert known.configs.get(change["config"]) == change["now"]
+            configs = {**known.configs, change["config"]: change["then"]}
+            kept = {key: value for key, value in configs.items() if value is not None}
+            found[change["topic"]] = Seen(known.partitions, kept)
+    return found
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
+    for future in admin.alter_consumer_group_offsets([wanted]).values():
+        future.result(30)
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    (future,) = admin.list_consumer_group_offsets([asked]).values()
+    return int(future.result(30).topic_partitions[0].offset)
+
+
+def test_a_run_does_what_the_plan_says(
+    make_clusters: Callable[..., Clusters], tmp_path: Path
+) -> None:
+    """Topics made, grown and changed on both sides of two flows, copies of what the
+    other flow makes included, are those of the plan and no others; before the run
+    nothing is touched, after it there is nothing to do; group offsets likewise.
+    """
+    clusters = make_clusters("a", "b")
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, "orders", 3, retention_ms="7200000", cleanup_policy="compact")
+    create_topic(a, "grows", 4)
+    create_topic(a, "differs", 1, segment_bytes="1048576")
+    create_topic(a, "not-asked-for", 1)
+    create_topic(b, "A.grows", 2)
+    create_topic(b, "A.differs", 1, segment_bytes="2097152", flush_ms="1000")
+    create_topic(b, "bills", 2, min_insync_replicas="1")
+    config = {
+        "clusters": {"A": {"bootstrap_servers": a}, "B": {"bootstrap_servers": b}},
+        "defaults": {
+            "tasks": 1,
+            "sync_group_offsets": True,
+            "emit_checkpoints_seconds": 1,
+            "sync_topic_configs_seconds": 1,
+        },
+        "flows": {
+            "A->B": {
+                "topics": ["orders", "grows", "differs"],
+                "emit_offset_syncs": True,
+                "heartbeats_on_source": True,
+            },
+            "B->A": {"topics": ["bills"], "emit_checkpoints": False,
+                     "sync_group_offsets": False},
+        },
+    }  # fmt: skip
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(config))
+    before = {"A": topics_of(a), "B": topics_of(b)}
+
+    plan = plan_of(file)
+
+    assert {"A": topics_of(a), "B": topics_of(b)} == before
+    shown = mirror("plan", "-c", str(file))
+    assert shown.returncode == 0, shown.stderr
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert [
+        "B",
+        "create",
+        "topic",
+        "A.orders",
+        "A->B",
+        "copy:",
+        "3",
+        "partitions,",
+    ] in [line[:8] for line in lines]
+    assert ["B", "add", "partitions", "A.grows", "A->B", "2", "to", "4"] in [
+        line[:8] for line in lines
+    ]
+    changed = {(c["topic"], c["config"], c["then"]) for c in plan["configs"]}
+    assert changed == {
+        ("A.differs", "segment.bytes", "1048576"),
+        ("A.differs", "flush.ms", None),
+    }
+    # What one flow makes, the other one copies.
+    made = {(t["cluster"], t["topic"], t["purpose"]) for t in plan["create"]}
+    assert ("A", "B.heartbeats", "copy") in made
+    assert ("A", "mm2-offset-syncs.B.internal", "offset syncs") in made
+    assert not any("not-asked-for" in topic for _, topic, _ in made)
+
+    with RunningMirror(config, tmp_path / "run") as running:
+        deadline = time.monotonic() + 90
+        while plan_of(file)["create"]:
+            assert time.monotonic() < deadline, running.log_tail()
+        for topic in ("orders", "bills"):
+            client = producer(a if topic == "orders" else b)
+            for number in range(20):
+                client.produce(topic, f"{number}".encode(), b"v", partition=0)
+            assert client.flush(30) == 0
+        running.wait_copied(a, "orders", flow="A->B")
+        commit(a, "readers", "orders", 7)
+        while committed(b, "readers", "A.orders") < 7:
+            assert time.monotonic() < deadline, running.log_tail()
+            time.sleep(0.2)
+        while not _is_empty(plan_of(file)):
+            assert time.monotonic() < deadline, plan_of(file)
+        assert running.terminate() == 0
+    after = {"A": topics_of(a), "B": topics_of(b)}
+    for alias, found in after.items():
+        ours = {name: t for name, t in found.items() if not name.startswith("__")}
+        assert ours == foretold(before[alias], plan, alias), alias
+    last = mirror("plan", "-c", str(file))
+    assert (last.returncode, last.stdout, last.stderr) == (0, "", NOTHING)
+
+    commit(a, "readers", "orders", 15)
+    (move,) = plan_of(file)["groups"]
+    assert committed(b, "readers", "A.orders") < move["then"]
+    assert (move["group"], move["topic"]) == ("readers", "A.orders")
+    with RunningMirror(config, tmp_path / "run", once=True) as running:
+        assert running.wait(90) == 0, running.log_tail()
+    assert committed(b, "readers", "A.orders") == move["then"]
+    assert _is_empty(plan_of(file))
+
+
+def test_what_is_wrong_with_one_does_not_hide_the_others(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """A cluster that does not answer is a failure of its flow; a drifting config of
+    another flow's copy is still planned, by name.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, 1)
+    alter_topic(a, topic_name, retention_ms="99000")
+    create_topic(b, f"A.{topic_name}", 1)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        json.dumps(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": a},
+                    "B": {"bootstrap_servers": b},
+                    "C": {"bootstrap_servers": "127.0.0.1:1"},
+                },
+                "defaults": {"topics": [topic_name], "heartbeats_replication": False},
+                "flows": {"A->B": {}, "A->C": {}},
+            }
+        )
+    )
+
+    result = mirror("plan", "-c", str(file), "-o", "json")
+
+    assert result.returncode == 1
+    assert "flow A->C: 127.0.0.1:1 does not answer" in result.stderr.replace(
+        "cluster C: ", ""
+    )
+    plan = json.loads(result.stdout)
+    (change,) = plan["configs"]
+    assert (change["topic"], change["now"], change["then"]) == (
+        f"A.{topic_name}",
+        None,
+        "99000",
+    )
+
+
+def _is_empty(plan: dict[str, Any]) -> bool:
+    return not any(plan[key] for key in ("create", "grow", "configs", "acls", "groups"))
