@@ -61,10 +61,10 @@ Output = Annotated[
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Rows under upper-case headings; numbers stand to the right."""
-    shown = [list(row) for row in rows]
+    listed = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
-        numeric = bool(shown) and all(isinstance(row[number], int) for row in shown)
+        numeric = bool(listed) and all(isinstance(row[number], int) for row in listed)
         made.add_column(
             column,
             justify="right" if numeric else "left",
@@ -72,7 +72,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
             no_wrap=number < len(columns) - 1,
             overflow="fold",
         )
-    for row in shown:
+    for row in listed:
         made.add_row(*(_cell(value) for value in row))
     return made
 
@@ -89,8 +89,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         sys.stdout.write(line.rstrip() + "\n")
 
 
+def shown(text: str) -> str:
+    """Text of others, such as a group's name, that can neither break a line nor give a
+    terminal orders.
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def _cell(value: object) -> Text:
-    text = str(value)
+    text = shown(str(value))
     return Text(text or NOTHING, style=_STATE_STYLES.get(text, ""))
 
 
@@ -107,5 +117,5 @@ def document(values: Any) -> None:
 def complain(*lines: str) -> None:
     """Tell what is wrong, on stderr."""
     for line in lines:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write("\n".join(map(shown, line.split("\n"))) + "\n")
     sys.stderr.flush()
