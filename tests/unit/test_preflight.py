@@ -1,0 +1,227 @@
+"""What will be: decisions laid over sides; and findings about this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+import uuid
+
+import pytest
+
+from mirror.clusters.admin import NewTopic
+from mirror.clusters.cluster import Leader, Topic
+from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.config.schema import MirrorConfig
+from mirror.metadata import configs, topics
+from mirror.metadata.merging import Merging
+from mirror.metadata.sides import Foreseen
+from mirror.preflight import here
+from mirror.preflight.finding import State, some
+from mirror.preflight.internal_topics import internal_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+pytestmark = pytest.mark.unit
+
+UNKNOWN = 3
+
+
+class Given:
+    """A side that holds what a test says."""
+
+    def __init__(self, alias: str, **partitions: int) -> None:
+        self.alias = alias
+        self.there = {
+            name.replace("_", "."): Topic(
+                name=name.replace("_", "."),
+                topic_id=uuid.UUID(int=1),
+                leaders={n: Leader(node=1, epoch=0) for n in range(count)},
+                error=0,
+                replication_factor=1,
+            )
+            for name, count in partitions.items()
+        }
+        self.overrides: dict[str, dict[str, str]] = {}
+        self.asked = 0
+
+    def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
+        self.asked += 1
+        if names is None:
+            return self.there
+        return {name: self.there.get(name, _missing(name)) for name in names}
+
+    def configs(self, names: Iterable[str]) -> Mapping[str, TopicConfigs]:
+        self.asked += 1
+        return {
+            name: TopicConfigs(
+                configs={
+                    key: Config(value=value, origin=origin, settable=True)
+                    for key, (value, origin) in {
+                        "retention.ms": ("604800000", Origin.DEFAULT),
+                        "segment.bytes": ("1073741824", Origin.DEFAULT),
+                        **{
+                            key: (value, Origin.TOPIC)
+                            for key, value in self.overrides.get(name, {}).items()
+                        },
+                    }.items()
+                }
+            )
+            for name in names
+        }
+
+
+def _missing(name: str) -> Topic:
+    return Topic(
+        name=name,
+        topic_id=uuid.UUID(int=0),
+        leaders={},
+        error=UNKNOWN,
+        replication_factor=0,
+    )
+
+
+def config_of(flows: dict[str, dict[str, Any]], **service: Any) -> MirrorConfig:
+    aliases = {alias for name in flows for alias in name.split("->")}
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in aliases},
+            "flows": flows,
+            "service": service,
+        }
+    )
+
+
+def test_what_one_flow_makes_the_next_one_copies() -> None:
+    """A chain of three clusters is planned to its end: partitions and configs travel
+    on with what is only decided yet.
+    """
+    config = config_of({"A->B": {"topics": ["orders"]}, "B->C": {}})
+    a, b, c = Given("A", orders=3), Given("B"), Given("C")
+    a.overrides["orders"] = {"retention.ms": "5"}
+    sides = {side.alias: Foreseen(side) for side in (a, b, c)}
+    for flow in config.flows.values():
+        source, target = sides[flow.source], sides[flow.target]
+        planned = topics.plan(source, target, flow)
+        models = source.configs(planned.like.values())
+        for name, new in planned.create.items():
+            target.create(new, models[planned.like[name]].configs)
+    assert dict(sides["C"].created) == {
+        "B.A.orders": NewTopic(
+            name="B.A.orders",
+            partitions=3,
+            replication_factor=-1,
+            configs={"retention.ms": "5"},
+        )
+    }
+    for flow in config.flows.values():
+        again = topics.plan(sides[flow.source], sides[flow.target], flow)
+        assert (again.create, again.grow) == ({}, {})
+        _, changes = configs.plan(
+            sides[flow.source], sides[flow.target], flow,
+            Merging(config.enabled_flows), sides.__getitem__,
+        )  # fmt: skip
+        assert changes == {}
+
+
+def test_what_is_decided_lies_over_what_is_there() -> None:
+    """Growth and changes show at once, and the cluster is asked about a topic once."""
+    given = Given("B", A_orders=2)
+    given.overrides["A.orders"] = {"retention.ms": "5"}
+    side = Foreseen(given)
+    side.grow("A.orders", 4)
+    side.alter("A.orders", {"retention.ms": None, "segment.bytes": "9"})
+    for _ in range(3):
+        assert side.topics(["A.orders"])["A.orders"].partitions == 4
+        found = side.configs(["A.orders"])["A.orders"].configs
+    assert found["retention.ms"].value is None
+    assert found["retention.ms"].origin is Origin.DEFAULT
+    assert (found["segment.bytes"].value, found["segment.bytes"].origin) == (
+        "9",
+        Origin.TOPIC,
+    )
+    topic, now = side.present("A.orders")
+    assert topic.partitions == 2
+    assert now["retention.ms"].value == "5"
+    assert given.asked == 2
+
+
+def test_a_merged_copy_is_planned_as_its_sources_agree() -> None:
+    """It is made with what the first source says, and ends as the strategy has it."""
+    both = {"policy": "identity", "config_strategy": "intersection"}
+    config = config_of({"A->K": both, "B->K": both})
+    a, b, k = Given("A", orders=2), Given("B", orders=5), Given("K")
+    a.overrides["orders"] = {"retention.ms": "5", "segment.bytes": "7"}
+    b.overrides["orders"] = {"retention.ms": "6", "segment.bytes": "7"}
+    sides = {side.alias: Foreseen(side) for side in (a, b, k)}
+    target = sides["K"]
+    for _ in range(2):
+        for flow in config.flows.values():
+            source = sides[flow.source]
+            planned = topics.plan(source, target, flow)
+            for name, new in planned.create.items():
+                model = source.configs([planned.like[name]])[planned.like[name]]
+                target.create(new, model.configs)
+            for name, count in planned.grow.items():
+                target.grow(name, count)
+            _, changes = configs.plan(
+                source, target, flow, Merging(config.enabled_flows), sides.__getitem__
+            )
+            for name, change in changes.items():
+                target.alter(name, change)
+    (made,) = target.created.values()
+    assert made.partitions == 5
+    assert made.configs["segment.bytes"] == "7"
+
+
+def test_internal_topics_follow_the_settings() -> None:
+    """What is switched off gets no topic, and sides are as settings say."""
+    (flow,) = config_of(
+        {
+            "A->B": {
+                "emit_checkpoints": False,
+                "emit_heartbeats": False,
+                "emit_offset_syncs": True,
+                "offset_syncs_location": "target",
+                "replication_factor": 3,
+                "offset_syncs_replication_factor": 2,
+                "separator": "_",
+            }
+        }
+    ).flows.values()
+    assert {(t.alias, t.new.name, t.new.replication_factor)
+            for t in internal_topics(flow)} == {
+        ("B", "mirror-progress.A.internal", 3),
+        ("B", "A_offset-map_internal", 3),
+        ("B", "mirror-losses.A.internal", 3),
+        ("B", "mm2-offset-syncs_A_internal", 2),
+    }  # fmt: skip
+
+
+def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every thing that is missing is told, each with a way out."""
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+    config = config_of(
+        {"A->B": {"tasks": 1000}}, state_dir=str(file / "state"), http_host="192.0.2.1"
+    )
+    found = {each.check: each for each in here.findings(config)}
+    assert {name for name, each in found.items() if each.state is State.FAIL} == {
+        "Java",
+        "state_dir",
+    }
+    assert {name for name, each in found.items() if each.state is State.WARN} == {
+        "cores",
+        "HTTP port",
+    }
+    assert all(each.fix for each in found.values() if each.state is not State.OK)
+    assert "/no/java" in found["Java"].detail
+    assert "install e.g." in found["Java"].fix
+
+
+def test_many_names_are_cut() -> None:
+    """A thousand topics with one problem are one row."""
+    assert some(["a", "b", "c"]) == "a, b, c"
+    assert some(list("abcdefgh")) == "a, b, c and 5 more"
