@@ -153,14 +153,17 @@ def _arrow(
         reach = (ends[2] - ends[0]) // 3
         bends = (ends[0] + reach, ends[1] + bow, ends[2] - reach, ends[3] + bow)
     x, y = _on_curve(ends, bends, _label_place(flow, flows))
-    lines = 1 + len(flow.notes)
-    away = 0 if not both else (-1 if ahead else 1) * LINE
+    more = len(flow.notes) * LINE
+    if both:  # beyond the bow, so that the two labels part
+        y += LINE if not ahead else -more - 6
+    else:
+        y += 4 - more // 2
     return Arrow(
         flow=flow,
         path=f"M{ends[0]},{ends[1]} C{bends[0]},{bends[1]} {bends[2]},{bends[3]} "
         f"{ends[2]},{ends[3]}",
         x=x,
-        y=y + away - (lines - 1) * LINE // 2 + 4,
+        y=y,
     )
 
 
