@@ -134,6 +134,15 @@ def test_all_is_well():
     assert "other:8" in page.text
 
 
+def test_a_flow_that_does_not_run_yet():
+    """What begins is not in trouble, and is not said to be well either."""
+    board = board_of(partitions=(partition_status("orders", 0),))
+    page, _ = ask(board, "/")
+
+    assert "1 of 2 flows do not run" in page.text
+    assert "B->A : STARTING" in page.text
+
+
 def test_a_flow_that_is_down_and_one_that_is_late():
     """Both are told in words."""
     late = partition_status("orders", 0, lag_seconds=300.0)

@@ -74,6 +74,7 @@ class Pages:
     def _overview(self, asked: Request) -> Answer:
         status = self._board.read()
         needs = [(f.name, found) for f in status.flows if (found := tones.needs(f))]
+        idle = [(f.name, [str(f.state)]) for f in status.flows if tones.is_idle(f)]
         problems = [
             (flow.name, text)
             for flow in status.flows
@@ -89,8 +90,9 @@ class Pages:
             "overview.html",
             status,
             now=time.time(),
-            needs=needs,
-            verdict=_verdict(len(status.flows), len(needs)),
+            needs=[*needs, *idle],
+            verdict=_verdict(len(status.flows), len(needs), len(idle)),
+            verdict_tone="bad" if needs else "warn" if idle else "good",
             picture=picture.draw([_flowing(flow) for flow in status.flows]),
             node_width=picture.NODE_WIDTH,
             node_height=picture.NODE_HEIGHT,
@@ -173,11 +175,13 @@ class Pages:
         return sparkline(self._history.rates(flow), wording.rate, least=_CURVE_RATE)
 
 
-def _verdict(flows: int, in_need: int) -> str:
+def _verdict(flows: int, in_need: int, idle: int) -> str:
     if not flows:
         return "No flows"
     if in_need:
         return f"{in_need} of {flows} flows need a look"
+    if idle:
+        return f"{idle} of {flows} flows do not run"
     return "The flow is well" if flows == 1 else f"All {flows} flows are well"
 
 

@@ -22,6 +22,9 @@ _TONES = {
     "STARTING": "warn",
     "BEHIND": "warn",
     "warning": "warn",
+    "warn": "warn",
+    "good": "good",
+    "bad": "bad",
     "RETRYING": "bad",
     "FAILED": "bad",
     "FAULTED": "bad",
@@ -44,6 +47,9 @@ _SIGNS = {
     "BEHIND": "▲",
     "BEFORE": "✕",
     "UNKNOWN": "?",
+    "good": "✓",
+    "warn": "…",
+    "bad": "✕",
     "info": "•",
     "warning": "▲",
     "error": "✕",
@@ -72,6 +78,11 @@ def needs(flow: FlowStatus) -> list[str]:
         found.append(some(len(flow.problems), "problem"))
     found.extend(f"job {job.name} fails" for job in flow.jobs if job.error)
     return found
+
+
+def is_idle(flow: FlowStatus) -> bool:
+    """Whether it does not run, and nothing is wrong: it begins, or has ended."""
+    return str(flow.state) in {"STARTING", "STOPPED"} and not needs(flow)
 
 
 def is_late(flow: FlowStatus) -> bool:
