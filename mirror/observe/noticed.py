@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.observe.events import Event, Kind
+from mirror.observe.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,7 +60,8 @@ def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
         text = f"flow given up: {after.reason}"
         yield Event(kind=Kind.FLOW_FAILED, flow=flow, text=text)
     elif state == "RUNNING":
-        again = f" again, after {after.restarts} failures" if after.restarts else ""
+        failures = some(after.restarts, "failure")
+        again = f" again, after {failures}" if after.restarts else ""
         yield Event(
             kind=Kind.FLOW_STARTED,
             flow=flow,
@@ -107,7 +109,7 @@ def _by_topic(
     for pair in pairs:
         topics.setdefault(pair[1].topic, []).append(pair)
     made: list[Event] = []
-    for topic, some in topics.items():
+    for topic, of_topic in topics.items():
         if len(made) == _MOST_TOPICS:
             left = list(topics)[_MOST_TOPICS:]
             made.append(
@@ -118,7 +120,7 @@ def _by_topic(
                 )
             )
             break
-        made.append(make(_subject(some), some))
+        made.append(make(_subject(of_topic), of_topic))
     for event in made:
         yield replace(event, flow=flow.name)
 
@@ -160,7 +162,7 @@ def _gone(subject: str, pairs: list[Pair]) -> Event:
     return Event(
         kind=Kind.OFFSETS_LOST,
         subject=subject,
-        text=f"{count} offsets of {subject} will not be copied: "
+        text=f"{some(count, 'offset')} of {subject} will not be copied: "
         "`mirror loss list` has their ranges and why",
         details={"partitions": _numbers(pairs), "offsets": count},
     )

@@ -147,6 +147,7 @@ def test_a_running_service_is_shown_as_it_is(
         sync_group_offsets=True, sync_group_offsets_seconds=1,
     )  # fmt: skip
     with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running(timeout=150)
         mirror.wait_copied(source, topic_name)
         mirror.wait_until(lambda document: document["flows"][0]["group_count"])
         browser.emulate(width=1280, height=900)

@@ -50,7 +50,7 @@ def test_a_flow_that_fails_and_runs_again():
     failed = replace(RUNS, state=FlowState.RETRYING, reason="no broker", restarts=1)
     assert seen(failed, state=FlowState.STARTING, reason="") == []
     assert seen(failed, state=FlowState.RUNNING, reason="") == [
-        ("flow-started", "", "flow runs again, after 1 failures")
+        ("flow-started", "", "flow runs again, after 1 failure")
     ]
     assert seen(failed, reason="wrong password")[0][2].endswith("wrong password")
 

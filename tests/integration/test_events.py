@@ -1,0 +1,129 @@
+"""The event trail of a running service, beside what really happened on the clusters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+import pytest
+
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    add_partitions,
+    alter_topic,
+    config_for,
+    create_topic,
+    delete_topic,
+    topic_exists,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def events(mirror: RunningMirror, kind: str, subject: str = "") -> list[dict[str, Any]]:
+    """Those of a kind, on a subject if one is given, oldest first."""
+    with urlopen(f"{mirror.url}/events?kind={kind}", timeout=10) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["events"]
+    return [event for event in found if not subject or event["subject"] == subject]
+
+
+def wait_event(mirror: RunningMirror, kind: str, subject: str = "") -> dict[str, Any]:
+    wait_for(lambda: events(mirror, kind, subject), 90)
+    return events(mirror, kind, subject)[-1]
+
+
+def retention(bootstrap: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (answer,) = admin.describe_configs([resource]).values()
+    return str(answer.result(30)["retention.ms"].value)
+
+
+def test_the_trail_tells_what_happened(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A flow that loses its workers, copies that are made, grown and configured, a
+    pause, a topic that is deleted and one that is made anew: each is an event as soon
+    as a witness sees it on the cluster, and a line of the log with the same words.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy, doomed = f"A.{topic_name}", f"{topic_name}-doomed"
+    create_topic(source, topic_name, 1)
+    create_topic(source, doomed, 1)
+    load = NumberedLoad(source, topic_name, 1, seed=21)
+    load.send(200)
+    config = config_for(
+        source, target, topics=[f"{topic_name}.*"], refresh_topics_seconds=1,
+        sync_topic_configs_seconds=1, lease_seconds=1,
+    )  # fmt: skip
+    with RunningMirror(config, tmp_path) as mirror:
+        mirror.wait_running(timeout=150)
+        mirror.wait_copied(source, topic_name)
+        created = wait_event(mirror, "topic-created", copy)
+        assert (created["flow"], created["cluster"]) == ("A->B", "B")
+        assert topic_exists(target, copy)
+        assert wait_event(mirror, "flow-started")["text"] == "flow runs"
+
+        add_partitions(source, topic_name, 3)
+        wait_event(mirror, "topic-grown", copy)
+        shown = AdminClient({"bootstrap.servers": target}).list_topics(copy, timeout=10)
+        assert len(shown.topics[copy].partitions) == 3
+
+        alter_topic(source, topic_name, retention_ms="86400123")
+        changed = wait_event(mirror, "config-changed", copy)
+        assert changed["text"] == f"config of copy {copy}: retention.ms=86400123"
+        assert retention(target, copy) == "86400123"
+
+        steer(tmp_path, "pause")
+        assert wait_event(mirror, "flow-paused")["details"]["rules"][0]["paused"]
+        steer(tmp_path, "resume")
+        wait_event(mirror, "flow-resumed")
+
+        mirror.kill_workers()
+        failed = wait_event(mirror, "flow-failed")
+        assert (failed["level"], failed["details"]["restarts"]) == ("error", 1)
+        wait_for(lambda: len(events(mirror, "flow-started")) == 2, 90)
+        again = events(mirror, "flow-started")[-1]
+        assert again["text"] == "flow runs again, after 1 failure"
+
+        delete_topic(source, doomed)
+        assert wait_event(mirror, "topic-gone", doomed)["cluster"] == "A"
+        delete_topic(source, topic_name)
+        create_topic(source, topic_name, 3)
+        wait_event(mirror, "topic-recreated", topic_name)
+
+        shown = command("events", "-u", mirror.url, "-n", "0")
+        assert copy in shown
+        with urlopen(f"{mirror.url}/events", timeout=10) as answer:
+            told = json.load(answer)["events"]
+        assert mirror.terminate() == 0, mirror.log_tail()
+    lines = [json.loads(line) for line in mirror.log.read_text().splitlines()
+             if line.startswith("{")]  # fmt: skip
+    logged = {(line.get("kind"), line["event"]) for line in lines}
+    assert {(event["kind"], event["text"]) for event in told} <= logged
+    assert any(kind == "flow-stopped" for kind, _ in logged)
+
+
+def steer(folder: Path, verb: str) -> None:
+    command(verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes")
+
+
+def command(*words: str) -> str:
+    """What a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror", *words],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
