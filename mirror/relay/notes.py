@@ -1,9 +1,8 @@
 """What a transaction writes about itself: how far it got, and where records went.
 
 Main type: `Notes`, the topics on the target that take it. The positions go to the
-progress topic, the runs to the offset map, gaps to the loss ledger; all say what the
-data beside them is, so they are written once it is known where that stands, in the
-same transaction.
+progress topic, the runs to the offset map, gaps to the loss ledger, all in the same
+transaction; the runs once it is known where the data beside them stands.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Main type: `TargetWriter`. Several transactional ids take turns, so that one
 transaction is filled while another is written and a third commits. What the next
-one writes is sent only when all of the last one's is on its way, first the data, then
-the notes on it, and its commit is asked for only when the last one's is acknowledged.
+one writes is sent only when all of the last one's is on its way, first the data with
+the progress, then the notes on where it stands, and its commit is asked for only when
+the last one's is acknowledged.
 Without exactly-once there is one idempotent producer. Nothing is repaired here: after
 an error the slot takes over anew.
 """
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 IN_TURN = 3
 """Transactions under way at most: one filled, one written, one committing."""
+_WORTH_OVERLAPPING = 256 << 10
+"""Bytes of a transaction beside which the next one is better filled already."""
 _ASK_AGAIN_SECONDS = 0.002
 _PATIENCE_SECONDS = 30.0
 
@@ -87,8 +90,15 @@ class TargetWriter:
 
     @property
     def room(self) -> bool:
-        """Whether one more transaction may be begun."""
-        return len(self._under_way) < IN_TURN
+        """Whether one more transaction may be begun.
+
+        Behind a small one that still waits for its answer it would only queue up: what
+        comes in meanwhile goes with the next, in fewer and fuller transactions.
+        """
+        if len(self._under_way) == IN_TURN:
+            return False
+        last = self._under_way[-1] if self._under_way else None
+        return last is None or last.sent or last.size >= _WORTH_OVERLAPPING
 
     @property
     def again_in(self) -> float | None:
@@ -186,10 +196,11 @@ class TargetWriter:
 
 
 class _Transaction:
-    """One piece of work on its way: its data, then the notes on it, then the commit.
+    """One piece of work on its way: its data and progress, then the notes on where
+    that stands, then the commit.
 
-    Without exactly-once there is no commit, and the notes go one after the other: who
-    dies in between shall copy records again, not lose where they went.
+    Without exactly-once there is no commit, and one follows the other, the progress
+    last: who dies in between shall copy records again, not lose where they went.
     """
 
     def __init__(
@@ -201,12 +212,17 @@ class _Transaction:
         topics: Mapping[str, Topic],
     ) -> None:
         self.work = work
+        self.size = sum(b.size for queue in work.batches.values() for b in queue)
+        """Bytes of its data."""
         self.done = False
         self._cluster = cluster
         self._producer = producer
         self._notes = notes
         self._topics = topics
-        self._data = self._write = Write(cluster, producer, work.batches, topics)
+        first = dict(work.batches)
+        if producer.transactional_id is not None:
+            first |= notes.how_far(work)
+        self._data = self._write = Write(cluster, producer, first, topics)
         self._later: deque[Batches] | None = None
         self._adding: list[TopicPartition] | None = None
         if producer.transactional_id is not None and not producer.v2:
@@ -220,8 +236,7 @@ class _Transaction:
         """Say once how long the data made a broker want to rest."""
         if not self._told and self.sent and not self._data.outstanding:
             self._told = True
-            size = sum(b.size for queue in self.work.batches.values() for b in queue)
-            quota.learn(size, self._data.throttled_seconds)
+            quota.learn(self.size, self._data.throttled_seconds)
 
     @property
     def sent(self) -> bool:
@@ -283,10 +298,9 @@ class _Transaction:
 
     def _parts(self) -> deque[Batches]:
         where = self._notes.where(self._data.placed, self.work)
-        how_far = self._notes.how_far(self.work)
         if self._producer.transactional_id is None:
-            return deque((where, how_far))
-        return deque(({**where, **how_far},))
+            return deque((where, self._notes.how_far(self.work)))
+        return deque((where,))
 
     def _read_commit(self, pending: Pending) -> None:
         if not pending.answered:
