@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mirror.cli.drift import value
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, Form, Output, complain, document, table
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.errors import ConfigError
+from mirror.observe.drift import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
-from mirror.cli.drift import differences
 from mirror.cli.output import (
     Form,
     Output,
@@ -21,6 +20,7 @@ from mirror.cli.output import (
     remaining,
     table,
 )
+from mirror.observe.drift import differences
 
 FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),

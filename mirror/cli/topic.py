@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.drift import differences, value
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, Yes, agreed
 from mirror.cli.output import (
@@ -28,6 +27,7 @@ from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
+from mirror.observe.drift import differences, value
 from mirror.observe.status import AclState
 
 if TYPE_CHECKING:

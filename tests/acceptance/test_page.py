@@ -31,6 +31,7 @@ pytestmark = pytest.mark.acceptance
 TAB = "\ue004"
 ENTER = "\ue007"
 HOSTILE = "<img src=x onerror=document.title='hit'><b>bold</b>"
+FLOW = "/flow?flow=us-east-%3Eeu-west"
 PAGES = ("/", "/topics", "/partitions", "/groups", "/trail")
 
 # Every piece of text that is seen, with its colour and the ground behind it.
@@ -201,13 +202,13 @@ def test_every_width_and_scheme(
     (4.5 to 1), and the browser's policy has nothing to refuse.
     """
     browser.emulate(width=width, height=900, scheme=scheme)
-    for page in PAGES:
+    for page in (*PAGES, FLOW):
         browser.open(f"{url}{page}")
         assert browser.run("return document.documentElement.scrollWidth") <= width, page
         found = browser.run(CONTRASTS)
         assert len(found) > 20
         assert [each for each in found if each[0] < 4.5] == [], page
-        name = page.strip("/") or "overview"
+        name = page.partition("?")[0].strip("/") or "overview"
         browser.screenshot(f"{name}-{scheme}-{width}")
     assert browser.complaints() == []
 

@@ -7,7 +7,9 @@ but our own script. Nothing is fetched from elsewhere, nothing can be changed.
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mirror import __version__
 from mirror.observe import wording
+from mirror.observe.drift import differences
 from mirror.observe.events import Kind
 from mirror.observe.page import picture, rows, tones
 from mirror.observe.page.picture import Flowing
@@ -64,6 +67,7 @@ class Pages:
         """Handlers by path."""
         return {
             "/": self._overview,
+            "/flow": self._flow,
             "/topics": self._topics,
             "/partitions": self._partitions,
             "/groups": self._groups,
@@ -100,6 +104,26 @@ class Pages:
             problems=rows.part(problems, size=_ON_OVERVIEW),
             topics=rows.part(rows.topics(status.flows), size=_ON_OVERVIEW),
             groups=rows.part(rows.groups(status.flows), size=_ON_OVERVIEW),
+            events=rows.part(newest, size=_ON_OVERVIEW),
+        )
+
+    def _flow(self, asked: Request) -> Answer:
+        status, name = self._board.read(), asked.query.get("flow")
+        flow = next((each for each in status.flows if each.name == name), None)
+        if flow is None:
+            lost = self._page(asked, "flow.html", status, flow=None)
+            return replace(lost, status=HTTPStatus.NOT_FOUND)
+        differing = [
+            (topic.target_topic, differences(asdict(topic))) for topic in flow.drift
+        ]
+        newest = self._board.trail.read(flow=flow.name)[::-1]
+        return self._page(
+            asked,
+            "flow.html",
+            status,
+            flow=flow,
+            problems=rows.part((*flow.problems, *flow.gone), size=_PIECE),
+            drift=rows.part(differing, size=_PIECE),
             events=rows.part(newest, size=_ON_OVERVIEW),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirror.cli.output import NOTHING
+from mirror.observe.wording import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
