@@ -12,6 +12,7 @@ SOURCES := mirror tests
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+TEST_WORKERS ?= 2
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
 BENCH_FILES ?= $(lastword $(sort $(wildcard artifacts/bench/*.json)))
@@ -51,12 +52,13 @@ demo: install ## two real clusters, a flow between them, killed workers, a count
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
 .PHONY: test
-test: install ## all tests: unit, integration, acceptance
-	$(PYTEST) $(TEST_ARGS) tests/unit tests/integration tests/acceptance
+test: install ## all tests, two files at a time; those that keep time one by one
+	$(PYTEST) -n $(TEST_WORKERS) --dist loadfile -m "not alone" $(TEST_ARGS) tests/unit tests/integration tests/acceptance
+	$(PYTEST) -m alone $(TEST_ARGS) tests/integration tests/acceptance
 
 .PHONY: test-unit
 test-unit: install ## the tests that need neither broker nor Java
-	$(PYTEST) $(TEST_ARGS) tests/unit
+	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
 
 .PHONY: settings
 settings: install ## write the JSON schema, the annotated file and the references anew

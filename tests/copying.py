@@ -28,7 +28,7 @@ from mirror.relay import dead_letters
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.slot import Slot
-from tests.harness import Order, assert_exactly_once
+from tests.harness import PATIENCE_SECONDS, Order, assert_exactly_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ class RunningLease:
     def ended(self) -> bool:
         return self._future.done()
 
-    def ring(self, timeout: float = 30) -> list[PartitionReport]:
+    def ring(self, timeout: float = PATIENCE_SECONDS) -> list[PartitionReport]:
         """End it and take its reports; what it raised is raised."""
         if self._bell >= 0:
             os.write(self._rope, b"!")
@@ -203,7 +203,9 @@ class Witness:
             assert lease is None or not lease.ended, f"it ended: {lease.ring()}"
             self._look()
 
-    def assert_exactly(self, topic: str, expected: Order, timeout: float = 60) -> None:
+    def assert_exactly(
+        self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
+    ) -> None:
         """Read it again to its very end, behind which no transaction is open: these
         keys are there, once and in order, and no other.
         """
@@ -269,7 +271,7 @@ class SlotAlone:
         self.process.start()
         bell.close()
 
-    def end(self, timeout: float = 60) -> int:
+    def end(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Ring its bell; returns its peak memory."""
         self._rope.send_bytes(b"!")
         self.process.join(timeout)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DAEMON = "mirror.relay.daemon"
+PATIENCE_SECONDS = 120.0
+"""How long to wait for what comes in seconds on a machine with nothing else to do."""
 _LISTENS = "service listens"
 
 Order = dict[int, list[bytes]]
@@ -86,7 +88,7 @@ class RunningMirror:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, *, timeout: float = 60) -> Self:
+    def start(self, *, timeout: float = PATIENCE_SECONDS) -> Self:
         """Start it (again), and wait until its status can be asked for."""
         begins_at = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
@@ -123,7 +125,9 @@ class RunningMirror:
         return _flow(self.status(), name)
 
     def wait_until(
-        self, predicate: Callable[[dict[str, Any]], Any], timeout: float = 60
+        self,
+        predicate: Callable[[dict[str, Any]], Any],
+        timeout: float = PATIENCE_SECONDS,
     ) -> dict[str, Any]:
         """The first status document for which the predicate holds."""
         deadline = time.monotonic() + timeout
@@ -139,7 +143,9 @@ class RunningMirror:
             )
             time.sleep(0.1)
 
-    def wait_running(self, name: str | None = None, timeout: float = 60) -> None:
+    def wait_running(
+        self, name: str | None = None, timeout: float = PATIENCE_SECONDS
+    ) -> None:
         """Wait until leases of a flow run."""
         self.wait_until(
             lambda document: (
@@ -155,7 +161,7 @@ class RunningMirror:
         topic: str,
         *,
         flow: str | None = None,
-        timeout: float = 60,
+        timeout: float = PATIENCE_SECONDS,
     ) -> None:
         """Wait until it says that it copied all that the topic holds at this moment."""
         ends = end_offsets(bootstrap, topic)
@@ -187,7 +193,7 @@ class RunningMirror:
                 continue
         return workers
 
-    def kill_workers(self, timeout: float = 60) -> int:
+    def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
         deadline = time.monotonic() + timeout
         while not (pids := self.worker_pids()):
@@ -213,7 +219,7 @@ class RunningMirror:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout)
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends by itself; returns the exit code."""
         assert self._process is not None
         deadline = time.monotonic() + timeout
@@ -570,7 +576,7 @@ def copied_records(bootstrap: str, topic: str) -> int:
 
 
 def wait_for(
-    condition: Callable[[], Any], timeout: float = 30, pause: float = 0.05
+    condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.05
 ) -> None:
     """Wait until a condition outside of mirror holds."""
     deadline = time.monotonic() + timeout
@@ -597,7 +603,7 @@ def config_for(
 
 
 def eventually(
-    bootstrap: str, topic: str, count: int, *, timeout: float = 60
+    bootstrap: str, topic: str, count: int, *, timeout: float = PATIENCE_SECONDS
 ) -> dict[int, list[Message]]:
     """What a consumer finds, as soon as it finds at least so many records."""
     deadline = time.monotonic() + timeout

@@ -27,6 +27,7 @@ from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
+from tests.harness import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,12 +163,12 @@ class SlotProcess:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def how_it_ended(self, timeout: float = 30) -> str:
+    def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
         """`superseded`, `fenced` or `told to`; empty if it died or goes on."""
         self._process.join(timeout)
         return "" if self._result.empty() else self._result.get()
 
-    def end(self, timeout: float = 30) -> str:
+    def end(self, timeout: float = PATIENCE_SECONDS) -> str:
         """Tell it to end after its lease."""
         self._end.set()
         return self.how_it_ended(timeout)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
 
 ALERT = "MirrorReplicationLagHigh"
 SLA_SECONDS = 5
@@ -80,7 +80,7 @@ class Prometheus:
                 stderr=log,
             )
             try:
-                wait_for(self._is_ready, 30, 0.2)
+                wait_for(self._is_ready, pause=0.2)
                 yield self
             finally:
                 process.terminate()
@@ -131,14 +131,16 @@ def test_a_lag_is_told_and_ends(
         eventually(target, f"A.{topic_name}", 1)
         address = mirror.url.removeprefix("http://")
         with Prometheus(tmp_path / "prometheus", address).running() as prometheus:
-            wait_for(lambda: prometheus.value("mirror_flow_lag_seconds") == 0, 30, 0.5)
+            wait_for(
+                lambda: prometheus.value("mirror_flow_lag_seconds") == 0, pause=0.5
+            )
             assert prometheus.state(ALERT) == ""
             assert prometheus.value("mirror_flow_within_sla") == 1
 
             os.kill(leader, signal.SIGSTOP)
             try:
-                wait_for(lambda: prometheus.state(ALERT) == "pending", 60, 0.2)
-                wait_for(lambda: prometheus.state(ALERT) == "firing", 60, 0.2)
+                wait_for(lambda: prometheus.state(ALERT) == "pending", pause=0.2)
+                wait_for(lambda: prometheus.state(ALERT) == "firing", pause=0.2)
                 lag = prometheus.value("mirror_flow_lag_seconds")
                 assert lag is not None
                 assert lag > SLA_SECONDS
@@ -149,5 +151,5 @@ def test_a_lag_is_told_and_ends(
             client.produce(topic_name, b"after")
             assert client.flush(60) == 0
             eventually(target, f"A.{topic_name}", 2)
-            wait_for(lambda: prometheus.state(ALERT) == "", 60, 0.5)
+            wait_for(lambda: prometheus.state(ALERT) == "", pause=0.5)
             assert prometheus.value("mirror_flow_lag_seconds") == 0

@@ -46,7 +46,7 @@ def test_merging_survives_killed_workers_and_takes_on_one_more_source(
         ]
         for sender in senders:
             sender.start()
-        wait_for(lambda: copied_records(hub, "orders") > before, 60)
+        wait_for(lambda: copied_records(hub, "orders") > before)
         assert mirror.kill_workers() > 0
         for sender in senders:
             sender.join()

@@ -77,11 +77,11 @@ def test_brokers_killed_in_mid_copy(
                     lambda before=before: copied_records(target, copy) > before, 60
                 )
                 clusters[side].kill(1)
-                mirror.wait_until(_complains, timeout=60)
+                mirror.wait_until(_complains)
                 clusters[side].start(1)
-            mirror.wait_until(_is_well, timeout=90)
+            mirror.wait_until(_is_well)
         load.send(1000)
-        mirror.wait_copied(source, topic_name, timeout=90)
-        mirror.wait_until(_is_well, timeout=30)
+        mirror.wait_copied(source, topic_name)
+        mirror.wait_until(_is_well)
         assert mirror.terminate() == 0
     assert_exactly_once(order_of(target, copy), load.order)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 
 def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str, Any]:

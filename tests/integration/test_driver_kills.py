@@ -51,10 +51,9 @@ def test_driver_killed_in_mid_copy(
                         mirror.worker_pids()
                         and copied_records(target, copy) > before + 100
                     ),
-                    60,
                 )
                 mirror.kill_driver()
-                wait_for(lambda: not mirror.survivors(), 20)
+                wait_for(lambda: not mirror.survivors())
             if not checkpoint_kept:
                 shutil.rmtree(mirror.state_dir)
             mirror.start()

@@ -183,7 +183,7 @@ def test_compacted(
         time.sleep(0.4)
     client.produce(topic_name, key=b"last", value=b"of an active segment")
     assert client.flush(30) == 0
-    wait_for(lambda: len(log_of(source, topic_name)[0]) < written * 0.7, 30, 0.5)
+    wait_for(lambda: len(log_of(source, topic_name)[0]) < written * 0.7, pause=0.5)
     time.sleep(1)
     wanted = log_of(source, topic_name)
     copying = Copying(source=source, target=target, topic=topic_name, alias="Z").own()

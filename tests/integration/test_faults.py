@@ -307,7 +307,6 @@ def test_too_few_replicas_hold_up_a_transaction(
                 document["flows"][0]["reason"]
                 or partition(mirror, strict)["state"] == "FAULTED"
             ),
-            60,
         )
         target.start(3)
         wait_for_replicas(b, topics, 3)
@@ -485,7 +484,7 @@ def test_quota_of_the_target(
             assert time.monotonic() - began < 90, mirror.log_tail()
             time.sleep(0.5)
         _limit_writes(b, "mirror.QUOTA->B.0", None)
-        wait_for(lambda: len(read_topic(b, f"QUOTA.{topic}")[0]) >= 8_000, 30, 0.5)
+        wait_for(lambda: len(read_topic(b, f"QUOTA.{topic}")[0]) >= 8_000, pause=0.5)
         assert keys_of(read_topic(b, f"QUOTA.{topic}"))[0] == keys(8_000)
         assert mirror.flow()["restarts"] == 0, mirror.log_tail()
     assert "FAULTED" not in states

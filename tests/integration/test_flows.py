@@ -113,10 +113,9 @@ def test_at_least_once_and_without_provenance(
                 lambda before=before: (
                     copied_records(target, f"LOOSE.{topic_name}") > before
                 ),
-                60,
             )
             assert mirror.kill_workers() > 0
-        mirror.wait_copied(source, topic_name, flow="LOOSE->B", timeout=90)
+        mirror.wait_copied(source, topic_name, flow="LOOSE->B")
         found = eventually(target, f"RAW.{raw}", 1000)
         assert mirror.terminate() == 0
     assert_at_least_once(order_of(target, f"LOOSE.{topic_name}"), load.order)

@@ -148,7 +148,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         commit(a, "gone", PLAIN, 5)
         with RunningMirror(config, root / "mirror") as mirror:
             mirror.wait_copied(a, PLAIN)
-            wait_for(lambda: committed(b, "gone", f"A.{PLAIN}") == 5, 60)
+            wait_for(lambda: committed(b, "gone", f"A.{PLAIN}") == 5)
             fill(a, 2)
             mirror.kill_driver()
             mirror.start()
@@ -156,7 +156,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
             admin = AdminClient({"bootstrap.servers": a})
             admin.delete_consumer_groups(["gone"])["gone"].result(30)
             for topic in (PLAIN, TRANSACTIONS, COMPACTED):
-                mirror.wait_copied(a, topic, timeout=90)
+                mirror.wait_copied(a, topic)
             unread = {
                 (group, topic): read_and_commit(a, group_of(group, topic), topic, lag)
                 for topic in (PLAIN, TRANSACTIONS)
@@ -173,7 +173,6 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
                     and flow["checkpoint_at"] > after + 2
                     and flow["copied_heartbeat_at"] > 0
                 ),
-                60,
             )
             assert mirror.terminate() == 0
         clusters["a"].kill()

@@ -94,9 +94,9 @@ class Switch:
     def wait_copied(self) -> None:
         c = self.clusters["c"].bootstrap
         for topic in (PLAIN, TRANSACTIONS, COMPACTED, MERGED):
-            self.mirror.wait_copied(self.a, topic, flow="M->B", timeout=90)
-        self.mirror.wait_copied(self.a, FILTERED, flow="F->B", timeout=90)
-        self.mirror.wait_copied(c, MERGED, flow="N->B", timeout=90)
+            self.mirror.wait_copied(self.a, topic, flow="M->B")
+        self.mirror.wait_copied(self.a, FILTERED, flow="F->B")
+        self.mirror.wait_copied(c, MERGED, flow="N->B")
 
     def wait_checkpoints(self) -> None:
         """Until a round that began after this moment has ended, in each flow."""
@@ -194,7 +194,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
         loads.send(RECORDS)
         with RunningMirror(config, service) as mirror:
             made = Switch(clusters, mirror, service / "mirror.yaml", loads)
-            wait_for(lambda: copied_records(b, COPIES[FILTERED]) > 0, 60)
+            wait_for(lambda: copied_records(b, COPIES[FILTERED]) > 0)
             more = threading.Thread(target=loads.send, args=[RECORDS])
             more.start()
             time.sleep(1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 TAKE_OVER_SECONDS = 10.0
 
@@ -74,9 +74,9 @@ def test_another_instance_takes_over(
             for pid in pids:
                 os.kill(pid, number)
             before = copied_records(target, copy)
-            wait_for(lambda: copied_records(target, copy) > before, 60, 0.1)
+            wait_for(lambda: copied_records(target, copy) > before, pause=0.1)
             took = time.monotonic() - began
-            wait_for(lambda: leads(two, flow), 30)
+            wait_for(lambda: leads(two, flow))
             if how == "suspended":
                 for pid in pids:
                     os.kill(pid, signal.SIGCONT)
@@ -105,14 +105,14 @@ def test_flows_are_spread_and_move_back(
         return [sum(leads(each, flow) for flow in flows) for each in instances]
 
     with RunningMirror(setting, tmp_path / "one") as one, load.streaming(chunk=100):
-        wait_for(lambda: spread(one) == [2], 60)
+        wait_for(lambda: spread(one) == [2])
         two = RunningMirror(setting, tmp_path / "two")
         with two:
-            wait_for(lambda: spread(one, two) == [1, 1], 60)
+            wait_for(lambda: spread(one, two) == [1, 1])
             assert two.terminate() == 0
         wait_for(lambda: spread(one) == [2], TAKE_OVER_SECONDS)
         with RunningMirror(setting, tmp_path / "three") as three:
-            wait_for(lambda: spread(one, three) == [1, 1], 60)
+            wait_for(lambda: spread(one, three) == [1, 1])
     with RunningMirror(setting, tmp_path / "last") as last:
         for alias in ("S1", "S2"):
             last.wait_copied(source, topic_name, flow=f"{alias}->T")

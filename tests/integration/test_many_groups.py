@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 GROUPS, PARTITIONS = 1000, 100
 _ROUND_SECONDS = 5.0

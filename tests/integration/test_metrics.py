@@ -63,7 +63,7 @@ def test_metrics_of_a_topic(
     def copied() -> float | None:
         return value(scrape(shared_mirror), "mirror_records_total", topic=shared_topic)
 
-    wait_for(lambda: copied() == 300, 20, 0.3)
+    wait_for(lambda: copied() == 300, pause=0.3)
     shown = scrape(shared_mirror)
     here: dict[str, Any] = {"source": "A", "target": "B", "topic": shared_topic}
     for way in ("read", "written"):
@@ -93,7 +93,7 @@ def test_metrics_of_a_topic(
     assert 0 < phase < 60
 
     delete_topic(source, shared_topic)
-    wait_for(lambda: copied() is None, 30, 0.5)
+    wait_for(lambda: copied() is None, pause=0.5)
     assert shared_topic not in str(scrape(shared_mirror))
 
 
@@ -122,9 +122,9 @@ def test_a_refused_record_makes_its_partition_late(
             partition=partition,
         )
 
-    wait_for(lambda: (late("0") or 0) > 4, 40, 0.3)
+    wait_for(lambda: (late("0") or 0) > 4, pause=0.3)
     assert (late("0") or 0) <= time.time() - sent
-    wait_for(lambda: (late("0") or 0) > 8, 40, 0.3)
+    wait_for(lambda: (late("0") or 0) > 8, pause=0.3)
     assert (late("0") or 0) <= time.time() - sent
     assert late("1") == 0
     assert (

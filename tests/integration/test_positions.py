@@ -57,7 +57,7 @@ class Lab:
     def copied(self, copy: str, count: int) -> list[bytes]:
         """The keys of the copy's only partition, once there are so many."""
         try:
-            return keys_of(eventually(self.b, copy, count, timeout=40))[0]
+            return keys_of(eventually(self.b, copy, count))[0]
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.mirror.log_tail()}") from error
 
@@ -101,7 +101,7 @@ class Lab:
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.a})
         admin.delete_topics([topic])[topic].result(30)
-        wait_for(lambda: not topic_exists(self.a, topic), 30)
+        wait_for(lambda: not topic_exists(self.a, topic))
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_recreated_in_a_moment(lab: Lab) -> None:
     lab.copied(f"LOSS.{topic}", 20)
     admin = AdminClient({"bootstrap.servers": lab.a})
     admin.delete_topics([topic])[topic].result(30)
-    wait_for(lambda: not topic_exists(lab.a, topic), 30, 0.01)
+    wait_for(lambda: not topic_exists(lab.a, topic), pause=0.01)
     create_topic(lab.a, topic)
     lab.put(topic, range(200), "new-")
     expected = [b"old-%d" % n for n in range(20)] + [b"new-%d" % n for n in range(200)]
@@ -274,7 +274,7 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
     lab.put(other, range(10))
     lab.mirror.start()
     lab.copied(f"LOSS.{other}", 10)
-    wait_for(lambda: lab.partition(topic)["state"] == "PAUSED", 30)
+    wait_for(lambda: lab.partition(topic)["state"] == "PAUSED")
     shown = lab.wait_state(topic, "PAUSED")
     assert (shown["position"], shown["since"] > 0) == (10, True)
     wait_for(lambda: lab.partition(topic)["lag"] == 10, 10)

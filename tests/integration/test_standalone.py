@@ -53,7 +53,7 @@ def test_slots_run_on_both_executors(
     load = NumberedLoad(source, topic_name, _PARTITIONS)
     config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=0.5)
     with SubmittedMirror(config, tmp_path, spark) as mirror:
-        mirror.wait_running(timeout=120)
+        mirror.wait_running()
         with load.streaming():
             first = mirror.flow()["leases"]
             workers = spark.relay_workers()
@@ -115,7 +115,7 @@ def test_executor_and_worker_are_killed(
             time.sleep(2)  # somewhere in a lease
             seconds = [kill(spark.executors()["worker-0"])]
             # Between short leases, as at the start, a dead worker is just replaced.
-            mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6, timeout=60)
+            mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
             time.sleep(2)
             seconds.append(kill(*spark.relay_workers()["worker-0"]))
         print("both copy again after", seconds)

@@ -221,7 +221,7 @@ def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
     load = NumberedLoad(source, topic_name, 2, seed=1)
     load.send(300)
     with RunningMirror(config, tmp_path):
-        found = eventually(target, f"A.{topic_name}", load.total, timeout=60)
+        found = eventually(target, f"A.{topic_name}", load.total)
     copied = {partition: keys for partition, keys in keys_of(found).items() if keys}
     assert_exactly_once(copied, load.order)
     consumer = KafkaConsumer(bootstrap_servers=target)

@@ -107,14 +107,13 @@ def test_too_large_record_holds_up_its_partition_only(
             [m.key() for m in read_topic(target, copy)[1]]
             == [b"1:first", b"1:meanwhile"]
         ),
-        20,
-        0.5,
+        pause=0.5,
     )
     assert b"0:large" not in keys_of(found)[0]
     assert shared_mirror.flow()["state"] == "RUNNING"
 
     alter_topic(target, copy, max_message_bytes="100000")
-    found = eventually(target, copy, 5, timeout=60)
+    found = eventually(target, copy, 5)
     assert keys_of(found) == {
         0: [b"0:before", b"0:large", b"0:after"],
         1: [b"1:first", b"1:meanwhile"],
@@ -192,7 +191,7 @@ def test_compacted_topic(
     def survivors() -> list[Message]:
         return read_topic(source, topic_name)[0]
 
-    wait_for(lambda: len(survivors()) < written / 10, 30, 0.5)
+    wait_for(lambda: len(survivors()) < written / 10, pause=0.5)
     time.sleep(1)
     wanted = survivors()
     assert any(message.value() is None for message in wanted)

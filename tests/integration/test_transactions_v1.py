@@ -194,7 +194,7 @@ def test_owner_is_killed_in_mid_transaction(
     copying = lab.copying(topic_name)
     dying = SlotAlone(copying, ambush=Ambush(point=point, number=signal.SIGKILL))
     try:
-        wait_for(lambda: not dying.process.is_alive(), 60)
+        wait_for(lambda: not dying.process.is_alive())
         assert dying.process.exitcode == -signal.SIGKILL
     finally:
         dying.kill()

@@ -111,7 +111,7 @@ def test_suspended_in_mid_copy_past_its_lease(
         generation = setting.take_ownership(slots=1)
         last = start(generation=generation, slot=0, partitions=[0, 1, 2, 3])
         before = copied_records(setting.target, copy)
-        wait_for(lambda: copied_records(setting.target, copy) > before, 60)
+        wait_for(lambda: copied_records(setting.target, copy) > before)
         for zombie in asleep:
             zombie.resume()
             assert zombie.how_it_ended() in {"superseded", "fenced"}
@@ -136,7 +136,7 @@ def test_suspended_at(
         lease_seconds=30,
         ambush=Ambush(point=point, number=signal.SIGSTOP),
     )
-    wait_for(lambda: first.suspended, 30)
+    wait_for(lambda: first.suspended)
     load.send(1000)
     second = start(
         generation=setting.take_ownership(slots=1),
@@ -173,7 +173,7 @@ def test_killed_at(
             partitions=range(_PARTITIONS),
             ambush=Ambush(point=point, number=signal.SIGKILL, passes=1 if early else 3),
         )
-        wait_for(lambda: not first.alive, 30)
+        wait_for(lambda: not first.alive)
         second = start(
             generation=generation,
             slot=0,
