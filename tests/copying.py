@@ -31,7 +31,7 @@ from mirror.relay.slot import Slot
 from tests.harness import PATIENCE_SECONDS, Order, assert_exactly_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from confluent_kafka import Producer
 
@@ -45,8 +45,9 @@ spawning = multiprocessing.get_context("spawn")
 class Copying:
     """A flow of one topic, owned by whoever called `own` last."""
 
-    source: str
-    target: str
+    source: str | Mapping[str, Any]
+    """An address, or a whole section of a configuration; so is the target."""
+    target: str | Mapping[str, Any]
     topic: str
     alias: str
     """Of the source; the target's is `Q`."""
@@ -72,13 +73,10 @@ class Copying:
             {
                 "clusters": {
                     alias: {
-                        "bootstrap_servers": bootstrap,
+                        **({"bootstrap_servers": end} if isinstance(end, str) else end),
                         "request_timeout_seconds": self.timeout,
                     }
-                    for alias, bootstrap in (
-                        (self.alias, self.source),
-                        ("Q", self.target),
-                    )
+                    for alias, end in ((self.alias, self.source), ("Q", self.target))
                 },
                 "flows": {
                     f"{self.alias}->Q": {"topics": [self.topic], **self.settings}

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 import urllib.parse
+import urllib.request
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -33,6 +34,21 @@ def _b64(raw: bytes) -> str:
 
 def _integer(number: int) -> str:
     return _b64(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+
+
+def fetch(url: str) -> tuple[str, float]:
+    """A token provider, as users write them: a token, and how long it lives."""
+    pair = base64.b64encode(
+        f"{CLIENT}:{urllib.parse.quote_plus(SECRET)}".encode()
+    ).decode()
+    request = urllib.request.Request(
+        url,
+        data=b"grant_type=client_credentials",
+        headers={"Authorization": f"Basic {pair}"},
+    )
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        said = json.load(answer)
+    return said["access_token"], said["expires_in"]
 
 
 class Key:

@@ -8,6 +8,7 @@ and bulk data apart from small requests. What a request means is not known here
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 import random
 import time
@@ -18,7 +19,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
 from mirror.clusters.connection import Connection
-from mirror.errors import UnreachableError
+from mirror.errors import AuthenticationError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,6 +77,7 @@ class Cluster:
             AuthenticationError: one answered, and refused us.
         """
         failures = []
+        refusal: AuthenticationError | None = None
         servers = list(self._config.bootstrap_servers)
         random.shuffle(servers)
         for server in servers:
@@ -84,15 +86,22 @@ class Cluster:
                 connection = Connection(
                     self._config, host.strip("[]"), int(port), client_id=self._client_id
                 )
+                with contextlib.closing(connection):
+                    self._learn(connection.call(_metadata_request([])))
             except UnreachableError as error:
-                failures.append(str(error))
-                continue
-            try:
-                self._learn(connection.call(_metadata_request([])))
-            finally:
-                connection.close()
-            return self
-        raise UnreachableError("; ".join(failures))
+                failures.append(f"{error}{self._hint(error)}")
+            except AuthenticationError as error:
+                refusal = refusal or error  # perhaps this broker alone
+            else:
+                return self
+        raise refusal or UnreachableError("; ".join(failures))
+
+    def _hint(self, error: UnreachableError) -> str:
+        """A broker says nothing to who does not log in where that is wanted."""
+        protocol = self._config.security_protocol
+        if "closed the connection" in str(error) and not protocol.startswith("SASL"):
+            return f" (does its listener want a login? security_protocol is {protocol})"
+        return ""
 
     @property
     def brokers(self) -> int:
@@ -129,7 +138,7 @@ class Cluster:
         for node in random.sample(sorted(self._brokers), len(self._brokers)):
             try:
                 return self.connection(node)
-            except UnreachableError:
+            except (UnreachableError, AuthenticationError):
                 continue
         self.connect()
         return self.connection(next(iter(self._brokers)))

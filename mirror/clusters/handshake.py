@@ -53,6 +53,13 @@ def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
     except AuthenticationError:
         plain.close()
         raise
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
+        plain.close()
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} ended the TLS handshake (does its "
+            f"listener speak TLS, as security_protocol {config.security_protocol} "
+            f"says?): {error}"
+        ) from error
     except ssl.SSLError as error:
         plain.close()
         raise AuthenticationError(
@@ -61,8 +68,7 @@ def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
     except OSError as error:
         plain.close()
         raise UnreachableError(
-            f"cluster {config.alias}: {where} ended the TLS handshake "
-            f"(is its listener a TLS listener?): {error}"
+            f"cluster {config.alias}: {where} did not end the TLS handshake: {error}"
         ) from error
 
 

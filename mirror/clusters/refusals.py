@@ -29,7 +29,7 @@ def of_tls(config: ClusterConfig, host: str, error: ssl.SSLError) -> str:
     """What went wrong with TLS, and what would be right."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _of_certificate(config, host, error)
-    reason = error.reason or str(error)
+    reason = getattr(error, "reason", "") or str(error)
     if reason.startswith(_NO_TLS):
         return (
             f"it does not speak TLS ({reason}); security_protocol "

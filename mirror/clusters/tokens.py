@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_FAILED_SECONDS = 1.0
+"""How long one failure counts for all who wait, so that they do not ask in turn."""
 _AGAIN_SECONDS = 10.0
 """How long to go on with the old token before the next try to replace it."""
 
@@ -40,6 +42,8 @@ class KeptToken:
         self._alias = alias
         self._token: Token | None = None
         self._try_at = 0.0
+        self._failure = ""
+        self._failed_until = 0.0
         self._lock = threading.Lock()
         self._complaint = Complaint()
 
@@ -65,16 +69,21 @@ class KeptToken:
 
     def forget(self) -> None:
         self._token = None
+        self._failed_until = 0.0
 
     def _renewed(self) -> Token:
         now = time.time()
         token = self._token
         if token is not None and token.is_fresh(now):
             return token  # somebody was quicker
+        if now < self._failed_until:
+            raise AuthenticationError(self._failure)
         try:
             made = self._fetched()
         except AuthenticationError as error:
             if token is None or not token.is_good(now):
+                self._failure = str(error)
+                self._failed_until = time.time() + _FAILED_SECONDS
                 raise
             self._try_at = time.time() + _AGAIN_SECONDS
             if self._complaint.due(str(error)):

@@ -166,7 +166,11 @@ class Producer:
             if error == codes.NONE:
                 return answer
             if not codes.is_retriable(error) or time.monotonic() > end:
-                raise codes.error_for(error, f"{doing} {self.transactional_id or ''}")
+                raise codes.error_for(
+                    error,
+                    f"cluster {self._cluster.alias}: {doing} "
+                    f"{self.transactional_id or ''}".rstrip(),
+                )
             if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
                 self._coordinator = self._cluster.transaction_coordinator(
                     self.transactional_id

@@ -118,6 +118,10 @@ class PlaygroundCluster:
     """Settings in the words of a cluster's configuration; empty when plain."""
     mutual_tls: Access | None = None
     """The way in with a client certificate, as the same user; None when plain."""
+    one_way_tls: Access | None = None
+    """The way in over TLS as nobody; None when plain."""
+    sasl: Access | None = None
+    """The way in with a password and without TLS, as the same user; None when plain."""
     folder: Path | None = None
     """Configuration, data, logs and certificates; None when not on this machine."""
 

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _Addresses = dict[int, str]
+_LISTENERS = 6
 
 
 def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
     """Put a cluster together; secured ones also get their certificates written."""
     folder = plan.folder.resolve()
-    plain, control, scram, mutual_tls = _addresses(plan.nodes)
+    plain, control, scram, mutual_tls, one_way_tls, sasl = _addresses(plan.nodes)
     security = (
         Security(folder / "security", certificate=plan.certificate)
         if plan.secured
@@ -37,7 +38,10 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
         listeners = plain_listeners(plain=plain[number], control=control[number])
         if security:
             listeners += security.listeners(
-                scram=scram[number], mutual_tls=mutual_tls[number]
+                scram=scram[number],
+                mutual_tls=mutual_tls[number],
+                one_way_tls=one_way_tls[number],
+                sasl=sasl[number],
             )
         nodes[number] = JarNode(
             NodePlan(
@@ -66,17 +70,30 @@ def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
             if security
             else None
         ),
+        one_way_tls=(
+            Access(
+                bootstrap=_bootstrap(one_way_tls),
+                client_config=security.one_way_tls_client(),
+            )
+            if security
+            else None
+        ),
+        sasl=(
+            Access(bootstrap=_bootstrap(sasl), client_config=security.sasl_client())
+            if security
+            else None
+        ),
         folder=folder,
     )
 
 
-def _addresses(nodes: int) -> tuple[_Addresses, _Addresses, _Addresses, _Addresses]:
-    """Plain, controllers', SCRAM and mutual TLS addresses, by node from 1."""
-    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(4 * nodes)]
-    plain, control, scram, mutual_tls = (
-        dict(enumerate(addresses[kind::4], start=1)) for kind in range(4)
-    )
-    return plain, control, scram, mutual_tls
+def _addresses(nodes: int) -> list[_Addresses]:
+    """The addresses of each kind of listener, by node from 1."""
+    addresses = [f"{LOOPBACK}:{port}" for port in free_ports(_LISTENERS * nodes)]
+    return [
+        dict(enumerate(addresses[kind::_LISTENERS], start=1))
+        for kind in range(_LISTENERS)
+    ]
 
 
 def _bootstrap(addresses: Mapping[int, str]) -> str:

@@ -1,4 +1,4 @@
-"""A secured cluster: TLS, SCRAM, client certificates, and rights.
+"""A secured cluster: TLS, passwords, client certificates, and rights.
 
 Main type: `Security`, one cluster's certificates and users on disk, and the
 broker settings and client settings that go with them. The plaintext listener on
@@ -21,7 +21,8 @@ USER = "mirror"
 """May nothing until it is given ACLs."""
 # Kept fixed: brokers formatted with known users start from the cached seed.
 PASSWORDS = {"admin": "admin-secret", USER: "mirror-secret"}
-"""SCRAM-SHA-512 users; admin is a super user."""
+"""SCRAM-SHA-512 users, and PLAIN's; admin is a super user."""
+_MECHANISMS = "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN"
 
 
 class Security:
@@ -53,15 +54,18 @@ class Security:
         self._client.write_text(client.chain_pem)
         self._client_key.write_text(client.key_pem)
 
-    def listeners(self, *, scram: str, mutual_tls: str) -> list[Listener]:
+    def listeners(
+        self, *, scram: str, mutual_tls: str, one_way_tls: str, sasl: str
+    ) -> list[Listener]:
         """The listeners for clients under test, at these addresses."""
         return [
-            Listener(
-                name="SCRAM", address=scram, advertised=scram, protocol="SASL_SSL"
-            ),
-            Listener(
-                name="MUTUAL", address=mutual_tls, advertised=mutual_tls, protocol="SSL"
-            ),
+            Listener(name=name, address=address, advertised=address, protocol=protocol)
+            for name, address, protocol in (
+                ("SCRAM", scram, "SASL_SSL"),
+                ("MUTUAL", mutual_tls, "SSL"),
+                ("ONEWAY", one_way_tls, "SSL"),
+                ("SASL", sasl, "SASL_PLAINTEXT"),
+            )
         ]
 
     def broker_settings(self) -> dict[str, str]:
@@ -72,10 +76,8 @@ class Security:
             "ssl.truststore.location": str(self._authority),
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             "listener.name.mutual.ssl.client.auth": "required",
-            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.scram.scram-sha-512.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
+            **_logins("scram"),
+            **_logins("sasl"),
             "authorizer.class.name": (
                 "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             ),
@@ -93,6 +95,18 @@ class Security:
             "ssl_ca_file": str(self._authority),
         }
 
+    def one_way_tls_client(self) -> dict[str, str]:
+        """Whoever comes like this is nobody, and may do everything."""
+        return {"security_protocol": "SSL", "ssl_ca_file": str(self._authority)}
+
+    def sasl_client(self) -> dict[str, str]:
+        return {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": USER,
+            "sasl_password": PASSWORDS[USER],
+        }
+
     def mutual_tls_client(self) -> dict[str, str]:
         return {
             "security_protocol": "SSL",
@@ -100,3 +114,22 @@ class Security:
             "ssl_certificate_file": str(self._client),
             "ssl_key_file": str(self._client_key),
         }
+
+
+def _logins(listener: str) -> dict[str, str]:
+    """Which passwords a listener takes; SCRAM's are kept by the cluster itself."""
+    module = "org.apache.kafka.common.security"
+    users = " ".join(f'user_{name}="{text}"' for name, text in PASSWORDS.items())
+    at = f"listener.name.{listener}"
+    return {
+        f"{at}.sasl.enabled.mechanisms": _MECHANISMS,
+        **{
+            f"{at}.scram-sha-{bits}.sasl.jaas.config": (
+                f"{module}.scram.ScramLoginModule required;"
+            )
+            for bits in (256, 512)
+        },
+        f"{at}.plain.sasl.jaas.config": (
+            f"{module}.plain.PlainLoginModule required {users};"
+        ),
+    }

@@ -175,6 +175,9 @@ def test_the_old_token_serves_while_no_new_one_can_be_had() -> None:
     with pytest.raises(AuthenticationError, match="no endpoint"):
         kept.get()
     failing = False
+    with pytest.raises(AuthenticationError, match="no endpoint"):
+        kept.get()  # nobody asks again at once
+    time.sleep(1.1)
     assert kept.get() == "t2"
 
 
@@ -204,6 +207,7 @@ def test_a_rotated_secret_is_read_with_the_next_token(
     tokens.forget(config)
     assert "invalid_client" in refused(config)
     secret.write_text("next")
+    tokens.forget(config)
     assert tokens.token_of(config)
     secret.write_text("")
     tokens.forget(config)

@@ -1,0 +1,284 @@
+"""Every way into a cluster, on real brokers: refused with a reason, or records flow."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+import uuid
+
+import pytest
+
+from mirror.clusters import tokens
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import AuthenticationError, ClusterError, UnreachableError
+from mirror.playground.brokers import playground
+from mirror.playground.certificates import CertificateAuthority
+from mirror.playground.secured import USER
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness import create_topic, producer
+from tests.identities import IdentityProvider, Key
+from tests.ways import WAYS, Doors, admit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+Made = dict[str, "PlaygroundCluster"]
+_SESSION_SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    with IdentityProvider() as provider:
+        folder = tmp_path_factory.mktemp("doors")
+        yield Doors(folder, provider, session_seconds=_SESSION_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def secured(doors: Doors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """Two clusters with every listener, shared by this module."""
+    root = tmp_path_factory.mktemp("secured")
+    with playground(("a", "b"), root=root, given=False, **doors.options) as made:
+        for cluster in made.values():
+            admit(cluster)
+        yield made
+
+
+def reach(section: dict[str, Any]) -> ClusterConfig:
+    return ClusterConfig.model_validate({"alias": "A", **section})
+
+
+def refused(section: dict[str, Any]) -> str:
+    """Why a cluster cannot be reached, in the words that users see."""
+    with (
+        contextlib.closing(Cluster(reach(section))) as cluster,
+        pytest.raises(AuthenticationError) as caught,
+    ):
+        cluster.connect()
+    text = str(caught.value)
+    assert text.startswith("cluster A: ")
+    assert "\n" not in text
+    assert len(text) < 600
+    return text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_wrong_users_and_passwords(secured: Made, doors: Doors, mechanism: str) -> None:
+    """A wrong password and an unknown user are refused with the settings to look at,
+    and without the password.
+    """
+    section = doors.section(secured["a"], f"SASL_SSL {mechanism}")
+    for wrong in ({"sasl_password": "wr0ng"}, {"sasl_username": "no,b=dy"}):
+        text = refused({**section, **wrong})
+        user = wrong.get("sasl_username", USER)
+        assert f"refused '{user}' with {mechanism}: " in text
+        assert "sasl_username and sasl_password must be a user of this cluster" in text
+        assert "wr0ng" not in text
+
+
+def test_a_mechanism_that_is_not_offered(
+    doors: Doors, clusters: Made, secured: Made
+) -> None:
+    """A listener without any login says so, and what to look at."""
+    section = doors.section(secured["a"], "SASL_PLAINTEXT PLAIN")
+    text = refused({**section, "bootstrap_servers": clusters["a"].bootstrap})
+    assert "does not offer sasl_mechanism PLAIN" in text
+
+
+def test_certificates_that_are_not_to_be_trusted(
+    doors: Doors, secured: Made, tmp_path: Path
+) -> None:
+    """The broker's authority unknown here, ours unknown there or out of date, and none
+    of ours: each is told apart.
+    """
+    other = CertificateAuthority("other")
+    (tmp_path / "other.pem").write_text(other.pem)
+    one_way = doors.section(secured["a"], "SSL one-way")
+    text = refused({**one_way, "ssl_ca_file": str(tmp_path / "other.pem")})
+    assert "its certificate is not to be trusted" in text
+    assert f"ssl_ca_file {tmp_path}/other.pem must hold the authority" in text
+
+    mutual = doors.section(secured["a"], "SSL mutual")
+    text = refused({**mutual, "ssl_certificate_file": None})
+    assert "it wants a certificate of ours" in text
+    assert "ssl_certificate_file must name one that it trusts" in text
+
+    ours = tmp_path / "ours.pem"
+    ours.write_text(other.issue(USER).bundle_pem)
+    text = refused({**mutual, "ssl_certificate_file": str(ours)})
+    assert "it refused our certificate" in text
+    assert f"ssl_certificate_file {ours}, of CN={USER}, must be one that" in text
+
+    ours.write_text(doors.authority.issue(USER, expired=True).bundle_pem)
+    text = refused({**mutual, "ssl_certificate_file": str(ours)})
+    assert f"ssl_certificate_file {ours}, of CN={USER}, ended 20" in text
+    assert "renew it" in text
+
+
+def test_listeners_of_another_protocol(
+    doors: Doors, secured: Made, clusters: Made
+) -> None:
+    """TLS where there is none, none where there is, no login where one is wanted: the
+    reason asks for security_protocol.
+    """
+    one_way = doors.section(secured["a"], "SSL one-way")
+    for section, words in (
+        (
+            {**one_way, "bootstrap_servers": clusters["a"].bootstrap},
+            "speak TLS, as security_protocol SSL says",
+        ),
+        ({"bootstrap_servers": one_way["bootstrap_servers"]}, "one that wants TLS?"),
+        (
+            {**one_way, "bootstrap_servers": secured["a"].bootstrap},
+            "want a login? security_protocol is SSL",
+        ),
+    ):
+        with (
+            contextlib.closing(Cluster(reach(section))) as cluster,
+            pytest.raises(UnreachableError) as caught,
+        ):
+            cluster.connect()
+        assert words in str(caught.value)
+
+
+def test_tokens_that_brokers_do_not_accept(secured: Made, doors: Doors) -> None:
+    """Signed by another key, for another audience, or of nobody: the broker's reason
+    is told, and the very next token may be a good one.
+    """
+    provider = doors.provider
+    assert provider is not None
+    section = doors.section(secured["a"], "SASL_SSL OAUTHBEARER")
+    good, audience = provider.key, provider.audience
+    tokens.forget(reach(section))
+    try:
+        provider.key = Key()
+        text = refused(section)
+        assert "refused our token: invalid_token" in text
+        assert "what sasl_oauthbearer_token_endpoint_url gives must be" in text
+        provider.key, provider.audience = good, "others"
+        assert "refused our token: invalid_token" in refused(section)
+    finally:
+        provider.key, provider.audience = good, audience
+    with contextlib.closing(Cluster(reach(section)).connect()) as cluster:
+        assert cluster.cluster_id
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_carries_records(
+    secured: Made, doors: Doors, way: str, topic_name: str
+) -> None:
+    """Source and target reached in this way: the copy is made and filled in
+    transactions, as an ordinary consumer sees.
+    """
+    a, b = secured["a"], secured["b"]
+    create_topic(a.admin_bootstrap, topic_name, 2)
+    wanted = keys(2, 200)
+    send(producer(a.admin_bootstrap), topic_name, wanted, b"x" * 100)
+    copying = Copying(
+        source=doors.section(a, way),
+        target=doors.section(b, way),
+        topic=topic_name,
+        alias=f"w{uuid.uuid4().hex[:6]}",
+    ).own()
+    with copying.slot() as slot, Witness(b.admin_bootstrap) as witness:
+        lease = RunningLease(slot, copying.lease(60))
+        witness.begin(copying.copy)
+        try:
+            witness.wait(400, 60, lease)
+        finally:
+            reports = lease.ring()
+        witness.assert_exactly(copying.copy, wanted)
+    assert {report.state for report in reports} == {"RUNNING"}
+
+
+def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None:
+    """The brokers of these tests mean it: who does not prove itself again is cut off;
+    who does so in time, or a little late, is not.
+    """
+    section = doors.section(secured["a"], "SASL_PLAINTEXT OAUTHBEARER")
+    with contextlib.closing(Cluster(reach(section)).connect()) as cluster:
+        node = cluster.nodes[0]
+        connection = cluster.connection(node)
+        assert connection.reauthenticate_at is not None
+        connection.reauthenticate_at = None
+        time.sleep(_SESSION_SECONDS + 0.5)
+        with pytest.raises(UnreachableError):
+            cluster.topics()
+
+        connection = cluster.connection(node)
+        due = connection.reauthenticate_at
+        assert due is not None
+        for pause in (0.9, 1.2):
+            time.sleep(_SESSION_SECONDS * pause)
+            assert cluster.topics()
+            assert cluster.connection(node) is connection
+            assert connection.reauthenticate_at > due
+            due = connection.reauthenticate_at
+
+
+def test_sessions_are_renewed_under_load(
+    secured: Made, doors: Doors, topic_name: str
+) -> None:
+    """Records flow over many sessions with requests under way all the time: the slot
+    takes over once, at its beginning, and every record is there once and in order.
+    """
+    a, b = secured["a"], secured["b"]
+    way = "SASL_SSL OAUTHBEARER"
+    create_topic(a.admin_bootstrap, topic_name, 2)
+    copying = Copying(
+        source=doors.section(a, way),
+        target=doors.section(b, way),
+        topic=topic_name,
+        alias=f"w{uuid.uuid4().hex[:6]}",
+    ).own()
+    client = producer(a.admin_bootstrap, linger_ms=1)
+    sent = 0
+    with copying.slot() as slot, Witness(b.admin_bootstrap) as witness:
+        lease = RunningLease(slot, copying.lease(120))
+        witness.begin(copying.copy)
+        try:
+            end = time.monotonic() + 5 * _SESSION_SECONDS
+            while time.monotonic() < end:
+                send(client, topic_name, keys(2, 100, first=sent), b"x" * 500)
+                sent += 100
+            witness.wait(2 * sent, 60, lease)
+        finally:
+            reports = lease.ring()
+        witness.assert_exactly(copying.copy, keys(2, sent))
+    assert {report.slot_takeovers for report in reports} == {1}
+    assert {report.slot_aborted for report in reports} == {0}
+
+
+def ask_for(cluster: Cluster, *, seconds: float) -> None:
+    """Go on asking a cluster something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        cluster.topics()
+        time.sleep(0.2)
+
+
+def test_no_token_while_a_session_lasts(
+    make_clusters: Callable[..., Made], topic_name: str, tmp_path: Path
+) -> None:
+    """When tokens cannot be had any more, the slot says so once its last one has ended,
+    and goes on by itself when they can.
+    """
+    with IdentityProvider(lives=6) as provider:
+        doors = Doors(tmp_path / "short", provider, session_seconds=60)
+        made = make_clusters("a", **doors.options)
+        admit(made["a"])
+        way = "SASL_PLAINTEXT OAUTHBEARER"
+        section = doors.section(made["a"], way)
+        config = reach({**section, "alias": f"c{uuid.uuid4().hex[:6]}"})
+        with contextlib.closing(Cluster(config).connect()) as cluster:
+            provider.failing = 503
+            with pytest.raises(ClusterError, match="answered 503"):
+                ask_for(cluster, seconds=20)
+            provider.failing = 0
+            assert cluster.topics() is not None

@@ -1,0 +1,128 @@
+"""Sentences about TLS: made from what OpenSSL really says, over a pair of sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.clusters.handshake import open_socket
+from mirror.clusters.refusals import of_sasl, of_tls
+from mirror.clusters.security import sasl_client
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import ClusterError
+from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.unit
+
+
+def cluster(**settings: Any) -> ClusterConfig:
+    return ClusterConfig.model_validate(
+        {
+            "alias": "A",
+            "bootstrap_servers": "127.0.0.1:1",
+            "security_protocol": "SSL",
+            **settings,
+        }
+    )
+
+
+def refusal(bundle: Path, config: ClusterConfig) -> str:
+    """What we say of a server that shows this."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(bundle)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with accepted, pytest.raises(OSError):
+                context.wrap_socket(accepted, server_side=True).recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ClusterError) as caught:
+            open_socket(config, "127.0.0.1", listener.getsockname()[1])
+        thread.join(10)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("issue", "words"),
+    [
+        ({"expired": True}, "its certificate is not valid now: certificate has exp"),
+        (
+            {"hosts": ("elsewhere.example",)},
+            "must be names that stand in it, here 127.0.0.1; ssl_check_hostname",
+        ),
+    ],
+)
+def test_a_certificate_says_what_is_wrong_with_it(
+    tmp_path: Path, issue: dict[str, Any], words: str
+) -> None:
+    """Out of date, or for another host."""
+    authority = CertificateAuthority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    made = authority.issue("broker", **{"hosts": LOCAL_HOSTS, **issue})
+    (tmp_path / "broker.pem").write_text(made.bundle_pem)
+    said = refusal(tmp_path / "broker.pem", cluster(ssl_ca_file=tmp_path / "ca.pem"))
+    assert said.startswith("cluster A: 127.0.0.1:")
+    assert words in said
+
+
+def test_an_authority_that_nobody_named(tmp_path: Path) -> None:
+    """Without ssl_ca_file the system's count, which is said."""
+    made = CertificateAuthority().issue("broker", hosts=LOCAL_HOSTS)
+    (tmp_path / "broker.pem").write_text(made.bundle_pem)
+    said = refusal(tmp_path / "broker.pem", cluster())
+    assert "ssl_ca_file (not set: the system's certificates are used) must hold" in said
+
+
+def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
+    """That it begins later, that it cannot be found: nothing hides the alert."""
+    authority = CertificateAuthority()
+    ours = tmp_path / "ours.pem"
+    ours.write_text(authority.issue("mirror").bundle_pem)
+    alert = ssl.SSLError(1, "[SSL: SSLV3_ALERT_CERTIFICATE_UNKNOWN] and so on")
+    alert.reason = "SSLV3_ALERT_CERTIFICATE_UNKNOWN"
+    said = of_tls(cluster(ssl_certificate_file=ours), "h", alert)
+    assert "it refused our certificate (SSLV3_ALERT_CERTIFICATE_UNKNOWN)" in said
+    assert "CN=mirror, must be one that an authority" in said
+    ours.unlink()
+    assert "it wants a certificate of ours" in of_tls(
+        cluster(ssl_certificate_file=ours), "h", alert
+    )
+    other = ssl.SSLError(1, "something else")
+    said = of_tls(cluster(), "h", other)
+    assert said.startswith("TLS failed: ")
+    assert "something else" in said
+
+
+def test_a_login_that_is_refused_names_its_settings() -> None:
+    """A password's own setting; for tokens, where they came from."""
+    login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    known = cluster(**login, sasl_username="u", sasl_password="s3cret")
+    said = str(of_sasl(known, "cluster A: h:1", "no"))
+    assert said == (
+        "cluster A: h:1 refused 'u' with PLAIN: no; sasl_username and sasl_password "
+        "must be a user of this cluster and its password"
+    )
+    bearer = {**login, "sasl_mechanism": "OAUTHBEARER"}
+    said = str(of_sasl(cluster(**bearer, sasl_token_provider="a:b"), "A", "invalid"))
+    assert "refused our token: invalid; what sasl_token_provider returns must" in said
+
+
+def test_names_with_a_comma_reach_the_broker_whole() -> None:
+    """RFC 5802 gives two characters of a name another spelling."""
+    config = cluster(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_username="a,b=c",
+        sasl_password="x",
+    )
+    assert b"n=a=2Cb=3Dc,r=" in sasl_client(config, "h").auth_bytes()
