@@ -138,7 +138,7 @@ class IdentityProvider:
         return (key or self.key).sign(
             {
                 "iss": "test", "sub": self.subject, "aud": self.audience,
-                "iat": int(now), "exp": ends, "scope": "kafka",
+                "iat": int(now), "exp": int(ends), "scope": "kafka",
             }
         )  # fmt: skip
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
 
 _CONNECT_SECONDS = 10.0
+_RENEW_AT = 0.8
+_AGAIN_SECONDS = 1.1
+"""Brokers refuse who proves itself twice within a second."""
 
 
 def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
@@ -134,9 +137,13 @@ def authenticate(
     handshake.API_VERSION = 1
     offered = connection.send_as_is(handshake).result()
     if offered.error_code:
+        others = ", ".join(offered.mechanisms) or (
+            "none: its listener takes no login, as security_protocol "
+            f"{config.security_protocol} wants it to"
+        )
         raise AuthenticationError(
             f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
-            f"it offers {', '.join(offered.mechanisms) or 'none'}"
+            f"it offers {others}"
         )
     answer = None
     while not client.is_done():
@@ -150,7 +157,9 @@ def authenticate(
         except (ValueError, KeyError) as error:
             raise _refused(config, where, str(error)) from error
     lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
-    return time.monotonic() + lifetime / 1000 * 0.8 if lifetime else None
+    if not lifetime:
+        return None
+    return time.monotonic() + max(lifetime / 1000 * _RENEW_AT, _AGAIN_SECONDS)
 
 
 def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
