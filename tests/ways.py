@@ -51,7 +51,9 @@ class Doors:
         *,
         session_seconds: float = 0,
     ) -> None:
-        """`session_seconds`: brokers end sessions of tokens after so long; 0: never."""
+        """`session_seconds`: brokers end sessions of tokens after so long, of
+        SCRAM-SHA-256 after three times as long; 0: never.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.provider = provider
@@ -94,6 +96,9 @@ class Doors:
                 "OAuthBearerValidatorCallbackHandler",
                 f"{at}.oauthbearer.connections.max.reauth.ms": str(
                     int(self._session_seconds * 1000)
+                ),
+                f"{at}.scram-sha-256.connections.max.reauth.ms": str(
+                    int(self._session_seconds * 3000)
                 ),
             }
         settings |= {
