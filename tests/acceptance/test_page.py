@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, TopicPartition
 import pytest
 
+from mirror.config.http_settings import HttpSettings
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState, GroupStatus
 from tests.browser import Browser
@@ -258,6 +259,23 @@ def test_with_the_keyboard_alone(browser: Browser, url: str, board: Board) -> No
         "return document.querySelector('#flows').innerText.includes('1 B/s')"
     )
     assert browser.run(focus + "0]")[0] == "us-east->eu-west"
+
+
+def test_with_a_password(browser: Browser, board: Board) -> None:
+    """Where the port asks for a password, the page and its updates come with it, and
+    without it nothing does.
+    """
+    browser.emulate(width=1280, height=900)
+    access = HttpSettings(http_username="ops", http_password="s3cret")
+    with StatusServer(board, "127.0.0.1", 0, access=access) as server:
+        host = server.url.removeprefix("http://")
+        browser.open(f"http://ops:wrong@{host}/")
+        assert browser.text("#verdict") == ""
+        browser.open(f"http://ops:s3cret@{host}/")
+        assert "2 of 2 flows need a look" in browser.text("#verdict")
+        board.update("us-east->eu-west", problems=("something new",))
+        browser.wait_for("return document.body.innerText.includes('something new')")
+    browser.complaints()  # the refused request is what this test is about
 
 
 def test_what_is_old_is_said_to_be(browser: Browser, board: Board) -> None:

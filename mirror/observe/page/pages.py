@@ -243,6 +243,8 @@ def _kept(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def _link(path: str, **query: object) -> str:
+    """Relative, so that a proxy may put all of it under a path of its own."""
+    path = path.removeprefix("/") or "./"
     given = {name: value for name, value in query.items() if value not in {"", None}}
     return f"{path}?{urlencode(given)}" if given else path
 

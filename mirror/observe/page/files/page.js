@@ -57,7 +57,8 @@
 
   async function look() {
     if (paused || document.hidden || selecting()) return;
-    const url = new URL(location.href);
+    // Without name and password, which an address may hold and fetch refuses.
+    const url = new URL(location.pathname + location.search, location.origin);
     url.searchParams.set("part", "main");
     try {
       const answer = await fetch(url, { signal: AbortSignal.timeout(10000) });
