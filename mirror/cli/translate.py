@@ -15,6 +15,7 @@ from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, NOTHING, complain, document, table
 from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
+from mirror.clusters import groups
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 
@@ -129,6 +130,12 @@ def _ask(
     known = known_of(flow, target)
     if group is not None:
         cluster = target if reverse else reach(flow.source)
+        standing = groups.list_groups(cluster).get(group)
+        if standing is not None and not standing.idle:
+            complain(
+                f"warning: group {group} has members on {cluster.alias}, which go on "
+                "reading: end them, then ask again"
+            )
         return answers.of_group(flow, known, cluster, group, reverse=reverse)
     topic, partition, offset = single
     assert topic is not None
