@@ -19,7 +19,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.clusters import codes
-from mirror.errors import AuthorizationError, UnsupportedBrokerError
+from mirror.errors import UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -75,53 +75,40 @@ def of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
 
 
 def of_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
-    """On groups, be they there or not.
+    """On groups, be they there or not. Each broker is asked, and not for the
+    coordinator: at the first such question a cluster makes a topic for groups.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
     wanted = list(dict.fromkeys(names))
-    nodes: dict[int, list[str]] = {}
-    found: dict[str, Operations] = {}
-    for name in wanted:
-        try:
-            (node,) = cluster.group_coordinators([name]).values()
-        except AuthorizationError:
-            found[name] = frozenset()
-        else:
-            nodes.setdefault(node, []).append(name)
-    for node, names_there in nodes.items():
+    found: dict[str, Operations] = dict.fromkeys(wanted)
+    for node in cluster.nodes if wanted else ():
         answer = cluster.connection(node).call(
-            DescribeGroupsRequest(
-                groups=names_there, include_authorized_operations=True
-            ),
+            DescribeGroupsRequest(groups=wanted, include_authorized_operations=True),
             at_most=_GROUPS_AT_MOST,
         )
         for group in answer.groups:
-            found[group.group_id] = (
-                frozenset()
-                if group.error_code == codes.GROUP_AUTHORIZATION_FAILED
-                else _operations(group.authorized_operations)
-            )
+            if group.error_code == codes.GROUP_AUTHORIZATION_FAILED:
+                found[group.group_id] = frozenset()
+            elif group.error_code == codes.NONE:
+                found[group.group_id] = _operations(group.authorized_operations)
     return found
 
 
 def sees_transactional_id(cluster: Cluster, transactional_id: str) -> bool | None:
     """Whether we may DESCRIBE it, which everybody may who may WRITE; None: not told.
+    Any broker is asked, since whether we may comes before whether it coordinates.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
     try:
-        node = cluster.transaction_coordinator(transactional_id)
         (state,) = cluster.call(
-            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-            node=node,
+            DescribeTransactionsRequest(transactional_ids=[transactional_id])
         ).transaction_states
     except UnsupportedBrokerError:  # before 3.0
         return None
-    except AuthorizationError:
-        return False
     return bool(state.error_code != codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 

@@ -49,9 +49,29 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
+    found = [(key, value.strip()) for key, value in pairs(text)]
+    if not found:
+        raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
+    lines = Lines(settings={})
+    for key, value in found:
+        if key in lines.settings:
+            lines.warnings.append(f"{key}: given twice; the last one counts")
+        lines.settings[key] = value
+    for key, value in lines.settings.items():
+        lines.settings[key] = _bare(key, value, lines)
+    _resolve(lines, environ)
+    return lines
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """Keys and values as Java reads them, in the file's order.
+
+    Raises:
+        ConfigError: escapes are broken.
+    """
     try:
-        pairs = [
-            (element.key, element.value.strip())
+        return [
+            (element.key, element.value)
             for element in javaproperties.parse(text.removeprefix("\ufeff"))
             if isinstance(element, javaproperties.KeyValue)
         ]
@@ -64,17 +84,6 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
                 )
             ]
         ) from error
-    if not pairs:
-        raise ConfigError(["the file is empty; it must hold at least clusters = A, B"])
-    lines = Lines(settings={})
-    for key, value in pairs:
-        if key in lines.settings:
-            lines.warnings.append(f"{key}: given twice; the last one counts")
-        lines.settings[key] = value
-    for key, value in lines.settings.items():
-        lines.settings[key] = _bare(key, value, lines)
-    _resolve(lines, environ)
-    return lines
 
 
 def is_taken_as_it_is(key: str) -> bool:

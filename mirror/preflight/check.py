@@ -16,7 +16,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.survey import compare, doubled, one_cluster
 from mirror.permissions.rights import rights
 from mirror.preflight import held_rights, here, of_cluster, of_flow
-from mirror.preflight.finding import State, fail, ok
+from mirror.preflight.finding import State, fail, ok, warn
 from mirror.preflight.ground import Ground
 from mirror.preflight.plan import Planner
 from mirror.preflight.reached import Reached
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.survey import SurveyedFlow
     from mirror.preflight.finding import Finding
+    from mirror.preflight.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +153,7 @@ class _Check:
         for flow in self._flows:
             if flow.name not in surveyed:
                 continue
+            self._found += _unplanned(planned, flow, surveyed[flow.name])
             ground = Ground(
                 flow=flow,
                 surveyed=surveyed[flow.name],
@@ -165,6 +167,25 @@ class _Check:
             )
             with self._telling(f"flow {flow.name}"):
                 self._found += of_flow.findings(ground)
+
+
+def _unplanned(
+    planned: Plan, flow: FlowConfig, surveyed: SurveyedFlow
+) -> list[Finding]:
+    """What stood in the way of looking further, and what would be left as it is."""
+    where = f"flow {flow.name}"
+    found = [
+        fail(where, "plan", text.removeprefix(f"{where}: "), "see to it, check again")
+        for text in planned.failures
+        if text.startswith(f"{where}: ")
+    ]
+    known = set(surveyed.problems)
+    return found + [
+        warn(where, "plan", told, "a run would leave it so, and say it")
+        for text in planned.problems
+        if text.startswith(f"{where}: ")
+        and (told := text.removeprefix(f"{where}: ")) not in known
+    ]
 
 
 def _order(each: Finding) -> int:

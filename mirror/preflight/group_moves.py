@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.metadata.merging import Merging
 
 
-_GROUPS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+_GROUPS = "__consumer_offsets"
 NOWHERE = Committed(-1)
 
 
@@ -40,22 +40,6 @@ class GroupMove:
     now: int
     """-1: none."""
     then: int
-
-
-def has_groups(cluster: Cluster) -> bool:
-    """Whether it ever had any. Brokers make a topic for them at the first question,
-    and whoever only looks should not cause that.
-    """
-    return _is_there(cluster, _GROUPS)
-
-
-def has_transactions(cluster: Cluster) -> bool:
-    """The same for transactions."""
-    return _is_there(cluster, _TRANSACTIONS)
-
-
-def _is_there(cluster: Cluster, topic: str) -> bool:
-    return cluster.topics([topic])[topic].error != codes.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def group_moves(
@@ -88,7 +72,8 @@ def group_moves(
         group: {key: each for key, each in places.items() if key[0] not in merged}
         for group, places in known.items()
     }
-    if not has_groups(target):
+    # Brokers make a topic for groups when they are first asked for one.
+    if target.topics([_GROUPS])[_GROUPS].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         steps = group_sync.first_steps(wanted)
     else:
         steps = group_sync.look(target, {g: p for g, p in wanted.items() if p})

@@ -16,12 +16,10 @@ from mirror.permissions.extent import LITERAL, Extent
 from mirror.permissions.need import Kind, Operation
 from mirror.permissions.writing import commands
 from mirror.preflight.finding import fail, ok, some
-from mirror.preflight.group_moves import has_groups, has_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mirror.clusters.allowed import Operations
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import MirrorConfig
     from mirror.permissions.rights import Right
@@ -124,15 +122,11 @@ class _Asked:
             for name, topic in cluster.topics(topics).items()
             if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION
         }
-        self._of_groups: dict[str, Operations] = {}
-        if has_groups(cluster):
-            self._of_groups = allowed.of_groups(cluster, by_kind[Kind.GROUP])
-        self._sees: dict[str, bool | None] = {}
-        if has_transactions(cluster):
-            self._sees = {
-                name: allowed.sees_transactional_id(cluster, name)
-                for name in by_kind[Kind.TRANSACTIONAL_ID]
-            }
+        self._of_groups = allowed.of_groups(cluster, by_kind[Kind.GROUP])
+        self._sees = {
+            name: allowed.sees_transactional_id(cluster, name)
+            for name in by_kind[Kind.TRANSACTIONAL_ID]
+        }
 
     def may(self, right: Right, name: str) -> bool | None:
         """None: brokers do not tell."""

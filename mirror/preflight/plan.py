@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.clusters.configs import Origin
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs, topics
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.acls import Binding
     from mirror.clusters.admin import NewTopic
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.configs import Config
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 
@@ -66,7 +68,7 @@ class ConfigToChange:
     config: str
     flow: str
     now: str | None
-    """None: not set on the topic itself, or without a value."""
+    """None: not set on the topic itself."""
     then: str | None
     """None: not set on the topic itself any more."""
 
@@ -254,7 +256,7 @@ class Planner:
                         topic=name,
                         config=key,
                         flow=self._by[alias, name, key][0],
-                        now=present[key].value if key in present else None,
+                        now=_override(present.get(key)),
                         then=value,
                     )
                     for key, value in changes.items()
@@ -312,6 +314,11 @@ class Planner:
             found += moves
             self._notes.update(dict.fromkeys(notes))
         return found
+
+
+def _override(config: Config | None) -> str | None:
+    """Its value, where it is set on the topic itself."""
+    return config.value if config and config.origin is Origin.TOPIC else None
 
 
 def _by_name(each: ConfigToChange) -> tuple[str, str, str]:

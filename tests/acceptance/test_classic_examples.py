@@ -1,0 +1,57 @@
+"""A file as published guides write it, run as it stands, on real clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness import end_offsets
+from tests.surroundings import overrides
+from tests.topologies import RunningExample, Stage, via
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.acceptance
+
+FILE = "from-mirrormaker2/three-into-one.properties"
+
+
+def test_three_data_centres_are_merged_into_one(
+    four_clusters: list[PlaygroundCluster], tmp_path: Path
+) -> None:
+    """Topics of one name become one, with the partitions that the file asks for and
+    the configs that all three agree on; every record is there once, in its order, and
+    tells where it is from. Only addresses and replicas are other than in the file,
+    since these clusters have one broker.
+    """
+    stage = Stage(four_clusters, "dc1", "dc2", "dc3", "target")
+    for alias in ("dc1", "dc2", "dc3"):
+        stage.create(alias, "orders")
+        stage.send(alias, "orders")
+    stage.create("dc2", "payments.card")
+    stage.send("dc2", "payments.card")
+    origins = [(alias, "orders") for alias in ("dc1", "dc2", "dc3")]
+    expected = {
+        "target": {"orders": origins, "payments.card": [("dc2", "payments.card")]}
+    }
+    one_broker = {
+        "DEFAULTS__replication_factor": "1",
+        "DEFAULTS__min_insync_replicas": "1",
+    }
+    with RunningExample(FILE, stage, tmp_path, **one_broker) as mirror:
+        stage.wait_for(mirror, expected)
+        for origin in (*origins, ("dc2", "payments.card")):
+            stage.send(*origin)
+        stage.wait_for(mirror, expected)
+        assert stage.rests()
+        assert mirror.terminate() == 0, mirror.log_tail()
+    stage.assert_holds(expected)
+    stamps = {tuple(via(each)) for each in stage.messages("target", "orders")}
+    assert stamps == {("dc1",), ("dc2",), ("dc3",)}
+    target = stage.bootstrap["target"]
+    assert overrides(target, "orders")["min.insync.replicas"] == "1"
+    assert len(end_offsets(target, "orders")) == 6

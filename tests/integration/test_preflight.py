@@ -1,0 +1,250 @@
+"""Rights and ACLs before a run: what brokers with an authorizer say of them.
+
+What rights there are to have is tested with the service itself elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import ResourceType
+from kafka import KafkaAdminClient
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.permissions.need import Kind, Operation
+from mirror.permissions.rights import Right, rights
+from mirror.playground.brokers import playground
+from mirror.playground.secured import USER
+from mirror.preflight.check import check
+from mirror.preflight.finding import State
+from mirror.preflight.plan import plan
+from tests.harness import create_topic
+from tests.surroundings import Sides, acls_of, allow, revoke
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.preflight.finding import Finding
+
+pytestmark = pytest.mark.integration
+
+KINDS = {
+    Kind.TOPIC: ResourceType.TOPIC,
+    Kind.GROUP: ResourceType.GROUP,
+    Kind.CLUSTER: ResourceType.BROKER,
+    Kind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+
+
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, PlaygroundCluster]]:
+    """Two clusters with authorizers, shared by this module."""
+    root = tmp_path_factory.mktemp("secured")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        yield made
+
+
+def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorConfig:
+    """A flow A->B of a user who may nothing until it is allowed."""
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {
+                    "bootstrap_servers": cluster.bootstrap,
+                    **cluster.client_config,
+                }
+                for alias, cluster in zip("AB", secured.values(), strict=True)
+            },
+            "flows": {"A->B": settings},
+            "service": {"http_port": 0},
+        }
+    )
+
+
+def change(secured: dict[str, PlaygroundCluster], right: Right, *, give: bool) -> None:
+    bootstrap = secured[right.cluster.lower()].admin_bootstrap
+    do = allow if give else revoke
+    name = "kafka-cluster" if right.kind is Kind.CLUSTER else right.extent.name
+    do(
+        bootstrap, USER, str(right.operation), name,
+        pattern=right.extent.pattern, kind=KINDS[right.kind],
+    )  # fmt: skip
+
+
+def missing(config: MirrorConfig) -> list[Finding]:
+    return [
+        each
+        for each in check(config).findings
+        if each.check == "rights" and each.state is State.FAIL
+    ]
+
+
+def topics_of(bootstrap: str) -> set[str]:
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        return set(admin.list_topics())
+
+
+def test_missing_rights_are_told_one_by_one(
+    secured: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Who may nothing is told every right that brokers tell of, with the command that
+    gives it; who has exactly what is needed is told so; of whom one is taken away, that
+    one; and looking changes nothing.
+    """
+    a, b = (secured[name].admin_bootstrap for name in "ab")
+    create_topic(a, topic_name, 1)
+    create_topic(b, f"A.{topic_name}", 1)
+    config = config_of(
+        secured, topics=[topic_name, f"{topic_name}-new"], sync_group_offsets=True
+    )
+    needed = rights(config)
+    before = topics_of(a), topics_of(b)
+
+    nothing = missing(config)
+
+    # A copy that is there need not be created.
+    exists = [
+        r
+        for r in needed
+        if r.operation is Operation.CREATE and r.extent.name == f"A.{topic_name}"
+    ]
+    assert len(nothing) == len(needed) - len(exists)
+    assert all(each.fix.startswith("kafka-acls.sh ") for each in nothing)
+    assert any(
+        each.where == "cluster A" and f"READ on topic {topic_name} " in each.detail
+        for each in nothing
+    )
+
+    for right in needed:
+        change(secured, right, give=True)
+    try:
+        deadline = time.monotonic() + 10
+        while (left := missing(config)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left == []
+        checked = check(config)
+        bad = [each for each in checked.findings if each.state is State.FAIL]
+        assert bad == []
+        assert (topics_of(a), topics_of(b)) == before
+
+        victim = next(
+            r for r in needed if r.cluster == "B" and r.operation is Operation.WRITE
+            and r.kind is Kind.TOPIC and "progress" in r.features
+        )  # fmt: skip
+        change(secured, victim, give=False)
+        (one,) = _eventually(config, 1)
+        assert victim.extent.name in one.detail
+        assert "progress" in one.detail
+        assert f"--operation Write --topic {victim.extent.name}" in one.fix
+        needed = tuple(r for r in needed if r != victim)
+    finally:
+        for right in needed:
+            change(secured, right, give=False)
+
+
+def test_acls_are_planned_as_they_are_then_given(
+    secured: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """What the plan would add and remove is what one turn of the job adds and removes;
+    then nothing is left to plan.
+    """
+    a, b = (secured[name].admin_bootstrap for name in "ab")
+    create_topic(a, topic_name, 1)
+    create_topic(b, f"A.{topic_name}", 1)
+    allow(a, "alice", "READ", topic_name)
+    flows = {"A->B": {"topics": [topic_name], "heartbeats_replication": False}}
+    with Sides({"A": a, "B": b}, flows) as made:
+        before = acls_of(b)
+        first = plan(made.config)
+        assert acls_of(b) == before
+        assert [
+            (each.change, each.binding.principal, each.binding.topic)
+            for each in first.acls
+        ] == [("add", "User:alice", f"A.{topic_name}")]
+        assert any(t.topic == "mirror-acls.A.internal" for t in first.create)
+        done = made.sync_acls()
+        assert done.added == tuple(each.binding for each in first.acls)
+        _until(lambda: not plan(made.config).acls)
+
+        revoke(a, "alice", "READ", topic_name)
+        _until(lambda: plan(made.config).acls)
+        second = plan(made.config)
+        assert [each.change for each in second.acls] == ["remove"]
+        assert made.sync_acls().removed == tuple(e.binding for e in second.acls)
+
+
+def test_acls_without_an_authorizer_on_the_target(
+    secured: dict[str, PlaygroundCluster],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+) -> None:
+    """Copies that everybody may read, of topics that not everybody may, are worth a
+    warning; a source without an authorizer is not.
+    """
+    a, plain = secured["a"].admin_bootstrap, clusters["a"].bootstrap
+    create_topic(a, topic_name, 1)
+    create_topic(plain, topic_name, 1)
+    for source, target, state in ((a, plain, State.WARN), (plain, a, State.OK)):
+        config = MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    "S": {"bootstrap_servers": source},
+                    "T": {"bootstrap_servers": target},
+                },
+                "flows": {"S->T": {"topics": [topic_name]}},
+                "service": {"http_port": 0},
+            }
+        )
+        (found,) = [each for each in check(config).findings if each.check == "ACLs"]
+        assert found.state is state
+        assert "no authorizer" in found.detail or "has none" in found.detail
+
+
+def test_who_is_refused_is_told_how_to_go_on(
+    secured: dict[str, PlaygroundCluster],
+) -> None:
+    """A wrong password, and TLS spoken to a plain listener: each names its cluster."""
+    good = secured["a"].client_config
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {
+                "A": {
+                    "bootstrap_servers": secured["a"].bootstrap,
+                    **good,
+                    "sasl_password": "wrong",
+                },
+                "B": {
+                    "bootstrap_servers": secured["b"].admin_bootstrap,
+                    "security_protocol": "SSL",
+                    "ssl_ca_file": good["ssl_ca_file"],
+                },
+            },
+            "flows": {"A->B": {}},
+            "service": {"http_port": 0},
+        }
+    )
+    failed = {e.where: e for e in check(config).findings if e.state is State.FAIL}
+    assert set(failed) == {"cluster A", "cluster B"}
+    assert "credentials" in failed["cluster A"].fix
+    assert "wrong" not in failed["cluster A"].detail.replace("wrong password", "")
+    assert all(each.check == "connection" for each in failed.values())
+
+
+def _eventually(config: MirrorConfig, count: int) -> list[Finding]:
+    deadline = time.monotonic() + 10
+    while len(found := missing(config)) != count and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def _until(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
