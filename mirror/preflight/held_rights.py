@@ -117,10 +117,10 @@ class _Asked:
         self._of_cluster = allowed.of_cluster(cluster)
         topics = list(by_kind[Kind.TOPIC])
         self._of_topics = allowed.of_topics(cluster, topics)
-        self._absent = {
+        self._there = {
             name
             for name, topic in cluster.topics(topics).items()
-            if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION
+            if topic.error == codes.NONE
         }
         self._of_groups = allowed.of_groups(cluster, by_kind[Kind.GROUP])
         self._sees = {
@@ -142,7 +142,7 @@ class _Asked:
         if right.kind is Kind.TOPIC and right.operation is Operation.CREATE:
             everywhere = self._of_cluster or frozenset()
             return (
-                name not in self._absent
+                name in self._there
                 or right.operation in told
                 or right.operation in everywhere
             )
