@@ -10,8 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaAdminClient
 import pytest
 
@@ -104,17 +103,20 @@ def foretold(before: dict[str, Seen], plan: dict[str, Any], alias: str) -> Any:
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    for future in admin.alter_consumer_group_offsets([wanted]).values():
-        future.result(30)
+    with closing(_member(bootstrap, group)) as consumer:
+        place = TopicPartition(topic, 0, offset)
+        consumer.commit(offsets=[place], asynchronous=False)
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
-    (future,) = admin.list_consumer_group_offsets([asked]).values()
-    return int(future.result(30).topic_partitions[0].offset)
+    with closing(_member(bootstrap, group)) as consumer:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        return int(found.offset)
+
+
+def _member(bootstrap: str, group: str) -> Consumer:
+    """It never joins."""
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
 
 
 def test_a_run_does_what_the_plan_says(
