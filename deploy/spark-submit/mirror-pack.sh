@@ -26,7 +26,9 @@ left_out = {packages / "pyspark" / "jars", packages / "pyspark" / "examples"}
 # Compiled kernels go along, in numba's files: executors need not compile them again.
 def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     path = Path(entry.name)
-    return None if path in left_out or path.suffix == ".pyc" else entry
+    # Where something is installed in place, there is another machine.
+    here = path.suffix == ".pyc" or "editable" in path.name and path.suffix == ".pth"
+    return None if here or path in left_out else entry
 
 
 with tarfile.open(archive, "w:gz", compresslevel=1) as packed:

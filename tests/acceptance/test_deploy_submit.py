@@ -1,22 +1,139 @@
-"""The wrapper of deploy/spark-submit says what it lacks.
-
-That mirror runs on a real cluster, submitted as the wrapper does it, is shown by
-tests/integration/test_standalone.py.
-"""
+"""deploy/spark-submit on a real Spark cluster: the wrapper, and a packed Python."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 import mirror
+from mirror.playground.ports import LOOPBACK
+from tests.harness import (
+    NumberedLoad,
+    assert_exactly_once,
+    config_for,
+    create_topic,
+    order_of,
+)
+from tests.standalone import Standalone, SubmittedMirror
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.acceptance
 
-SCRIPTS = Path(mirror.__file__).parents[1] / "deploy" / "spark-submit"
+ROOT = Path(mirror.__file__).parents[1]
+SCRIPTS = ROOT / "deploy" / "spark-submit"
+_PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A cluster whose executors know of no mirror but what they are sent."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        cluster = Standalone(tmp_path_factory.mktemp("standalone"))
+        with cluster:
+            patch.undo()
+            yield cluster
+
+
+class WrappedMirror(SubmittedMirror):
+    """`mirror run`, started by mirror-submit.sh as systemd would."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        folder: Path,
+        cluster: Standalone,
+        *,
+        archive: Path | None = None,
+    ) -> None:
+        super().__init__(config, folder, cluster)
+        variables = {
+            "SPARK_MASTER": cluster.master,
+            "APP_HOME": sys.prefix,
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SUBMIT_OPTIONS": "--conf spark.executor.cores=1",
+            "APP_ARCHIVE": str(archive) if archive else "",
+            # The tests' own mirror, which need not be the one that is installed.
+            "PYTHONPATH": str(ROOT),
+        }
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        arguments = self._command[self._command.index("run") + 1 :]
+        self._command = ["env", *settings, str(SCRIPTS / "mirror-submit.sh")]
+        self._command += arguments
+
+
+def test_a_python_that_is_sent_along(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """With a packed Python executors need no mirror of their own, and have none;
+    SIGTERM to what the wrapper became ends it within its transactions and with 0, and
+    every record is there once.
+    """
+    archive = tmp_path / "mirror-env.tar.gz"
+    subprocess.run(
+        [SCRIPTS / "mirror-pack.sh", archive],
+        check=True,
+        timeout=200,
+        env={**without_mirror(), "APP_HOME": sys.prefix, "PYTHONPATH": str(ROOT)},
+    )
+    assert plain_python("import mirror").returncode != 0
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=1)
+    with WrappedMirror(config, tmp_path, spark, archive=archive) as running:
+        running.wait_running(timeout=150)
+        with load.streaming():
+            running.wait_until(
+                lambda d: [s["records_per_second"] > 0 for s in _slots(d)] == [True] * 2
+            )
+            workers = [psutil.Process(pid) for pid in running.worker_pids()]
+            libraries = {m.path for w in workers for m in w.memory_maps()}
+            paths = [w.environ().get("PYTHONPATH", "") for w in workers]
+            assert running.terminate(30) == 0
+        running.start()
+        running.wait_copied(source, topic_name, timeout=150)
+        assert running.terminate(30) == 0
+
+    assert len(workers) == 2
+    assert any("/mirror-env/lib/" in path for path in libraries)
+    assert not any(path.startswith(sys.prefix) for path in libraries)
+    assert not any(str(ROOT) in path.split(":") for path in paths)
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+
+
+def _slots(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document["flows"][0]["slot_loads"]
+    return found
+
+
+def without_mirror() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+
+def plain_python(code: str) -> subprocess.CompletedProcess[bytes]:
+    """What executors have: the Python that the environment was made with, alone."""
+    return subprocess.run(
+        [os.path.realpath(sys.executable), "-c", code],
+        cwd="/",
+        env=without_mirror(),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""What dashboards and rules ask for, against what a running service answers.
+
+tests/unit/test_dashboards.py holds them against the table of metrics; here a real
+Prometheus scrapes a real service of two flows, with groups and heartbeats, and is asked
+every query of every dashboard.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from confluent_kafka import Consumer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+import pytest
+
+from mirror.observe.metrics import METRICS, SERVICE_METRICS, names
+from tests.acceptance.test_alerts import Prometheus
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    config_for,
+    create_topic,
+    wait_for,
+)
+from tests.unit.test_dashboards import OF_THE_PROCESS, queries, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.acceptance
+
+AT_TIMES = {"mirror_flow_backfill_remaining_seconds"}
+"""Without a value while nothing is to be caught up with."""
+_SELECTOR = re.compile(
+    r"(?<![\w:$\"])((?:mirror|process)_\w+|flow:[\w:]+|kafka_\w+)(\{[^}]*\})?"
+)
+_GROUPING = re.compile(r"\b(?:by|on|group_left)\s*\(([^)]*)\)")
+_EITHER = re.compile(r'"(\w+(?:\|\w+)+)"')
+
+
+def exposed(mirror: RunningMirror) -> dict[str, set[frozenset[str]]]:
+    """The sets of labels of each time series' name."""
+    with urlopen(f"{mirror.url}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found: dict[str, set[frozenset[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).add(frozenset(sample.labels))
+    return found
+
+
+def declared() -> dict[str, frozenset[str]]:
+    """The labels that each name has, as the table of metrics says."""
+    found = {name: frozenset[str]() for name in SERVICE_METRICS}
+    found["mirror_build_info"] = frozenset({"version", "python"})
+    for metric in METRICS:
+        for name in metric.sample_names:
+            labels = {"source", "target", *metric.labels}
+            found[name] = frozenset(
+                labels | ({"le"} if name.endswith("_bucket") else set())
+            )
+    return found
+
+
+def chosen(query: str) -> str:
+    """A dashboard's query with everything chosen, as Grafana would ask it."""
+    query = query.replace("$__rate_interval", "20s").replace("$__range", "1m")
+    return re.sub(r'"\$\w+"', '".+"', query)
+
+
+def each_of(selector: str) -> list[str]:
+    """A selector for each of the values that it allows: none may be a slip."""
+    found = _EITHER.search(selector)
+    if found is None:
+        return [selector]
+    return [selector.replace(found[1], value) for value in found[1].split("|")]
+
+
+def test_what_is_exposed_and_what_is_asked_for_agree(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    tmp_path: Path,
+    topic_name: str,
+) -> None:
+    """A running service exposes every metric of the table with its labels and none
+    besides; Prometheus answers every query of dashboards and rules, finds series for
+    each metric in it, and knows each label by which it groups.
+    """
+    clusters = make_clusters("a", "b")
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    group = f"reads-{topic_name}"
+    config = config_for(
+        source,
+        target,
+        flows=("A->B", "B->A"),
+        topics=[topic_name],
+        groups=[group],
+        tasks=1,
+        lease_seconds=1,
+        emit_heartbeats=True,
+        heartbeats_replication=True,
+        emit_heartbeats_seconds=1,
+        emit_checkpoints_seconds=1,
+    )
+    config["flows"]["B->A"]["topics"] = ["nothing-else"]
+    load = NumberedLoad(source, topic_name, 2)
+    load.send(500)
+    reader = Consumer({"bootstrap.servers": source, "group.id": group})
+    reader.commit(offsets=[TopicPartition(topic_name, 0, 10)], asynchronous=False)
+    reader.close()
+    table = declared()
+
+    with RunningMirror(config, tmp_path / "mirror") as mirror, load.streaming(chunk=50):
+        wait_for(lambda: names() - AT_TIMES <= exposed(mirror).keys(), 90, 1)
+        shown = exposed(mirror)
+        ours = {name for name in shown if name.startswith("mirror_")}
+        assert ours - names() == set()
+        assert names() - AT_TIMES - ours == set()
+        assert shown.keys() >= OF_THE_PROCESS
+        for name in ours:
+            assert shown[name] == {table[name]}, name
+
+        address = mirror.url.removeprefix("http://")
+        with Prometheus(tmp_path / "prometheus", address).running() as prometheus:
+
+            def series(query: str) -> list[dict[str, str]]:
+                result = prometheus.ask(f"query?query={quote(query)}")["result"]
+                return [each["metric"] for each in result]
+
+            recorded = {rule["record"] for rule in rules() if "record" in rule}
+            wait_for(lambda: all(map(series, recorded)), 60, 1)
+            for query in (*queries(), *(rule["expr"] for rule in rules())):
+                series(chosen(query))  # it is answered, if only with nothing
+                known: set[str] = set()
+                for name, matchers in _SELECTOR.findall(chosen(query)):
+                    if name in AT_TIMES:
+                        continue
+                    for selector in each_of(name + matchers):
+                        found = series(selector)
+                        assert found, f"{selector} finds nothing, in {query}"
+                        known.update(*found)
+                for labels in _GROUPING.findall(query):
+                    asked = set(re.findall(r"\w+", labels))
+                    assert asked <= known, query
