@@ -16,6 +16,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
+from mirror.playground.ports import free_ports
 from tests.harness import RunningMirror
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def reachable_at(cluster: PlaygroundCluster, address: str) -> str:
     """
     assert cluster.folder is not None
     file = cluster.folder / "node-1" / "server.properties"
-    port = int(cluster.bootstrap.rpartition(":")[2])
+    [port] = free_ports(1)  # Kafka takes no port twice, whatever the address
     added = {
         "listeners": f"AWAY://{address}:{port}",
         "advertised.listeners": f"AWAY://{address}:{port}",
