@@ -62,6 +62,8 @@ class Service:
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.board = Board(tuple(flow.name for flow in flows))
         self._stopping = threading.Event()
+        self._warm: set[str] = set()
+        """Flows whose slots have been started here once."""
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
         )
@@ -145,22 +147,25 @@ class Service:
 
     def _await_lead(self, flow: Flow, spark: SparkSession) -> bool:
         """Wait until this instance leads the flow; False if it ends before that."""
-        warm = False
         while not self._stopping.is_set():
             leader = self._leadership.leader(flow.name)
             if self._leadership.leads(flow.name):
                 flow.rest(rest=False)
+                self._warm.add(flow.name)
                 self.board.update(flow.name, leader=leader)
                 return True
             trouble = "" if leader else self._leadership.trouble(flow.name)
+            # Who restarts instances one after the other waits for a standby that
+            # could take over at once.
+            warm = flow.name in self._warm
+            state = FlowState.STANDBY if warm else FlowState.STARTING
             self.board.update(
                 flow.name,
-                state=FlowState.RETRYING if trouble else FlowState.STANDBY,
+                state=FlowState.RETRYING if trouble else state,
                 reason=trouble,
                 leader=leader,
             )
             if leader and not warm:
-                warm = True
                 self._warm_up(flow, spark)
             self._stopping.wait(0.1)
         return False
@@ -172,6 +177,7 @@ class Service:
         except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
             if not self._stopping.is_set():
                 log.warning("slots do not start", flow=flow.name, error=short(error))
+        self._warm.add(flow.name)
 
     def _least_slots(self) -> int:
         return sum(flow.config.tasks or 1 for flow in self._flows)

@@ -202,7 +202,7 @@ def test_restarted_one_after_the_other(
             for name in ("one", "two")
         ]
         for instance in running:
-            wait_for(lambda each=instance: settled(each), 60)
+            wait_for(lambda each=instance: settled(each), 120)
         stack.enter_context(load.streaming(chunk=100))
         wait_for(lambda: copied_records(target, copy) > 0, 60)
         with Witness(target, copy) as witness:
@@ -211,11 +211,11 @@ def test_restarted_one_after_the_other(
                 after = stack.enter_context(
                     RunningMirror(new, tmp_path / f"new-{number}")
                 )
-                wait_for(lambda each=after: settled(each), 60)
+                wait_for(lambda each=after: settled(each), 120)
             time.sleep(2)
     print(f"the copy stood still for {witness.longest:.1f} s at most")
     with RunningMirror(new, tmp_path / "last") as last:
-        last.wait_copied(source, topic_name, flow=flow)
+        last.wait_copied(source, topic_name, flow=flow, timeout=120)
     assert_exactly_once(order_of(target, copy), load.order)
     assert witness.seen > 0
     assert witness.longest < TAKE_OVER_SECONDS
