@@ -27,9 +27,10 @@ class FlowState(StrEnum):
     """How a flow is doing as a whole."""
 
     STANDBY = "STANDBY"
-    """Another instance leads it, or it is not settled yet who does."""
+    """Another instance leads it, and this one could take over at once."""
     STARTING = "STARTING"
-    """Connecting, looking for topics, fencing earlier runs."""
+    """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
+    by."""
     RUNNING = "RUNNING"
     """Leases run. Single partitions may be set aside all the same."""
     RETRYING = "RETRYING"

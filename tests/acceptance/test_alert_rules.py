@@ -19,7 +19,7 @@ RULES = sorted((ROOT / "dashboards" / "prometheus").glob("*.rules.yaml"))
 RUNBOOKS = ROOT / "docs" / "howto" / "runbooks"
 FLOW = 'job="mirror",instance="i",source="A",target="B"'
 RUNNING = f'mirror_flow_state{{{FLOW},state="RUNNING"}}'
-PAUSED = f'mirror_flow_state{{{FLOW},state="PAUSED"}}'
+STOPPED = f'mirror_flow_state{{{FLOW},state="STOPPED"}}'
 STANDBY = f'mirror_flow_state{{{FLOW},state="STANDBY"}}'
 RETRYING = f'mirror_flow_state{{{FLOW},state="RETRYING"}}'
 LAG = f"mirror_flow_lag_seconds{{{FLOW}}}"
@@ -182,7 +182,7 @@ CASES = [
             alert="MirrorFlowStalled", what=f"{what} on purpose", fires=False,
             series=stalled("0+0x100", state=state), minutes=30,
         )
-        for what, state in (("paused", PAUSED), ("standing by", STANDBY))
+        for what, state in (("stopped", STOPPED), ("standing by", STANDBY))
     ),
     *(
         Case(
@@ -211,7 +211,7 @@ CASES = [
             alert="MirrorReplicationLagHigh", what=f"{what} on purpose", fires=False,
             series=lag("600x30", state), minutes=20,
         )
-        for what, state in (("paused", PAUSED), ("standing by", STANDBY))
+        for what, state in (("stopped", STOPPED), ("standing by", STANDBY))
     ),
     *both(
         "MirrorReplicationLagGrowing",

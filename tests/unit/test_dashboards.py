@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from mirror.observe.metrics import METRICS, SERVICE_METRICS, names
+from mirror.observe.status import FlowState
 
 pytestmark = pytest.mark.unit
 
@@ -77,6 +78,23 @@ def test_every_query_asks_for_what_is_exposed():
     asked = used([*queries(), *(rule["expr"] for rule in rules())])
 
     assert asked - names() - recorded - OF_THE_PROCESS == set()
+
+
+def test_every_state_asked_for_is_one():
+    """A flow's state that does not exist is never met, and nobody would notice."""
+    flows = {state.value for state in FlowState}
+    asked = [*queries(), *(rule["expr"] for rule in rules())]
+    values = [
+        value
+        for expression in asked
+        for found in re.findall(
+            r'mirror_flow_state\{[^}]*state=~?"([^"]*)"', expression
+        )
+        for value in found.split("|")
+    ]
+
+    assert values
+    assert set(values) <= flows
 
 
 def test_everything_exposed_is_shown():
