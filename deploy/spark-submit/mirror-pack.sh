@@ -5,43 +5,74 @@
 #
 #   mirror-pack.sh mirror-env.tar.gz
 #
-# APP_HOME is the environment to pack: /opt/mirror by default. Spark's jars stay out:
-# executors have Spark.
+# A name that ends in .tar is not compressed: packed sooner, and larger.
+# Variables:
+#   APP_HOME       the environment to pack: /opt/mirror
+#   APP_PACKAGES   which of its packages, with what they need, such as "mirror our-masks".
+#                  Empty: all of them
+# Spark's jars stay out: executors have Spark.
 set -eu
 
 home=${APP_HOME:-/opt/mirror}
 archive=${1:?say what the archive is to be called, such as mirror-env.tar.gz}
-"$home/bin/python" - "$home" "$archive" <<'PYTHON'
+"$home/bin/python" - "$home" "$archive" "${APP_PACKAGES:-}" <<'PYTHON'
+from importlib.metadata import Distribution, PackageNotFoundError
 import importlib.util
 from pathlib import Path
+import re
 import sys
 import tarfile
 
-home, archive = Path(sys.argv[1]), sys.argv[2]
+home, archive, named = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split()
 library = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}")
 packages = library / "site-packages"
 left_out = {packages / "pyspark" / "jars", packages / "pyspark" / "examples"}
+
+
+def needed() -> set[str]:
+    """Files and folders of the packages that are named, and of what they need."""
+    found: set[str] = set()
+    ahead, known = list(named), set()
+    while ahead:
+        name = ahead.pop()
+        if name in known:
+            continue
+        known.add(name)
+        try:
+            one = Distribution.from_name(name)
+        except PackageNotFoundError:
+            if name in named:
+                sys.exit(f"mirror-pack: APP_PACKAGES: {home} has no package {name}")
+            continue  # what another system or Python would need
+        found |= {path.parts[0] for path in one.files or () if path.parts[0] != ".."}
+        for requirement in one.requires or ():
+            if "extra ==" not in requirement:
+                ahead.append(re.match(r"[\w.-]+", requirement)[0])
+    return found
 
 
 # Compiled kernels go along, in numba's files: executors need not compile them again.
 def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     path = Path(entry.name)
     # Where something is installed in place, there is another machine.
-    here = path.suffix == ".pyc" or "editable" in path.name and path.suffix == ".pth"
+    here = path.suffix == ".pyc" or ("editable" in path.name and path.suffix == ".pth")
     return None if here or path in left_out else entry
 
 
-with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+kept = needed() if named else {path.name for path in (home / packages).iterdir()}
+with tarfile.open(
+    archive, **({"mode": "w"} if archive.endswith(".tar") else {"mode": "w:gz", "compresslevel": 1})
+) as packed:
     packed.add(home / "pyvenv.cfg", "pyvenv.cfg")
     for name in ("python", "python3"):
         link = tarfile.TarInfo(f"bin/{name}")
         link.type = tarfile.SYMTYPE
         link.linkname = sys._base_executable
         packed.addfile(link)
-    packed.add(home / packages, str(packages), filter=wanted)
+    for name in sorted(kept):
+        packed.add(home / packages / name, str(packages / name), filter=wanted)
     # mirror itself may be installed in place, and then is not among the packages.
     if not (home / packages / "mirror").exists():
-        spec = importlib.util.find_spec("mirror")
-        folder = Path(spec.origin).parent
+        folder = Path(importlib.util.find_spec("mirror").origin).parent
         packed.add(folder, str(packages / "mirror"), filter=wanted)
 PYTHON

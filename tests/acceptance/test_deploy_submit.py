@@ -82,13 +82,8 @@ def test_a_python_that_is_sent_along(
     SIGTERM to what the wrapper became ends it within its transactions and with 0, and
     every record is there once.
     """
-    archive = tmp_path / "mirror-env.tar.gz"
-    subprocess.run(
-        [SCRIPTS / "mirror-pack.sh", archive],
-        check=True,
-        timeout=200,
-        env={**without_mirror(), "APP_HOME": sys.prefix, "PYTHONPATH": str(ROOT)},
-    )
+    archive = tmp_path / "mirror-env.tar"
+    assert pack(archive, "mirror").returncode == 0
     assert plain_python("import mirror").returncode != 0
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
@@ -118,6 +113,31 @@ def test_a_python_that_is_sent_along(
 def _slots(document: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = document["flows"][0]["slot_loads"]
     return found
+
+
+def pack(archive: Path, packages: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPTS / "mirror-pack.sh", archive],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={
+            **without_mirror(),
+            "APP_HOME": sys.prefix,
+            "APP_PACKAGES": packages,
+            "PYTHONPATH": str(ROOT),
+        },
+    )
+
+
+def test_packages_that_are_not_there(tmp_path: Path) -> None:
+    """A slip in APP_PACKAGES is told, before anything is packed."""
+    ended = pack(tmp_path / "mirror-env.tar", "mirror our-masks")
+
+    assert ended.returncode == 1
+    assert f"APP_PACKAGES: {sys.prefix} has no package our-masks" in ended.stderr
+    assert not (tmp_path / "mirror-env.tar").exists()
 
 
 def without_mirror() -> dict[str, str]:
