@@ -18,11 +18,14 @@ from typer.testing import CliRunner
 
 from mirror.cli import events as command
 from mirror.cli.main import app
+from mirror.config.schema import FlowConfig
+from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.observe import events
 from mirror.observe.events import MOST_OF_A_KIND, Event, Kind, Trail
 from mirror.observe.http import StatusServer
 from mirror.observe.noticed import noticed
 from mirror.observe.status import Board, FlowState, FlowStatus, JobStatus
+from mirror.topic_changes import TopicChanges
 from tests.statuses import partition_status
 
 if TYPE_CHECKING:
@@ -323,3 +326,36 @@ def test_following(served: tuple[Board, str], monkeypatch: pytest.MonkeyPatch) -
         )
     )
     assert "\x1b" not in result.stdout
+
+
+# ---- What is told where it is done --------------------------------------------------
+
+
+def topics_found(**ids: str) -> TopicsResult:
+    return TopicsResult(
+        topics=tuple(
+            MirroredTopic(
+                topic=t, target_topic=f"A.{t}", partitions=1, topic_id=topic_id
+            )
+            for t, topic_id in ids.items()
+        )
+    )
+
+
+def test_a_topic_made_anew_is_told_once():
+    """A topic with another id is another topic; brokers that have no ids, and progress
+    that was written without, tell nothing.
+    """
+    board = Board(("A->B",))
+    changes = TopicChanges(FlowConfig(source="A", target="B"), board)
+    nothing_asked: Any = None  # while no topic is missing, the source is not asked
+    one, two, none = "1" * 32, "2" * 32, "0" * 32
+    with capture_logs():
+        changes.look(nothing_asked, topics_found(t=one, old=none))
+        changes.look(nothing_asked, topics_found(t=two, old=one))
+        changes.look(nothing_asked, topics_found(t=two, old=one))
+    told = board.trail.read()
+
+    assert [(e.kind, e.subject, e.cluster) for e in told] == [
+        (Kind.TOPIC_RECREATED, "t", "A")
+    ]
