@@ -63,6 +63,8 @@ class Adopted:
     """Records behind MirrorMaker 2's position that are in the copy already."""
     may_repeat: int = 0
     """Records at most that may be copied again."""
+    missing: int = 0
+    """Records before MirrorMaker 2's position that are not at the copy's end."""
     copy_end: int = 0
     """The end of the copy's log; 0 if it is empty, or not there."""
     lost: int = 0
@@ -193,6 +195,7 @@ class Survey:
             position=Position(offset=offset, topic_id=uuid.UUID(topic.topic_id)),
             copied=judged.tail.copied,
             may_repeat=judged.may_repeat,
+            missing=judged.tail.missing,
             copy_end=0 if ends is None else ends.end,
             lost=max(edges.first - offset, 0),
             runs=None if ends is None or not ends.end else seeds.seed(

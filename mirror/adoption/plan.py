@@ -22,6 +22,7 @@ from mirror.relay.ownership import Rewriting, make_topics, rewrite_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.adoption.partitions import Adopted
     from mirror.adoption.seeds import Pair
@@ -63,8 +64,10 @@ def plan(
     target: Cluster,
     topics: Iterable[MirroredTopic],
     terms: Terms,
+    *,
+    selected: AbstractSet[str],
 ) -> Adoption:
-    """Judge every partition that the flow copies.
+    """Judge every partition of some topics; `selected` are all that the flow copies.
 
     Raises:
         MirrorError: a cluster does not answer, or a partition cannot be judged now.
@@ -84,7 +87,6 @@ def plan(
             f"connector {terms.connector} for cluster {flow.source}, and there are no "
             "copies; --connector and --offsets-topic say whose positions to take"
         )
-    selected = {topic.topic for topic in chosen}
     return Adoption(
         flow=flow.name,
         partitions=partitions,

@@ -41,6 +41,9 @@ class Tail:
     """Whether all that the copy holds behind the last record found is explained."""
     unexplained: int = 0
     """How many records of the copy are not: they may be copied again."""
+    missing: int = 0
+    """How many records before the position stand behind the last one found: they
+    should be in the copy, and are not at its end."""
     complete: bool = True
     """Whether the source's window went far enough to see where the copy ends."""
     runs: RunArray = field(default_factory=lambda: _NO_RUNS)
@@ -63,7 +66,7 @@ def compare(
     where = _places(source, target)
     anchor = _last_copied(source, where, begin)
     if anchor < 0:
-        return Tail(offset=position, unexplained=len(target.marks))
+        return Tail(offset=position, unexplained=len(target.marks), missing=begin)
     at = int(np.flatnonzero(where == anchor)[-1])
     rest = target.marks[at + 1 :]
     following = source.marks[anchor + 1 : anchor + 1 + len(rest)]
@@ -82,6 +85,7 @@ def compare(
         anchored=True,
         certain=unexplained == 0,
         unexplained=unexplained,
+        missing=max(begin - last - 1, 0),
         complete=end < len(source.marks) or unexplained == 0,
         runs=_runs(source, target, where, at, walked),
     )

@@ -192,7 +192,12 @@ def _producers(taken: Taken, wishes: Wishes) -> tuple[str, ...]:
 def _plan(taken: list[Taken], wishes: Wishes) -> list[Adoption]:
     return [
         plan.plan(
-            each.flow, each.source, each.target, each.topics, wishes.terms(each.flow)
+            each.flow,
+            each.source,
+            each.target,
+            each.topics,
+            wishes.terms(each.flow),
+            selected=each.selected,
         )
         for each in taken
     ]
@@ -213,6 +218,13 @@ def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: Wishes) -> list[s
         )
     if adoption.present and wishes.dry_run and not wishes.replace:
         remarks.append(f"warning: {plan.has_progress(name, adoption.present)}")
+    remarks += [
+        f"warning: flow {name}: {each.topic}-{each.partition}: {each.missing} records "
+        "before MirrorMaker 2's position are not at the copy's end: was the topic made "
+        "anew, or does something filter, change or compact records?"
+        for each in adoption.partitions
+        if each.missing
+    ]
     repeats = sum(each.may_repeat for each in adoption.partitions)
     if repeats:
         remarks.append(
@@ -259,6 +271,7 @@ def _document(adoption: Adoption) -> dict[str, Any]:
                 "copied": each.copied,
                 "may_repeat": each.may_repeat,
                 "lost": each.lost,
+                "missing": each.missing,
                 "action": each.action.value,
             }
             for each in adoption.partitions

@@ -54,6 +54,8 @@ class Taken:
     source: Cluster
     target: Cluster
     topics: tuple[MirroredTopic, ...]
+    selected: frozenset[str]
+    """All topics that the flow copies, asked for or not."""
 
 
 def reach(
@@ -65,12 +67,19 @@ def reach(
         )
         for alias in (flow.source, flow.target)
     )
-    found = matching(topics.select(source, flow).topics, pattern)
+    selected = topics.select(source, flow).topics
+    found = matching(selected, pattern)
     if not found:
         raise MirrorError(
             f"flow {flow.name}: no topic that it copies matches {pattern}"
         )
-    return Taken(flow=flow, source=source, target=target, topics=tuple(found))
+    return Taken(
+        flow=flow,
+        source=source,
+        target=target,
+        topics=tuple(found),
+        selected=frozenset(topic.topic for topic in selected),
+    )
 
 
 def judge_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:

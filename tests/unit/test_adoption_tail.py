@@ -173,6 +173,15 @@ def test_a_stream_that_comes_round_again(
     assert position <= tail.offset <= reached
 
 
+def test_what_is_missing_before_the_position() -> None:
+    """A position ahead of what is in the copy is noticed, and nothing goes back."""
+    copying = Copying(list(range(10, 20)), [0] * 10, [(0, 4)], 6)
+
+    tail = copying.compare()
+
+    assert (tail.offset, tail.missing, tail.certain) == (6, 2, True)
+
+
 def test_a_copy_of_something_else() -> None:
     """A copy in which nothing of the source is found proves nothing: the position
     holds, and how much may come again is said."""
