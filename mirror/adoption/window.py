@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Longs = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.uint64]
 
-_VIA = np.frombuffer(provenance.HEADER.encode(), np.uint8)
+_VIA = np.frombuffer(bytearray(provenance.HEADER.encode()), np.uint8)
 """mirror itself adds this one on every hop: it says nothing about what was copied."""
 
 
