@@ -1,0 +1,295 @@
+"""Taking over from a real MirrorMaker 2 that stopped or was killed, and the way back.
+
+MirrorMaker 2 comes from Kafka's own jars, as a process. Each test has an alias of its
+own for the source, so that no test finds another's state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.java import require_java
+from mirror.playground.jars import kafka_jars
+from tests.benchmarks.peers.mm2 import MirrorMaker2
+from tests.benchmarks.peers.peer import Task
+from tests.benchmarks.processes import Service
+from tests.harness import (
+    NumberedLoad,
+    RunningMirror,
+    assert_exactly_once,
+    create_topic,
+    end_offsets,
+    order_of,
+    read_topic,
+    topic_exists,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 3
+_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@dataclass(slots=True, kw_only=True)
+class Lab:
+    """One flow, its configuration file, and whoever copies for it."""
+
+    a: str
+    b: str
+    alias: str
+    topic: str
+    folder: Path
+    load: NumberedLoad
+    exactly_once: bool
+    mm2: Service | None = None
+    more: dict[str, str]
+
+    @property
+    def copy(self) -> str:
+        return f"{self.alias}.{self.topic}"
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "mm2.properties"
+
+    def start_mm2(self) -> None:
+        task = Task(
+            source=self.a,
+            target=self.b,
+            alias=self.alias,
+            topic=self.topic,
+            compression="none",
+            folder=self.folder,
+            tasks=2,
+        )
+        peer = MirrorMaker2(exactly_once=self.exactly_once, tuned=False)
+        settings = {**peer._settings(task), **self.more}
+        self.file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self.mm2 = Service(
+            [
+                *(require_java(), *_JVM, "-cp", kafka_jars("mm2")),
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                *("org.apache.kafka.connect.mirror.MirrorMaker", self.file),
+            ],
+            log=self.folder / "mm2.log",
+        )
+
+    def wait_copied(self, count: int) -> None:
+        """Until the copy has so many records, or markers."""
+
+        def there() -> bool:
+            assert self.mm2 is not None
+            self.mm2.require_running()
+            return sum(end_offsets(self.b, self.copy).values()) >= count
+
+        wait_for(there, 150, 0.3)
+
+    def end_mm2(self, sign: int) -> None:
+        assert self.mm2 is not None
+        os.kill(self.mm2._process.pid, sign)
+        self.mm2._process.wait(60)
+        self.close()
+
+    def close(self) -> None:
+        if self.mm2 is not None:
+            self.mm2.stop()
+            self.mm2 = None
+
+    def mirror(self, name: str) -> RunningMirror:
+        """A service on the same flow."""
+        return RunningMirror(
+            {
+                "clusters": {
+                    self.alias: {"bootstrap_servers": self.a},
+                    "B": {"bootstrap_servers": self.b},
+                },
+                "flows": {
+                    f"{self.alias}->B": {
+                        "topics": [self.topic],
+                        "lease_seconds": 2,
+                        "tasks": 1,
+                        "emit_heartbeats": False,
+                        "heartbeats_replication": False,
+                    }
+                },
+            },
+            self.folder / name,
+        )
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What a person would type."""
+        return subprocess.run(
+            [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def adopt(self, *words: str) -> list[dict[str, Any]]:
+        """The partitions as `mirror adopt` tells of them."""
+        done = self.command("adopt", "-o", "json", "--topic", self.topic, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (flow,) = json.loads(done.stdout)["flows"]
+        return [dict(each) for each in flow["partitions"]]
+
+
+@pytest.fixture
+def make_lab(
+    clusters: dict[str, PlaygroundCluster], tmp_path: Path, topic_name: str
+) -> Iterator[Callable[..., Lab]]:
+    """Makes a lab; MirrorMaker 2 is ended with the test, whatever becomes of it."""
+    made: list[Lab] = []
+
+    def make(*, exactly_once: bool, **more: str) -> Lab:
+        a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+        create_topic(a, topic_name, PARTITIONS)
+        lab = Lab(
+            a=a,
+            b=b,
+            alias=f"mm{topic_name[-8:]}",
+            topic=topic_name,
+            folder=tmp_path,
+            load=NumberedLoad(a, topic_name, PARTITIONS),
+            exactly_once=exactly_once,
+            more={name.replace("_", "."): value for name, value in more.items()},
+        )
+        made.append(lab)
+        return lab
+
+    yield make
+    for lab in made:
+        lab.close()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly", "at-least"])
+def test_adopt_while_records_flow(
+    make_lab: Callable[..., Lab], exactly_once: bool, sign: int
+) -> None:
+    """MirrorMaker 2 ends in the midst of its work, in order or by force; after `mirror
+    adopt` a service goes on, and the copy has every record once and in order: also what
+    an at-least-once MirrorMaker 2 had copied behind its last position."""
+    lab = make_lab(exactly_once=exactly_once, offset_flush_interval_ms="4000")
+    lab.load.send(6000)
+    lab.start_mm2()
+    lab.wait_copied(6000)
+    with lab.load.streaming(chunk=400, pause=0.05):
+        time.sleep(6)
+        assert lab.mm2 is not None
+        lab.end_mm2(sign)
+
+    planned = lab.adopt("--dry-run")
+    assert not topic_exists(lab.b, f"mirror-progress.{lab.alias}.internal")
+    unsure = lab.adopt("--dry-run", "--most-records", "1")
+    taken = lab.adopt("--yes")
+    assert [p["goes_on_at"] for p in taken] == [p["goes_on_at"] for p in planned]
+    assert sum(p["may_repeat"] for p in taken) == 0, taken
+    if sign == signal.SIGKILL and not exactly_once:
+        assert (copied := sum(p["copied"] for p in taken)) > 0, taken
+        assert sum(p["may_repeat"] for p in unsure) >= copied, unsure
+    again = lab.command("adopt", "--yes")
+    assert again.returncode == 1
+    assert "--replace" in again.stderr
+
+    with lab.mirror("after") as mirror:
+        mirror.wait_running(timeout=150)
+        lab.load.send(1000)
+        mirror.wait_copied(lab.a, lab.topic, timeout=150)
+    assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
+    _no_group_would_miss_a_record(lab)
+
+
+def _no_group_would_miss_a_record(lab: Lab) -> None:
+    """Wherever a group stood on the source, it goes on at its record or before; of what
+    mirror copied and of the last that MirrorMaker 2 did, at the very record."""
+    copies = read_topic(lab.b, lab.copy)[0]
+    end = end_offsets(lab.a, lab.topic)[0]
+    exact = set()
+    for offset in (1, end // 2, end - 600, end - 1):
+        done = lab.command(
+            *("group", "translate", "--topic", lab.topic, "--partition", "0"),
+            *("--offset", str(offset), "-o", "json"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (answer,) = json.loads(done.stdout)["answers"]
+        first = next(m for m in copies if m.offset() >= answer["other_offset"])
+        key = first.key()
+        assert key is not None
+        number = int(key.split(b":")[1])
+        assert number <= offset, answer
+        if answer["exactness"] == "EXACT":
+            assert number == offset, answer
+            exact.add(offset)
+    assert {end - 600, end - 1} <= exact
+
+
+def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None:
+    """Killed within its first minute, MirrorMaker 2 has no position at all: the copy
+    alone tells how far it came, to the record."""
+    lab = make_lab(exactly_once=False)
+    lab.load.send(5000)
+    lab.start_mm2()
+    lab.wait_copied(5000)
+    lab.end_mm2(signal.SIGKILL)
+    lab.load.send(1000)
+
+    taken = lab.adopt("--yes")
+
+    assert [p["mm2_position"] for p in taken] == [None] * PARTITIONS
+    assert sum(p["copied"] for p in taken) == 5000
+    assert {p["action"] for p in taken} == {"AHEAD"}
+    with lab.mirror("after") as mirror:
+        mirror.wait_running(timeout=150)
+        mirror.wait_copied(lab.a, lab.topic, timeout=150)
+    assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
+
+
+def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
+    """A MirrorMaker 2 that runs is refused; stopped, mirror takes over; a mirror that
+    runs is refused; stopped, MirrorMaker 2 goes on where mirror stood: every record is
+    there once, over both changes."""
+    lab = make_lab(exactly_once=False)
+    lab.load.send(3000)
+    lab.start_mm2()
+    lab.wait_copied(3000)
+    refused = lab.command("adopt", "--yes")
+    assert refused.returncode == 1
+    assert "stop it first" in refused.stderr
+    lab.end_mm2(signal.SIGTERM)
+    lab.adopt("--yes")
+    with lab.mirror("between") as mirror:
+        mirror.wait_running(timeout=150)
+        lab.load.send(2000)
+        mirror.wait_copied(lab.a, lab.topic, timeout=150)
+        refused = lab.command("adopt", "--back", "--yes")
+        assert refused.returncode == 1
+        assert "stop it first" in refused.stderr
+    lab.load.send(1000)
+
+    handed = lab.adopt("--back", "--yes")
+
+    assert sum(p["position"] for p in handed) == 5000
+    lab.start_mm2()
+    before = sum(end_offsets(lab.b, lab.copy).values())
+    lab.wait_copied(before + 1000)
+    lab.load.send(500)
+    lab.wait_copied(before + 1500)
+    lab.end_mm2(signal.SIGTERM)
+    assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
