@@ -9,11 +9,13 @@ of mirror itself `apply` makes sure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+import json
 import time
 from typing import TYPE_CHECKING
 
 from mirror.adoption import connect_offsets
-from mirror.clusters import codes
+from mirror.clusters import codes, groups
+from mirror.clusters.groups import Group, GroupKind
 from mirror.errors import MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
@@ -143,6 +145,21 @@ def plan(
     )
 
 
+def require_no_service(flow: FlowConfig, target: Cluster, group: str | None) -> None:
+    """`group`: where instances meet, as `service.group` says.
+
+    Raises:
+        MirrorError: an instance leads the flow.
+    """
+    if group is None:
+        return
+    asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
+    for member in groups.members(target, [asked]).get(group, ()):
+        shared = json.loads(member.assignment) if member.assignment else {}
+        if flow.name in shared.get("leaders", {}):
+            raise MirrorError(_runs(flow))
+
+
 def stop_copying(
     flow: FlowConfig, target: Cluster, *, tell: Callable[[str], None]
 ) -> None:
@@ -160,10 +177,7 @@ def stop_copying(
         time.sleep(_PAUSE_SECONDS)
         now = progress.read(target, name, committed=False)
         if now.generation != ours.generation or now.positions != ours.positions:
-            raise MirrorError(
-                f"a mirror service copies {flow.name}: stop it first, else it and "
-                "MirrorMaker 2 would copy the same records"
-            )
+            raise MirrorError(_runs(flow))
 
 
 def apply(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int:
@@ -202,6 +216,13 @@ def _write_syncs(flow: FlowConfig, source: Cluster, target: Cluster, back: Back)
         source if on_source else target,
         offsets,
         [(each.topic, each.partition) for each in back.partitions],
+    )
+
+
+def _runs(flow: FlowConfig) -> str:
+    return (
+        f"a mirror service copies {flow.name}: stop it first, else it and "
+        "MirrorMaker 2 would copy the same records"
     )
 
 

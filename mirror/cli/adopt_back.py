@@ -45,6 +45,7 @@ def give_back(taken: list[Taken], wishes: Wishes, output: Form) -> list[dict[str
     question = f"Set {count} positions of MirrorMaker 2?"
     if not wishes.dry_run and agreed(question, yes=wishes.yes):
         for each in taken:
+            back.require_no_service(each.flow, each.target, each.service_group)
             back.stop_copying(each.flow, each.target, tell=complain)
         planned = _plan(taken, wishes)
         for each, handed in zip(taken, planned, strict=True):

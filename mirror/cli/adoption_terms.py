@@ -54,6 +54,8 @@ class Taken:
     source: Cluster
     target: Cluster
     topics: tuple[MirroredTopic, ...]
+    service_group: str | None
+    """Where mirror's instances meet."""
     selected: frozenset[str]
     """All topics that the flow copies, asked for or not."""
 
@@ -78,6 +80,7 @@ def reach(
         source=source,
         target=target,
         topics=tuple(found),
+        service_group=chosen.service.group,
         selected=frozenset(topic.topic for topic in selected),
     )
 

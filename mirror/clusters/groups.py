@@ -68,6 +68,8 @@ class Member:
     member_id: str
     client_id: str
     host: str
+    assignment: bytes = b""
+    """What it got from the one that shares out; of classic groups alone."""
 
 
 def list_groups(cluster: Cluster) -> dict[str, Group]:
@@ -159,6 +161,7 @@ def _describe_classic(
                 member_id=member.member_id,
                 client_id=member.client_id,
                 host=member.client_host.removeprefix("/"),
+                assignment=bytes(member.member_assignment or b""),
             )
             for member in described.members
         )
