@@ -77,6 +77,12 @@ class Homes:
             self._homes = settle(homes, wanted, self._tasks)
             return [self._places.get(self._homes.get(slot, "")) for slot in wanted]
 
+    def forget(self, flow: str) -> None:
+        """The flow runs here no more: its slots need no room."""
+        with self._lock:
+            self._slots.pop(flow, None)
+            self._homes = {s: home for s, home in self._homes.items() if s[0] != flow}
+
     def turns(self) -> int:
         """How many leases pass until each slot had one; 1: there is room for all."""
         with self._lock:

@@ -9,38 +9,34 @@ it decides when to run again. How a lease is carried out is `relay`'s duty.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
-import math
 import shutil
 import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.pending import Pending
 from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
+from mirror.config.changes import Effect
 from mirror.errors import ClusterError, FlowError
-from mirror.group_jobs import GroupJobs
+from mirror.group_jobs import NOT_LOOKED_AT, GroupJobs
 from mirror.jobs import Job, Jobs
 from mirror.leases import Placement
 from mirror.metadata import topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import TopicsResult
 from mirror.observe.events import Event, Kind
-from mirror.observe.status import FlowState
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy
-from mirror.pace import pace, recent, sample
-from mirror.query import LeaseQuery, LeaseResult, Terms, report_seconds, short
+from mirror.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.recovery.pauses import Pauses, PausesReader
 from mirror.relay import dead_letters
-from mirror.relay.latency import bounds
 from mirror.relay.lease import Plan
 from mirror.relay.ownership import take_ownership
-from mirror.scoreboard import Scoreboard, common_reason, slot_loads
-from mirror.sizing import LONGEST_SECONDS, Sizing
+from mirror.showing import Showing
+from mirror.sizing import Sizing
 from mirror.topic_changes import TopicChanges
 from mirror.topic_jobs import CONFIGS as TOPIC_CONFIGS
 from mirror.topic_jobs import TopicJobs
@@ -54,22 +50,12 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.executors import Homes
     from mirror.observe.status import Board
-    from mirror.pace import Pace, Sample
 
 log = structlog.get_logger()
 
+_TOPICS = "topics"
 _PAUSES_SECONDS = 2.0
 """How often to look what somebody wants to rest."""
-_PACE_SECONDS = 10.0
-"""How often to log how catching up gets on."""
-_AT_REST: dict[str, Any] = {
-    "slot_loads": (),
-    "records_per_second": 0.0,
-    "bytes_per_second": 0.0,
-    "catching_up": False,
-    "remaining_seconds": -1.0,
-}
-"""What a flow's status says of its pace while no lease runs."""
 
 
 class Flow:
@@ -84,44 +70,35 @@ class Flow:
         once: bool = False,
     ) -> None:
         """`config` is the whole one: flows that meet in a topic have to agree."""
-        self.config = flow
         self.name = flow.name
-        self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._board = board
         self._problems: dict[str, tuple[str, ...]] = {}
         self._problems_lock = threading.Lock()
-        self._merging = Merging(config.enabled_flows)
         self._topic_jobs = TopicJobs(flow, config, board=board, tell=self._tell_of)
-        self._kick: Callable[[str], None] = lambda _job: None
-        service = config.service
-        self._checkpoint = service.state_dir / f"{flow.source}-to-{flow.target}"
-        self._log_settings = (service.log_level, service.log_format)
+        self._checkpoint = config.service.state_dir / f"{flow.source}-to-{flow.target}"
         self._complaint = Complaint()
         self._once = once
         self._stopping = threading.Event()
+        self._stirred = threading.Event()
         self._resting = threading.Event()
-        self._scores = Scoreboard()
+        self._showing = Showing(flow.name, board)
         self._placement = Placement()
-        self._sizing = Sizing(flow.tasks)
-        self._samples: list[Sample] = []
-        self._told_pace_at = -math.inf
         self._run: LeaseQuery | None = None
-        board.update(
-            flow.name,
-            source=flow.source,
-            target=flow.target,
-            sla_seconds=flow.sla_seconds,
-            bounds=bounds(flow.sla_seconds),
-        )
+        board.update(flow.name, source=flow.source, target=flow.target)
         self._found = TopicsResult(topics=())
         self._lock = threading.Lock()
         self._changes = TopicChanges(flow, board)
         self._pauses: PausesReader | None = None
         self._paused = Pauses()
+        self._pending = Pending()
+        self._sizing = Sizing(flow.tasks)
+        self._go_by(config)
+        self._jobs = Jobs(flow.name, self._clusters, (), board=board)
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
         self._stopping.set()
+        self._stirred.set()
         if self._run is not None:
             self._run.end()
 
@@ -138,6 +115,26 @@ class Flow:
     def resting(self) -> bool:
         return self._resting.is_set()
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def wait_stopping(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless it is to stop or to go by another configuration."""
+        if not self.stopping:
+            self._stirred.wait(seconds)
+
+    def adopt(self, config: MirrorConfig, effect: Effect) -> None:
+        """Go by another configuration, soon; `effect` is what it asks of this flow."""
+        self._pending.put(config, effect)
+        if effect:
+            self._stirred.set()
+            if (run := self._run) is not None:
+                run.nudge()
+
     def run(
         self, spark: SparkSession, *, homes: Homes, most_slots: Callable[[], int]
     ) -> bool:
@@ -150,7 +147,9 @@ class Flow:
         Raises:
             MirrorError: the flow cannot go on now; run it again to recover.
         """
-        self._board.update(self.name, state=FlowState.STARTING, reason="", **_AT_REST)
+        self._stirred.clear()
+        self._take_up()
+        self._showing.begin(self.config)
         with contextlib.ExitStack() as stack:
             source, target = (
                 Cluster(config, client_id=f"mirror.{self.name}")
@@ -170,7 +169,6 @@ class Flow:
             found = self.discover(source, target)
             dead_letters.prepare(target, self.config)
             slots = self._sizing.begin(_partitions(found), most_slots())
-            self._samples.clear()
             generation = take_ownership(
                 self.config,
                 source,
@@ -187,45 +185,90 @@ class Flow:
             known = progress.read(target, progress.topic_name(self.config.source))
             self._changes.remember(known.positions)
             found = self.discover(source, target)
-            plan = Plan(
-                flow=self.config,
-                source=self._clusters[0],
-                target=self._clusters[1],
-                source_id=source.cluster_id,
-                target_id=target.cluster_id,
-            )
             ends = _ends(source, found) if self._once else None
             run = LeaseQuery(
                 spark,
-                plan,
+                self._plan(source, target),
                 Terms(generation=generation, slots=slots, ends=ends),
                 placement=self._placement,
                 homes=homes,
                 log_settings=self._log_settings,
-                took=self._show,
+                took=self._took,
             )
             stack.callback(run.close)
             self._run = run
             self._direct(found)
+            if self._pending.effect:
+                run.nudge()
             if self._stopping.is_set() or self.resting:
                 return False
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             query = run.start(self._checkpoint)
-            jobs = Jobs(self.name, self._clusters, self._jobs(), board=self._board)
-            jobs.start()
-            self._kick = jobs.kick
+            self._begin_jobs()
             try:
                 self._watch(query, run, (source, target), most_slots)
             finally:
                 self._run = None
                 run.stop(query)
-                jobs.close()
-                self._board.update(self.name, **_AT_REST)
+                self._jobs.close()
+                self._showing.rest()
             if self._once:
-                jobs.turn()
+                self._jobs.turn()
         return run.again
 
-    def _jobs(self) -> list[Job]:
+    def _take_up(self) -> Effect:
+        """Go by the newest configuration there is; what that asks for."""
+        if (found := self._pending.take()) is None:
+            return Effect.NONE
+        if found.config.flows[self.name].tasks != self.config.tasks:
+            self._sizing = Sizing(found.config.flows[self.name].tasks)
+        self._go_by(found.config)
+        if Effect.JOBS in found.effect:
+            with self._problems_lock:
+                self._problems = {_TOPICS: self._problems.get(_TOPICS, ())}
+            self._board.update(self.name, jobs=(), **NOT_LOOKED_AT)
+        return found.effect
+
+    def _go_by(self, config: MirrorConfig) -> None:
+        self.config = flow = config.flows[self.name]
+        self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
+        self._log_settings = (config.service.log_level, config.service.log_format)
+        self._merging = Merging(config.enabled_flows)
+        self._topic_jobs.adopt(flow, config)
+        self._changes.adopt(flow)
+        self._board.update(self.name, sla_seconds=flow.sla_seconds)
+
+    def _follow(self, run: LeaseQuery, source: Cluster, target: Cluster) -> None:
+        """Go on by another configuration, if there is one, in the midst of a run."""
+        if Effect.RUN in self._pending.effect:
+            run.begin_again()  # which takes it up
+            return
+        if Effect.JOBS in self._pending.effect:
+            self._jobs.close()  # or they would show again what is forgotten
+        effect = self._take_up()
+        if Effect.LEASES in effect:
+            run.go_by(self._plan(source, target), self._log_settings)
+        if Effect.JOBS in effect:
+            self._begin_jobs()
+
+    def _plan(self, source: Cluster, target: Cluster) -> Plan:
+        return Plan(
+            flow=self.config,
+            source=self._clusters[0],
+            target=self._clusters[1],
+            source_id=source.cluster_id,
+            target_id=target.cluster_id,
+        )
+
+    def _begin_jobs(self) -> None:
+        """Begin what runs beside the data; anew, if it runs already."""
+        self._jobs.close()
+        self._jobs = Jobs(
+            self.name, self._clusters, self._wanted_jobs(), board=self._board
+        )
+        self._jobs.start()
+
+    def _wanted_jobs(self) -> list[Job]:
         """What runs beside the data."""
         groups = GroupJobs(
             self.config, self._copies, board=self._board, tell=self._tell_of
@@ -250,7 +293,7 @@ class Flow:
             self._pauses = PausesReader(target, self.config)
         paused = self._pauses.read()
         if paused != self._paused:
-            self._board.trail.add(_pauses_changed(self.name, paused))
+            self._board.trail.add(paused.event(self.name))
         self._paused = paused
         self._direct(self._found)
 
@@ -268,9 +311,9 @@ class Flow:
         self._tell_topics(Kind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
             # Several flows may write it: they have to agree on its configs.
-            self._kick(TOPIC_CONFIGS)
+            self._jobs.kick(TOPIC_CONFIGS)
         found, problems = self._changes.look(source, found)
-        self._tell_of("topics", problems)
+        self._tell_of(_TOPICS, problems)
         return found
 
     def _tell_topics(self, kind: Kind, what: str, names: Sequence[str]) -> None:
@@ -288,52 +331,15 @@ class Flow:
                                      for each in some)  # fmt: skip
             self._board.update(self.name, problems=tuple(together))
 
-    def _show(self, lease: LeaseResult) -> None:
-        """Show what one lease did."""
-        self._samples.append(
-            sample(lease.reports, seconds=lease.seconds, slots=lease.slots)
-        )
-        self._samples[:] = recent(self._samples, LONGEST_SECONDS)
-        now = pace(self._samples)
-        partitions = self._scores.add(lease.reports, reported := time.time())
-        self._board.update(
-            self.name,
-            state=FlowState.RUNNING,
-            reason=common_reason(lease.reports),
-            leases=lease.number,
-            slots=lease.slots,
-            slot_loads=slot_loads(lease.reports, lease.slots),
-            lease_gap_ms=lease.gap_seconds * 1000 if lease.gap_seconds >= 0 else -1.0,
-            records_per_second=now.records_per_second,
-            bytes_per_second=now.bytes_per_second,
-            catching_up=now.catching_up,
-            remaining_seconds=now.remaining_seconds,
-            reported_at=reported,
-            report_due=reported + report_seconds(self.config),
-            transactions=self._scores.transactions,
-            times=self._scores.times,
-            partitions=partitions,
-        )
-        self._tell(now)
-        if self._run is not None and self._sizing.outdated(self._samples):
+    def _took(self, lease: LeaseResult) -> None:
+        """Show what one lease did, and see whether its slots are the right number."""
+        self._showing.add(lease, self.config)
+        if self._run is not None and self._sizing.outdated(self._showing.samples):
             log.info(
-                "flow needs another number of slots", flow=self.name,
-                slots=lease.slots, busy=round(self._samples[-1].busy, 2),
+                "flow needs another number of slots", flow=self.name, slots=lease.slots,
+                busy=round(self._showing.samples[-1].busy, 2),
             )  # fmt: skip
             self._run.begin_again()
-
-    def _tell(self, now: Pace) -> None:
-        """Log how catching up gets on."""
-        due = time.monotonic() - self._told_pace_at >= _PACE_SECONDS
-        if now.catching_up and due:
-            self._told_pace_at = time.monotonic()
-            left = now.remaining_seconds
-            log.info(
-                "catching up", flow=self.name, lag=self._samples[-1].lag,
-                records_per_second=round(now.records_per_second),
-                bytes_per_second=round(now.bytes_per_second),
-                remaining_seconds=round(left) if left >= 0 else None,
-            )  # fmt: skip
 
     def _watch(
         self,
@@ -343,8 +349,11 @@ class Flow:
         most_slots: Callable[[], int],
     ) -> None:
         """Look for new topics until the query ends, fails, or must end."""
-        while not run.over.wait(self.config.refresh_topics_seconds):
+        while not run.wait(self.config.refresh_topics_seconds):
             if not query.isActive:
+                break
+            self._follow(run, *clusters)
+            if run.over.is_set():
                 break
             try:
                 found = self.discover(*clusters)
@@ -359,16 +368,6 @@ class Flow:
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
             raise FlowError(f"flow {self.name}: {run.failure or _cause(query)}")
-
-
-def _pauses_changed(flow: str, pauses: Pauses) -> Event:
-    resting = [rule.topics for rule in pauses.rules if rule.paused]
-    return Event(
-        kind=Kind.FLOW_PAUSED if resting else Kind.FLOW_RESUMED,
-        flow=flow,
-        text=f"paused: topics {', '.join(resting)}" if resting else "nothing is paused",
-        details={"rules": [asdict(rule) for rule in pauses.rules]},
-    )
 
 
 def _partitions(found: TopicsResult) -> int:

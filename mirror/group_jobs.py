@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -42,6 +42,15 @@ log = structlog.get_logger()
 
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"
+NOT_LOOKED_AT: dict[str, Any] = {
+    "checkpoint_at": 0.0,
+    "heartbeat_at": 0.0,
+    "copied_heartbeat_at": 0.0,
+    "groups": (),
+    "group_count": 0,
+    "share_groups": (),
+}
+"""What a flow's status says of groups and heartbeats before the jobs had a turn."""
 _RETENTION_SECONDS = 600.0
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""

@@ -77,8 +77,9 @@ class Jobs:
             thread.start()
 
     def kick(self, name: str) -> None:
-        """Let a job's next turn begin now."""
-        self._kicks[name].set()
+        """Let a job's next turn begin now, if it runs."""
+        if name in self._kicks:
+            self._kicks[name].set()
 
     def close(self) -> None:
         """Let running turns end, for a while; begin no other."""

@@ -99,6 +99,8 @@ class _Known:
     """The cluster does not let us be in a group: this instance leads all."""
     trouble: str = ""
     """Why nothing is known."""
+    leaving: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
 
 
 class Leadership:
@@ -116,20 +118,28 @@ class Leadership:
         self._target = {flow.name: flow.target for flow in flows}
         self._clusters = clusters
         self._group = group
-        self._stopping = threading.Event()
         self._ready = threading.Event()
         self._known = {target: _Known() for target in set(self._target.values())}
-        self._threads = [
-            threading.Thread(
-                target=self._attend, args=(target,), name=f"mirror-group-{target}"
-            )
-            for target in self._known
-            if group is not None
-        ]
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for target, known in self._known.items():
+            self._take_seat(target, known)
+
+    def change(
+        self, flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig]
+    ) -> None:
+        """Take part for these flows from now on, by way of these connections.
+
+        Not before a flow that is left out has ended: others take it over.
+        """
+        target = {flow.name: flow.target for flow in flows}
+        self._clusters = {**self._clusters, **clusters}
+        for alias in set(target.values()) - self._known.keys():
+            self._known[alias] = known = _Known()
+            self._take_seat(alias, known)
+        self._target = target
+        for alias in self._known.keys() - set(target.values()):
+            self._leave([self._known.pop(alias)])
 
     def ready(self) -> None:
         """Flows could begin at once from here on."""
@@ -137,15 +147,12 @@ class Leadership:
 
     def close(self) -> None:
         """Leave the groups, so that others take over at once."""
-        self._stopping.set()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(_PAUSE_SECONDS * 3)
+        self._leave(self._known.values())
 
     def leads(self, flow: str) -> bool:
         if self._group is None:
             return True
-        known = self._known[self._target[flow]]
+        known = self._known_of(flow)
         if known.alone:
             return True
         fresh = time.monotonic() - known.heard_at < _VALID_SECONDS
@@ -155,26 +162,53 @@ class Leadership:
         """The name of the instance that leads it; empty while not known."""
         if self.leads(flow):
             return self.name
-        leader = self._known[self._target[flow]].leaders.get(flow, "")
+        leader = self._known_of(flow).leaders.get(flow, "")
         return "" if leader == self.name else leader
 
     def trouble(self, flow: str) -> str:
         """Why it is not known who leads it; empty if that takes no help."""
-        return self._known[self._target[flow]].trouble
+        return self._known_of(flow).trouble
 
-    def _attend(self, target: str) -> None:
+    def _known_of(self, flow: str) -> _Known:
+        """Nothing, of a flow that was left out meanwhile."""
+        return self._known.get(self._target.get(flow, ""), _Known())
+
+    def _take_seat(self, target: str, known: _Known) -> None:
+        if self._group is not None:
+            known.thread = threading.Thread(
+                target=self._attend,
+                args=(target, known, self._group),
+                name=f"mirror-group-{target}",
+            )
+            known.thread.start()
+
+    @staticmethod
+    def _leave(some: Iterable[_Known]) -> None:
+        some = list(some)
+        for known in some:
+            known.leaving.set()
+        for known in some:
+            if known.thread is not None:
+                known.thread.join(_PAUSE_SECONDS * 3)
+
+    def _attend(self, target: str, known: _Known, group: str) -> None:
         """The thread of one target's group."""
-        assert self._group is not None
         complaint = Complaint()
-        known = self._known[target]
-        cluster = Cluster(self._clusters[target], client_id=f"mirror.{self.name}")
-        membership = Membership(cluster, self._group, share=self._share)
-        while not self._stopping.is_set():
+        config = self._clusters[target]
+        cluster = Cluster(config, client_id=f"mirror.{self.name}")
+        membership = Membership(cluster, group, share=self._share)
+        while not known.leaving.is_set():
             pause = _PAUSE_SECONDS
             try:
+                if config != self._clusters[target]:
+                    cluster.close()
+                    config = self._clusters[target]
+                    cluster = Cluster(config, client_id=f"mirror.{self.name}")
+                    membership.go_on(cluster)
                 if not cluster.cluster_id:
                     cluster.connect()
-                self._take_part(target, membership)
+                self._take_part(target, known, membership, config)
+                continue
             except AuthorizationError as error:
                 known.alone = True
                 pause = _ALONE_SECONDS
@@ -182,24 +216,31 @@ class Leadership:
                     log.warning(
                         "instances cannot agree who leads: this one leads all; give it "
                         "READ on the group, or set service.group to null",
-                        group=self._group, cluster=target, error=str(error),
+                        group=group, cluster=target, error=str(error),
                     )  # fmt: skip
             except ClusterError as error:
                 known.trouble = str(error)
                 if complaint.due(str(error)):
                     log.warning("cannot agree who leads", cluster=target,
                                 error=str(error))  # fmt: skip
-            self._stopping.wait(pause)
+            known.leaving.wait(pause)
         # Who cannot be reached will find out by itself.
         with contextlib.suppress(ClusterError):
             membership.leave()
         cluster.close()
 
-    def _take_part(self, target: str, membership: Membership) -> None:
-        known = self._known[target]
-        while not self._stopping.is_set():
-            ready = self._ready.is_set()
-            got = json.loads(membership.join(self._wish(target, ready=ready)))
+    def _take_part(
+        self,
+        target: str,
+        known: _Known,
+        membership: Membership,
+        config: ClusterConfig,
+    ) -> None:
+        """Until it shall leave, or the cluster is to be reached in another way."""
+        while not known.leaving.is_set() and config == self._clusters[target]:
+            ready, flows = self._ready.is_set(), self._flows_of(target)
+            wish = self._wish(flows, ready=ready)
+            got = json.loads(membership.join(wish))
             before = known.leaders
             known.leaders = got["leaders"]
             known.mine = frozenset(got["yours"])
@@ -207,16 +248,24 @@ class Leadership:
             known.trouble, known.alone = "", False
             if known.leaders != before:
                 log.info("leaders", cluster=target, **known.leaders)
-            while not self._stopping.wait(_HEARTBEAT_SECONDS):
+            while not known.leaving.wait(_HEARTBEAT_SECONDS):
                 began = time.monotonic()
-                if not membership.heartbeat() or ready != self._ready.is_set():
+                if not membership.heartbeat():
                     break
                 known.heard_at = began
+                if (
+                    ready != self._ready.is_set()
+                    or flows != self._flows_of(target)
+                    or config != self._clusters[target]
+                ):
+                    break
             if not membership.member_id:  # the others count us out
                 known.heard_at = float("-inf")
 
-    def _wish(self, target: str, *, ready: bool) -> bytes:
-        flows = [flow for flow, to in self._target.items() if to == target]
+    def _flows_of(self, target: str) -> list[str]:
+        return [flow for flow, to in self._target.items() if to == target]
+
+    def _wish(self, flows: list[str], *, ready: bool) -> bytes:
         leads = [flow for flow in flows if self.leads(flow)]
         wish = Wish(name=self.name, flows=tuple(flows), leads=tuple(leads), ready=ready)
         return json.dumps(asdict(wish)).encode()

@@ -9,7 +9,7 @@ after a failure, is decided in `flow`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import re
 import threading
 import time
@@ -82,6 +82,16 @@ class LeaseResult:
     reports: list[PartitionReport]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """What Spark has planned, and what for."""
+
+    task: RelayTask
+    spread: Spread
+    places: Sequence[str | None]
+    frame: DataFrame
+
+
 class LeaseQuery:
     """A streaming query that carries out leases until it shall end or fails."""
 
@@ -105,6 +115,7 @@ class LeaseQuery:
         """Set once it shall end."""
         self.over = threading.Event()
         """Set once it shall end or has failed."""
+        self._nudged = threading.Event()
         self.failure = ""
         self.again = False
         self.bell = Bell(
@@ -125,7 +136,7 @@ class LeaseQuery:
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._number = 0
-        self._planned: tuple[Spread, Sequence[str | None], DataFrame] | None = None
+        self._planned: _Planned | None = None
         self._finished_at: float | None = None
         self._query: StreamingQuery | None = None
         self._idle = threading.Event()
@@ -167,6 +178,22 @@ class LeaseQuery:
         if self._query is not None:
             self.bell.ring()
 
+    def go_by(self, plan: Plan, log_settings: Settings) -> None:
+        """Lease by this plan from now on: slots begin anew under their generation."""
+        self._flow = plan.flow
+        self._task = replace(self._task, plan=plan, log_settings=log_settings)
+        self.bell.ring()
+
+    def nudge(self) -> None:
+        """Let `wait` return now."""
+        self._nudged.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long at most; whether it shall end or has failed."""
+        self._nudged.wait(seconds)
+        self._nudged.clear()
+        return self.over.is_set()
+
     def begin_again(self) -> None:
         """End, for a run with another number of slots: it needs a new generation."""
         self.again = True
@@ -176,6 +203,7 @@ class LeaseQuery:
         """No further lease; the running one ends within its transaction."""
         self.ended.set()
         self.over.set()
+        self.nudge()
         self.bell.ring()
 
     def stop(self, query: StreamingQuery) -> None:
@@ -223,6 +251,7 @@ class LeaseQuery:
             # Short, and without its cause: see spark.driver.extraJavaOptions.
             self.failure = short(error)
             self.over.set()
+            self.nudge()
             raise FlowError(self.failure) from None
         finally:
             overdue.cancel()
@@ -264,17 +293,22 @@ class LeaseQuery:
         it is used again as long as nothing in it changes.
         """
         spread = self._placement.spread(self._assignments, self._slots)
-        if self._planned is not None and self._planned[:2] == (spread, places):
-            return self._planned[2]
+        task, last = self._task, self._planned
+        if (
+            last
+            and last.task is task
+            and (last.spread, last.places) == (spread, places)
+        ):
+            return last.frame
         union = slot_frames(
             self._spark,
             self._flow.name,
             {slot: to_row(slot, self._generation, p) for slot, p in spread.items()},
             places,
-            work=self._task,
+            work=task,
             schema=SQL_SCHEMA,
         )
-        self._planned = (spread, places, union)
+        self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
         return union
 
     def _give_up(self) -> None:

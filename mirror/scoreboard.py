@@ -86,6 +86,10 @@ class Scoreboard:
         self._reported_at = now
         return tuple(self._partitions[key] for key in sorted(self._partitions))
 
+    def forget_times(self) -> None:
+        """Count in other buckets from now on."""
+        self._times = {}
+
     @property
     def times(self) -> tuple[TopicTimes, ...]:
         return tuple(self._times[topic] for topic in sorted(self._times))

@@ -2,12 +2,13 @@
 
 Main type: `Service`. Each flow has a thread that runs it while this instance leads it
 and, when it fails, runs it again after a growing pause, with the reason in its state;
-flows do not know of each other. SIGTERM and SIGINT let running transactions finish,
-then end all.
+flows do not know of each other. Another configuration is handed to the flows that it
+concerns. SIGTERM and SIGINT let running transactions finish, then end all.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 import functools
 import gc
 import signal
@@ -18,19 +19,23 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror import __version__
+from mirror import log as logs
+from mirror.config import changes
+from mirror.config.changes import Effect
 from mirror.errors import MirrorError
 from mirror.executors import Homes
 from mirror.flow import Flow
 from mirror.leadership import Leadership
 from mirror.listener import QueryListener
 from mirror.machine import usable_cores
+from mirror.observe.config_status import ConfigStatus
 from mirror.observe.events import Event, Kind
 from mirror.observe.http import StatusServer
 from mirror.observe.status import Board, FlowState
 from mirror.query import short
 from mirror.sizing import share
 from mirror.slot_frames import warm_up
-from mirror.spark import cores, is_alive, session, stop_on_signals, wait_for_cores
+from mirror.spark import cores, is_alive, on_signals, session, wait_for_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +43,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
+    from mirror.reload import Reading, Watch
 
 log = structlog.get_logger()
 
@@ -51,25 +58,37 @@ _YOUNG_OBJECTS = 20_000
 their time is spent looking for cycles among them, while no other thread runs."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
+_SPARE_SLOTS = 16
+"""For flows and tasks that come while it runs; a thread each, as long as none does."""
 
 
 class Service:
     """Runs flows until told to stop."""
 
-    def __init__(self, config: MirrorConfig, *, once: bool = False) -> None:
+    def __init__(
+        self, config: MirrorConfig, *, once: bool = False, watch: Watch | None = None
+    ) -> None:
+        """`watch` tells of other configurations; None: this one holds to the end."""
         self._config = config
         self._once = once
+        self._watch = watch
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.board = Board(tuple(flow.name for flow in flows))
+        self.board.config = ConfigStatus(
+            file=str(watch.file) if watch else "",
+            version=changes.version(config),
+            loaded_at=time.time(),
+        )
         self._stopping = threading.Event()
         self._warm: set[str] = set()
         """Flows whose slots have been started here once."""
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
         )
-        self._flows = [
-            Flow(flow, config, board=self.board, once=once) for flow in flows
-        ]
+        self._flows = {
+            flow.name: Flow(flow, config, board=self.board, once=once) for flow in flows
+        }
+        self._threads: dict[str, threading.Thread] = {}
 
     def run(self, *, ready: Callable[[str], None] | None = None) -> bool:
         """Run until a signal, or with `once` until every flow has caught up.
@@ -96,33 +115,34 @@ class Service:
                 Event(kind=Kind.SERVICE_STARTED, text=f"mirror {__version__} starts")
             )
             self._listen_to_signals()
+            if self._watch is not None:
+                self._watch.look_every(service.reload_seconds)
+                self._watch.start()
             self._leadership.start()
             # A local session is as wide as it will ever be from its start.
             slots = max(self._least_slots(), usable_cores())
-            spark = session(service, slots=slots)
+            spare = 0 if self._watch is None else _SPARE_SLOTS
+            spark = session(service, slots=slots + spare)
             self._listen_to_signals()  # again: Spark has put a handler of its own
-            stop_on_signals(spark, self.stop)
+            on_signals(spark, {each.name: call for each, call in self._calls().items()})
             spark.streams.addListener(QueryListener(self.board))
             try:
                 self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
                 self._leadership.ready()
                 homes = Homes(spark)
-                threads = [
-                    threading.Thread(
-                        target=self._supervise,
-                        args=(flow, spark, homes),
-                        name=f"mirror-{flow.name}",
-                    )
-                    for flow in self._flows
-                ]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    while thread.is_alive():  # in slices: signals are handled here
-                        thread.join(0.2)
-                        self._follow_leadership()
-                        self.board.turned()
+                for flow in self._flows.values():
+                    self._begin(flow, spark, homes)
+                while any(thread.is_alive() for thread in self._threads.values()):
+                    for thread in self._threads.values():
+                        if thread.is_alive():  # in slices: signals are handled here
+                            thread.join(0.2)
+                            break
+                    self._follow_leadership()
+                    self._follow_config(spark, homes)
+                    self.board.turned()
             finally:
+                if self._watch is not None:
+                    self._watch.close()
                 self._leadership.close()
                 if is_alive(spark):
                     spark.stop()
@@ -137,17 +157,117 @@ class Service:
         if not self._stopping.is_set():
             log.info("stopping")
         self._stopping.set()
-        for flow in self._flows:
+        for flow in list(self._flows.values()):
             flow.stop()
 
+    def _begin(self, flow: Flow, spark: SparkSession, homes: Homes) -> None:
+        thread = threading.Thread(
+            target=self._supervise,
+            args=(flow, spark, homes),
+            name=f"mirror-{flow.name}",
+        )
+        self._threads[flow.name] = thread
+        thread.start()
+        if self._stopping.is_set():  # it may have come too late to be told
+            flow.stop()
+
+    def _follow_config(self, spark: SparkSession, homes: Homes) -> None:
+        """Go by another configuration, if there is one; see off flows that are done."""
+        if self._stopping.is_set() or self._watch is None:
+            return
+        flows = self._config.flows
+        gone = [n for n in self._flows if n not in flows or not flows[n].enabled]
+        for name in gone:
+            if self._threads[name].is_alive():
+                return  # one of its name could come again: first things first
+            del self._flows[name], self._threads[name]
+            homes.forget(name)
+            self.board.remove(name)
+        if gone:
+            self._take_part()
+        if (reading := self._watch.take()) is not None:
+            self._read(reading, spark, homes)
+
+    def _read(self, reading: Reading, spark: SparkSession, homes: Homes) -> None:
+        """Judge what was read, and go by it if that is possible."""
+        for warning in reading.warnings:
+            log.warning("configuration", warning=warning)
+        known = self.board.config
+        problems = reading.problems
+        if reading.config is not None:
+            found = changes.compare(self._config, reading.config)
+            problems = found.refused
+        if reading.config is None or problems:
+            self.board.config = replace(known, refused_at=reading.at, refused=problems)
+            self.board.trail.add(
+                Event(
+                    kind=Kind.CONFIGURATION_REFUSED,
+                    subject=known.file,
+                    text="configuration refused, the one before still counts: "
+                    + "; ".join(problems),
+                    details={"problems": list(problems)},
+                )
+            )
+            return
+        self.board.config = replace(
+            known,
+            version=changes.version(reading.config),
+            loaded_at=reading.at,
+            reloads=known.reloads + bool(found),
+            refused_at=0.0,
+            refused=(),
+        )
+        self._go_by(reading.config, found)
+        for name in found.added:
+            self._begin(self._flows[name], spark, homes)
+        if found.added:
+            self._warn_of_few(cores(spark))
+
+    def _go_by(self, config: MirrorConfig, found: Changes) -> None:
+        before, self._config = self._config.service, config
+        now = config.service
+        log_settings = (now.log_level, now.log_format)
+        effect = Effect.NONE
+        if log_settings != (before.log_level, before.log_format):
+            effect = Effect.LEASES  # workers log, too
+            logs.set_up(*log_settings)
+        assert self._watch is not None
+        self._watch.look_every(now.reload_seconds)
+        self.board.trail.add(
+            Event(
+                kind=Kind.CONFIGURATION_RELOADED,
+                subject=self.board.config.file,
+                text=f"configuration reloaded: {found}",
+                details={
+                    "version": self.board.config.version,
+                    "settings": [asdict(change) for change in found.settings],
+                    "added": list(found.added),
+                    "removed": list(found.removed),
+                },
+            )
+        )
+        for name in found.removed:
+            self._flows[name].stop()
+        for name, asked in found.effects.items():
+            self._flows[name].adopt(config, asked | effect)
+        for name in found.added:
+            self.board.add(name)
+            self._flows[name] = Flow(config.flows[name], config, board=self.board)
+        self._take_part()
+
+    def _take_part(self) -> None:
+        flows = [self._config.flows.get(name, flow.config)
+                 for name, flow in self._flows.items()]  # fmt: skip
+        self._leadership.change(flows, self._config.clusters)
+
     def _follow_leadership(self) -> None:
-        for flow in self._flows:
+        for flow in list(self._flows.values()):
             if not self._leadership.leads(flow.name):
                 flow.rest(rest=True)
 
     def _await_lead(self, flow: Flow, spark: SparkSession) -> bool:
         """Wait until this instance leads the flow; False if it ends before that."""
-        while not self._stopping.is_set():
+        while not flow.stopping:
             leader = self._leadership.leader(flow.name)
             if self._leadership.leads(flow.name):
                 flow.rest(rest=False)
@@ -167,7 +287,7 @@ class Service:
             )
             if leader and not warm:
                 self._warm_up(flow, spark)
-            self._stopping.wait(0.1)
+            flow.wait_stopping(0.1)
         return False
 
     def _warm_up(self, flow: Flow, spark: SparkSession) -> None:
@@ -175,12 +295,12 @@ class Service:
         try:
             warm_up(spark, flow.name, flow.config.tasks or 1)
         except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
-            if not self._stopping.is_set():
+            if not flow.stopping:
                 log.warning("slots do not start", flow=flow.name, error=short(error))
         self._warm.add(flow.name)
 
     def _least_slots(self) -> int:
-        return sum(flow.config.tasks or 1 for flow in self._flows)
+        return sum(flow.config.tasks or 1 for flow in self._flows.values())
 
     def _most_slots(self, spark: SparkSession) -> int:
         """How many slots each flow may choose to have, as things are now."""
@@ -188,7 +308,8 @@ class Service:
         if str(spark.sparkContext.master).startswith("local"):
             # It has a thread for every slot, which does not make more cores.
             available = min(available, usable_cores())
-        return share(available, [flow.config.tasks for flow in self._flows])
+        flows = list(self._flows.values())
+        return share(available, [flow.config.tasks for flow in flows])
 
     def _warn_of_few(self, available: int) -> None:
         if available < (slots := self._least_slots()):
@@ -221,8 +342,7 @@ class Service:
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self.board.update(flow.name, state=FlowState.FAILED)
                 return
-            if self._stopping.wait(pause):
-                break
+            flow.pause(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self.board.update(flow.name, state=FlowState.STOPPED)
 
@@ -243,9 +363,17 @@ class Service:
         if threading.current_thread() is not threading.main_thread():
             return
 
-        def handle(_number: int, _frame: FrameType | None) -> None:
-            # Stopping takes locks that the interrupted code may hold.
-            threading.Thread(target=self.stop, name="mirror-stop").start()
+        def handle(number: int, _frame: FrameType | None) -> None:
+            # These take locks that the interrupted code may hold.
+            threading.Thread(target=calls[signal.Signals(number)]).start()
 
-        signal.signal(signal.SIGTERM, handle)
-        signal.signal(signal.SIGINT, handle)
+        calls = self._calls()
+        for number in calls:
+            signal.signal(number, handle)
+
+    def _calls(self) -> dict[signal.Signals, Callable[[], None]]:
+        """What signals do."""
+        calls = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
+        if self._watch is not None:
+            calls[signal.SIGHUP] = self._watch.ask
+        return calls

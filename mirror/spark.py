@@ -3,7 +3,7 @@
 Main function: `session`. It works in-process and under `spark-submit` alike: what
 was submitted with (master, settings) wins over what stands here and in the
 configuration. `cores` and `wait_for_cores` ask how many tasks run at once, and
-`stop_on_signals` hears the signals that only Spark's JVM gets.
+`on_signals` hears the signals that only Spark's JVM gets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mirror.config import environment
 from mirror.java import require_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     import threading
 
     from mirror.config.service_settings import ServiceConfig
@@ -139,18 +139,19 @@ def wait_for_cores(spark: SparkSession, wanted: int, stopping: threading.Event) 
     return most
 
 
-def stop_on_signals(spark: SparkSession, stop: Callable[[], None]) -> None:
+def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> None:
     """Under `spark-submit` signals reach the JVM, which would end Python unasked.
 
-    With this, they call `stop`; the JVM ends when Python does, with its exit code.
+    With this, those of these names call ours; the JVM ends when Python does, with its
+    exit code.
     """
     if not _submitted():
         return
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     signals = gateway.jvm.sun.misc.Signal
-    for name in ("TERM", "INT"):
-        signals.handle(signals(name), _StopOnSignal(stop))
+    for name, call in calls.items():
+        signals.handle(signals(name.removeprefix("SIG")), _OnSignal(call))
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -161,14 +162,14 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
-class _StopOnSignal:
+class _OnSignal:
     """Called by the JVM when it gets a signal."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
 
     def handle(self, _signal: Any) -> None:
-        self._stop()
+        self._call()
 
     class Java:
         implements = ("sun.misc.SignalHandler",)

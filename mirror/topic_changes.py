@@ -36,6 +36,10 @@ class TopicChanges:
         self._known: dict[str, MirroredTopic] = {}
         self._remade: list[str] = []
 
+    def adopt(self, flow: FlowConfig) -> None:
+        """Go by other settings from the next look on."""
+        self._flow = flow
+
     def begin(self) -> None:
         """The flow begins another run: what was told of copies is told."""
         self._remade.clear()

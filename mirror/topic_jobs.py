@@ -45,16 +45,21 @@ class TopicJobs:
         tell: Callable[[str, Sequence[str]], None],
     ) -> None:
         """`tell` takes a job's name and the problems that it sees now."""
+        self._board = board
+        self._tell = tell
+        self._acls = AclStatus()
+        self._complaint = Complaint()
+        self.adopt(flow, config)
+
+    def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """Go by other settings from each job's next turn on."""
         self._flow = flow
         self._clusters = config.clusters
         self._merging = Merging(config.enabled_flows)
-        self._board = board
-        self._tell = tell
-        self._acls = AclStatus(
-            state=AclState.WAITING if flow.sync_topic_acls else AclState.OFF
-        )
-        self._complaint = Complaint()
-        board.update(flow.name, acls=self._acls)
+        if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
+            waiting = AclState.WAITING if flow.sync_topic_acls else AclState.OFF
+            self._acls = replace(self._acls, state=waiting, reason="")
+        self._board.update(flow.name, acls=self._acls)
 
     def jobs(self) -> list[Job]:
         flow = self._flow

@@ -6,7 +6,8 @@ only imported once the configuration is known to be good.
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -17,6 +18,13 @@ from mirror.cli.output import EXIT_FAILED, complain
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.errors import ConfigError
+from mirror.reload import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
 
 LISTENS = "service listens"
 """The event that tells the status address; programs may wait for it."""
@@ -44,6 +52,8 @@ def run(
     Stop it with Ctrl-C or SIGTERM: transactions under way are finished first.
     Started again, here or elsewhere, it goes on where it stopped. The log is on
     stderr; its event "service listens" tells the address to ask for the status.
+    When the configuration file changes, or with SIGHUP, it is read again and takes
+    effect; one that cannot be used is refused, and the one before still counts.
 
     \b
     Examples:
@@ -55,11 +65,9 @@ def run(
         raise typer.BadParameter(
             f"unexpected {' '.join(further)}: cluster aliases follow --clusters"
         )
-    chosen, warnings = load(config)
-    if clusters:
-        chosen = chosen.select([*clusters, *(further or ())])
-    if mistakes := unusable(chosen):
-        raise ConfigError(mistakes)
+    read = functools.partial(_read, config, [*(clusters or ()), *(further or ())])
+    watch = Watch(config, read)
+    chosen, warnings = read()
     log.set_up(chosen.service.log_level, chosen.service.log_format)
     logger = structlog.get_logger()
     for warning in warnings:
@@ -67,7 +75,7 @@ def run(
 
     from mirror.service import Service  # noqa: PLC0415  Spark takes a second to import
 
-    service = Service(chosen, once=once)
+    service = Service(chosen, once=once, watch=None if once else watch)
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:
         for flow in service.board.read().flows:
@@ -76,3 +84,17 @@ def run(
             elif flow.reason:
                 complain(f"flow {flow.name}: {flow.state}: {flow.reason}")
         raise typer.Exit(EXIT_FAILED)
+
+
+def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str, ...]]:
+    """The configuration as it counts here, and warnings.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    chosen, warnings = load(file)
+    if clusters:
+        chosen = chosen.select(clusters)
+    if mistakes := unusable(chosen):
+        raise ConfigError(mistakes)
+    return chosen, warnings

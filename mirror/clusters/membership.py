@@ -103,6 +103,11 @@ class Membership:
         self._learn(answer.error_code, answer)
         return False
 
+    def go_on(self, cluster: Cluster) -> None:
+        """Be the same member by way of other connections."""
+        self._cluster = cluster
+        self._node = None
+
     def leave(self) -> None:
         """Make room at once, instead of after the session's time."""
         if not self.member_id:

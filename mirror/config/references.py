@@ -95,6 +95,15 @@ def is_reference(value: str) -> bool:
     return _REFERENCE.search(value) is not None
 
 
+def files_named(text: str) -> tuple[Path, ...]:
+    """The files that references anywhere in a text may lead to, there or not."""
+    found = []
+    for _, path, key in _REFERENCE.findall(text):
+        if path:
+            found += [Path(path), Path(path) / key]
+    return tuple(dict.fromkeys(found))
+
+
 def is_about_providers(key: str) -> bool:
     return key == _DECLARED or key.startswith(f"{_DECLARED}.")
 

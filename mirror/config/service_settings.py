@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from mirror.config import values
 from mirror.config.http_settings import HttpSettings
-from mirror.config.section import Text  # noqa: TC001  pydantic reads it when it runs
+from mirror.config.section import Number, Text  # noqa: TC001  pydantic reads them
 
 
 class ServiceConfig(HttpSettings):
@@ -42,6 +42,13 @@ class ServiceConfig(HttpSettings):
     ] = Field(default="info", description="error: only what failed.")
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="auto: console on a terminal, json elsewhere."
+    )
+    reload_seconds: Number | None = Field(
+        default=2.0,
+        gt=0,
+        description="How often to look whether the configuration file has changed; "
+        "changes take effect without a restart. Null: only when the process gets "
+        "SIGHUP; zero is refused.",
     )
     spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = Field(
         default={},

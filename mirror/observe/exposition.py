@@ -136,13 +136,17 @@ def _cumulated(
 
 def _of_service(status: ServiceStatus) -> Iterator[Family]:
     versions = {"version": status.version, "python": platform.python_version()}
-    build, started = (
-        GaugeMetricFamily(name, text, labels=labels)
-        for (name, text), labels in zip(
-            SERVICE_METRICS.items(), (tuple(versions), ()), strict=True
-        )
-    )
-    build.add_metric(tuple(versions.values()), 1.0)
-    started.add_metric((), status.started)
-    yield build
-    yield started
+    values: dict[str, tuple[dict[str, str], float]] = {
+        "mirror_build_info": (versions, 1.0),
+        "mirror_started_timestamp_seconds": ({}, status.started),
+        "mirror_config_last_reload_successful": ({}, not status.config.refused),
+        "mirror_config_last_reload_success_timestamp_seconds": (
+            {},
+            status.config.loaded_at,
+        ),
+    }
+    for name, text in SERVICE_METRICS.items():
+        labels, value = values[name]
+        family = GaugeMetricFamily(name, text, labels=tuple(labels))
+        family.add_metric(tuple(labels.values()), value)
+        yield family

@@ -7,6 +7,7 @@ mirrored has no series. How they are written out is `exposition`'s duty.
 
 from __future__ import annotations
 
+from mirror.observe.config_status import CONFIG_METRICS
 from mirror.observe.readings import (
     acl_states,
     copies,
@@ -384,6 +385,7 @@ METRICS: tuple[Metric, ...] = (
 SERVICE_METRICS = {
     "mirror_build_info": "Always 1: the versions that run here.",
     "mirror_started_timestamp_seconds": "When the service was started.",
+    **CONFIG_METRICS,
 }
 """Those of the service itself, without source and target."""
 

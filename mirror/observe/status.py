@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from mirror import __version__
+from mirror.observe.config_status import ConfigStatus
 from mirror.observe.events import Trail
 from mirror.observe.measures import SparkStatus, TopicTimes, TransactionStatus
 from mirror.observe.noticed import noticed
@@ -21,6 +22,7 @@ from mirror.observe.noticed import noticed
 FORMAT_VERSION = 1
 _STANDSTILL_SECONDS = 60.0
 """What should have moved for so long will not do so by itself."""
+_TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
 
 
 class FlowState(StrEnum):
@@ -298,6 +300,7 @@ class ServiceStatus:
 
     started: float
     flows: tuple[FlowStatus, ...] = ()
+    config: ConfigStatus = field(default_factory=ConfigStatus)
     version: str = __version__
     format_version: int = field(default=FORMAT_VERSION)
 
@@ -305,12 +308,8 @@ class ServiceStatus:
         """Plain values for `json.dumps`, with the totals that people ask for."""
         document = asdict(self)
         for flow, shown in zip(self.flows, document["flows"], strict=True):
-            shown["lag"] = flow.lag
-            shown["lag_seconds"] = flow.lag_seconds
-            shown["records"] = flow.records
-            shown["faulted"] = flow.faulted
-            shown["paused"] = flow.paused
-            shown["lost"] = flow.lost
+            for name in _TOTALS:
+                shown[name] = getattr(flow, name)
         return document
 
 
@@ -334,14 +333,24 @@ class Board:
 
     def __init__(self, flows: tuple[str, ...]) -> None:
         self.trail = Trail()
-        now = time.time()
-        self._started = now
+        self._started = time.time()
         self._turned_at = 0.0
         self._lock = threading.Lock()
-        self._flows = {
-            name: FlowStatus(name=name, state=FlowState.STARTING, since=now)
-            for name in flows
-        }
+        self.config = ConfigStatus()
+        self._flows: dict[str, FlowStatus] = {}
+        for name in flows:
+            self.add(name)
+
+    def add(self, flow: str) -> None:
+        """A further flow, about to start."""
+        new = FlowStatus(name=flow, state=FlowState.STARTING, since=time.time())
+        with self._lock:
+            self._flows[flow] = new
+
+    def remove(self, flow: str) -> None:
+        """The flow runs here no more; what is still said of it is lost."""
+        with self._lock:
+            self._flows.pop(flow, None)
 
     def read(self) -> ServiceStatus:
         """Everything, as of now: what is overdue has become later."""
@@ -349,7 +358,9 @@ class Board:
             flows = tuple(self._flows.values())
         now = time.time()
         return ServiceStatus(
-            started=self._started, flows=tuple(_later(flow, now) for flow in flows)
+            started=self._started,
+            flows=tuple(_later(flow, now) for flow in flows),
+            config=self.config,
         )
 
     def turned(self) -> None:
@@ -370,14 +381,15 @@ class Board:
 
     def flow(self, name: str) -> FlowStatus:
         with self._lock:
-            return self._flows[name]
+            return self._flows.get(name, FlowStatus(name=name, state=FlowState.STOPPED))
 
     def update(self, flow: str, **changes: Any) -> FlowStatus:
         """Change some fields of a flow's status; a new state starts its clock. What
         happened thereby goes to the trail.
         """
         with self._lock:
-            old = self._flows[flow]
+            if (old := self._flows.get(flow)) is None:
+                return FlowStatus(name=flow, state=FlowState.STOPPED)
             if changes.get("state", old.state) != old.state:
                 changes.setdefault("since", time.time())
             self._flows[flow] = new = replace(old, **changes)

@@ -18,6 +18,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import codes
 from mirror.errors import ClusterError
+from mirror.observe.events import Event, Kind
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -71,6 +72,18 @@ class Pauses:
                 for rule in self.rules
             ],
         }
+
+    def event(self, flow: str) -> Event:
+        """That these rules hold from now on."""
+        resting = [rule.topics for rule in self.rules if rule.paused]
+        return Event(
+            kind=Kind.FLOW_PAUSED if resting else Kind.FLOW_RESUMED,
+            flow=flow,
+            text=f"paused: topics {', '.join(resting)}"
+            if resting
+            else "nothing is paused",
+            details={"rules": self.document()["rules"]},
+        )
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Pauses:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_slots: dict[tuple[str, int], tuple[Plan, Slot]] = {}
+_slots: dict[tuple[str, int], tuple[tuple[Plan, log.Settings], Slot]] = {}
 _BELL_TIMEOUT_SECONDS = 2.0
 
 TERM = "mirror.term"
@@ -110,16 +110,19 @@ def _lease_from(row: str, term: str) -> Lease:
 
 
 def _slot(plan: Plan, number: int, log_settings: log.Settings) -> Slot:
-    """The slot of this process, made anew when the flow's plan has changed."""
+    """The slot of this process, made anew when the flow's plan has changed, or how to
+    log: its logger keeps the level that it was made with.
+    """
     key = (plan.flow.name, number)
+    made_for = (plan, log_settings)
     known = _slots.get(key)
-    if known is not None and known[0] == plan:
+    if known is not None and known[0] == made_for:
         return known[1]
     if known is not None:
         known[1].close()
     log.set_up(*log_settings)
     slot = Slot(plan, number)
-    _slots[key] = (plan, slot)
+    _slots[key] = (made_for, slot)
     # Spark's worker collects garbage after every task; what is loaded by now stays.
     gc.collect()
     gc.freeze()

@@ -1,0 +1,200 @@
+"""What differs between two configurations, and what that takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from mirror.config.changes import Effect, compare, effect_of, version
+from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.service_settings import ServiceConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = pytest.mark.unit
+
+SECRET = "open-sesame"
+SASL = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "u",
+}
+
+
+def config(
+    flows: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    clusters: Mapping[str, Mapping[str, Any]] | None = None,
+    service: Mapping[str, Any] | None = None,
+) -> MirrorConfig:
+    """Clusters A, B and C, and these flows; A->B and C->B if none are named."""
+    known: dict[str, dict[str, Any]] = {
+        alias: {"bootstrap_servers": f"{alias}:9092"} for alias in "ABC"
+    }
+    for alias, settings in (clusters or {}).items():
+        known[alias] = {**known[alias], **settings}
+    return MirrorConfig.model_validate(
+        {
+            "clusters": known,
+            "flows": flows or {"A->B": {}, "C->B": {}},
+            "service": service or {},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "effect"),
+    [
+        ("topics", ["orders"], Effect.LOOK),
+        ("topics_exclude", [], Effect.LOOK),
+        ("refresh_topics_seconds", 60, Effect.LOOK),
+        ("sla_seconds", 5, Effect.LOOK),
+        ("groups", ["app"], Effect.JOBS),
+        ("emit_checkpoints_seconds", 60, Effect.JOBS),
+        ("sync_topic_acls", False, Effect.JOBS),
+        ("config_properties_exclude", [], Effect.JOBS),
+        ("heartbeats_replication", False, Effect.JOBS),
+        ("on_loss", "stop", Effect.LEASES),
+        ("compression", "zstd", Effect.LEASES),
+        ("tasks", 4, Effect.RUN),
+        ("provenance", False, Effect.RUN),
+    ],
+)
+def test_a_setting_of_one_flow_concerns_that_flow(
+    setting: str, value: Any, effect: Effect
+) -> None:
+    """A changed setting is told with both values, asks of its own flow no more than it
+    takes, and of the other flow nothing.
+    """
+    found = compare(config(), config({"A->B": {setting: value}, "C->B": {}}))
+
+    assert [each.setting for each in found.settings] == [f'flows."A->B".{setting}']
+    assert found.settings[0].new == value
+    assert found.effects == {"A->B": effect, "C->B": Effect.NONE}
+    assert found.refused == ()
+
+
+@pytest.mark.parametrize(
+    ("flow", "service", "cluster", "named"),
+    [
+        ({"policy": "identity"}, {}, {}, "policy"),
+        ({"separator": "_"}, {}, {}, "separator"),
+        ({"exactly_once": False}, {}, {}, "exactly_once"),
+        ({}, {"http_port": 1}, {}, "service.http_port"),
+        ({}, {"group": None}, {}, "service.group"),
+        ({}, {"spark": {"spark.x": SECRET}}, {}, "service.spark"),
+        ({}, {}, {"bootstrap_servers": "z:1"}, "clusters.A.bootstrap_servers"),
+    ],
+)
+def test_what_takes_a_restart_is_refused_by_name(
+    flow: dict[str, Any], service: dict[str, Any], cluster: dict[str, Any], named: str
+) -> None:
+    """What a running service cannot change is named, and says what it takes."""
+    found = compare(
+        config(),
+        config({"A->B": flow, "C->B": {}}, clusters={"A": cluster}, service=service),
+    )
+
+    (text,) = found.refused
+    assert named in text
+    assert text.endswith("which takes a restart of the service")
+    assert SECRET not in text
+
+
+def test_every_setting_has_an_effect() -> None:
+    """No setting of a flow is without one; a new one that nobody thought of makes its
+    flow run anew, which is always right.
+    """
+    from_key = {"source", "target", "enabled"}
+    assert all(effect_of(name) for name in FlowConfig.model_fields.keys() - from_key)
+    assert effect_of("not-known-yet") is Effect.RUN
+
+
+def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
+    """A changed password reaches every flow of its cluster, and is not told."""
+    old = config(clusters={"A": {**SASL, "sasl_password": "before"}})
+    new = config(clusters={"A": {**SASL, "sasl_password": SECRET}})
+    found = compare(old, new)
+
+    assert found.effects == {"A->B": Effect.RUN, "C->B": Effect.NONE}
+    assert found.refused == ()
+    assert [each.setting for each in found.settings] == ["clusters.A.sasl_password"]
+    assert SECRET not in repr(found)
+    assert version(old) == version(new)
+
+
+def test_flows_come_and_go() -> None:
+    """A flow that is enabled, disabled, written down or taken out comes or goes; how a
+    cluster is reached that no running flow has to do with may change.
+    """
+    old = config({"A->B": {}, "C->B": {"enabled": False}})
+    new = config({"C->B": {}, "A->C": {}}, clusters={"C": {"bootstrap_servers": "x:1"}})
+    found = compare(old, new)
+
+    assert (found.added, found.removed) == (("C->B", "A->C"), ("A->B",))
+    assert found.effects == {}
+    assert found.refused == ()
+
+
+def test_how_a_list_is_written_does_not_count() -> None:
+    """What means the same is no change, however it is written."""
+    one = config({"A->B": {"topics": "orders, payments", "tasks": "2"}})
+    other = config({"A->B": {"topics": ["orders", "payments"], "tasks": 2}})
+
+    assert not compare(one, other)
+    assert version(one) == version(other)
+
+
+_SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "topics": st.lists(st.sampled_from(["a", "b", "c.*"]), unique=True),
+        "tasks": st.integers(1, 3),
+        "on_loss": st.sampled_from(["continue", "stop"]),
+        "policy": st.sampled_from(["default", "identity"]),
+        "enabled": st.booleans(),
+    },
+)
+_CONFIGS = st.builds(
+    config,
+    st.dictionaries(st.sampled_from(["A->B", "B->A", "C->B"]), _SETTINGS, min_size=1),
+    service=st.fixed_dictionaries(
+        {}, optional={"log_level": st.sampled_from(["info", "debug"])}
+    ),
+)
+
+
+@given(_CONFIGS, _CONFIGS)
+def test_differences_have_two_sides(old: MirrorConfig, new: MirrorConfig) -> None:
+    """A configuration does not differ from itself; the way back swaps what came and
+    went, and each value; every flow is kept, comes, or goes.
+    """
+    there, back = compare(old, new), compare(new, old)
+
+    assert not compare(old, old)
+    assert (set(there.added), set(there.removed)) == (
+        set(back.removed),
+        set(back.added),
+    )
+    assert {(c.setting, str(c.old), str(c.new)) for c in there.settings} == {
+        (c.setting, str(c.new), str(c.old)) for c in back.settings
+    }
+    assert there.effects == back.effects
+    running = {name for name, flow in new.flows.items() if flow.enabled}
+    assert set(there.effects) | set(there.added) == running
+    if version(old) == version(new):
+        assert not there
+
+
+def test_a_new_setting_of_the_service_takes_a_restart() -> None:
+    """Only what the service is known to change at once is changed at once."""
+    at_once = {"log_level", "log_format", "reload_seconds"}
+    assert at_once < ServiceConfig.model_fields.keys()
+    for name, value in (("log_level", "debug"), ("reload_seconds", None)):
+        found = compare(config(), config(service={name: value}))
+        assert [each.setting for each in found.settings] == [f"service.{name}"]
+        assert found.refused == ()

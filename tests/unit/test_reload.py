@@ -1,0 +1,270 @@
+"""Reading the configuration again: when it is read, and what becomes of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from mirror.pending import Pending
+from mirror.config.changes import Effect
+from mirror.config.load import load
+from mirror.reload import Watch
+from mirror.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.reload import Reading
+
+pytestmark = pytest.mark.unit
+
+GOOD = """
+clusters:
+  A: {bootstrap_servers: "a:1"}
+  B: {bootstrap_servers: "b:1"}
+  C: {bootstrap_servers: "c:1"}
+flows:
+  A->B: {topics: [orders]}
+"""
+TICK = 0.02
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mirror.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.fixture
+def watch(file: Path) -> Iterator[Watch]:
+    """One that looks at the file all the time, and has read it once."""
+    made = watching(file)
+    made.look_every(TICK)
+    made.start()
+    yield made
+    made.close()
+
+
+def watching(file: Path) -> Watch:
+    return Watch(file, functools.partial(load, file, environ={}))
+
+
+def next_of(watch: Watch) -> Reading:
+    deadline = time.monotonic() + 5
+    while (found := watch.take()) is None:
+        assert time.monotonic() < deadline, "nothing was read"
+        time.sleep(0.01)
+    return found
+
+
+def test_a_changed_file_is_read(file: Path, watch: Watch) -> None:
+    """What was changed is read once, by itself; what was only touched is not."""
+    os.utime(file, (1, 1))
+    time.sleep(5 * TICK)
+    assert watch.take() is None
+    file.write_text(GOOD.replace("orders", "payments"))
+    reading = next_of(watch)
+    assert reading.config is not None
+    assert reading.config.flows["A->B"].topics == ("payments",)
+    time.sleep(5 * TICK)
+    assert watch.take() is None
+
+
+def test_a_file_is_left_alone_while_it_is_written(file: Path) -> None:
+    """Between two looks that see the same nothing changes; an empty file, half of one,
+    and one that is gone for a moment are looked at, and not read.
+    """
+    watch = watching(file)
+    seen = []
+    for text in ("", GOOD[:40], None, GOOD + "\n# more", GOOD):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        seen.append(watch.changed())
+    assert seen == [False] * 5
+    assert not watch.changed()  # it is what it was
+    file.write_text(GOOD + "\n# comment")
+    assert [watch.changed(), watch.changed()] == [False, True]
+
+
+def test_a_link_two_levels_above_may_change(tmp_path: Path) -> None:
+    """Kubernetes' way: the file is a link into ..data, which is a link that moves."""
+    for name, text in (("v1", GOOD), ("v2", GOOD.replace("orders", "payments"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mirror.yaml").write_text(text)
+    (tmp_path / "..data").symlink_to("v1")
+    file = tmp_path / "mirror.yaml"
+    file.symlink_to(Path("..data") / "mirror.yaml")
+    watch = watching(file)
+    assert [watch.changed(), watch.changed()] == [False, False]
+    (tmp_path / "..new").symlink_to("v2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    assert [watch.changed(), watch.changed()] == [False, True]
+
+
+def test_a_file_that_is_referred_to_counts(tmp_path: Path) -> None:
+    """A password that a properties file takes from another file is watched there."""
+    secret = tmp_path / "secrets.properties"
+    secret.write_text("password=one")
+    file = tmp_path / "mm2.properties"
+    file.write_text(f"A.sasl.jaas.config = ${{file:{secret}:password}}\n")
+    watch = watching(file)
+    secret.write_text("password=two")
+    assert [watch.changed(), watch.changed()] == [False, True]
+
+
+def test_asked_it_reads_at_once(file: Path) -> None:
+    """Whoever asks is answered although nothing has changed, and although nobody looks
+    at the file by itself.
+    """
+    watch = watching(file)
+    watch.start()
+    watch.ask()
+    assert next_of(watch).config is not None
+    file.write_text("flows: {}")
+    watch.ask()
+    reading = next_of(watch)
+    watch.close()
+    assert reading.config is None
+    assert any("clusters" in problem for problem in reading.problems)
+
+
+@pytest.mark.parametrize("text", ["", "{", "flows: [", "\x00", None])
+def test_no_file_ends_the_watch(file: Path, watch: Watch, text: str | None) -> None:
+    """Whatever the file holds, it is told what is wrong, and the next one is read."""
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    assert next_of(watch).problems
+    file.write_text(GOOD + "# again")
+    assert next_of(watch).config is not None
+
+
+# ---- What the service makes of it
+
+
+class _Running:
+    """A service whose flows do not run, since there is no Spark here."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Service, "_begin", self._begin)
+        monkeypatch.setattr(Service, "_warn_of_few", lambda *_: None)
+        monkeypatch.setattr("mirror.service.cores", lambda _: 8)
+        monkeypatch.setattr("mirror.service.logs.set_up", lambda *_: None)
+        self.begun: list[str] = []
+        self.file = file
+        self.watch = watching(file)
+        self.watch.start()
+        config, _ = load(file, environ={})
+        self.service = Service(config, watch=self.watch)
+
+    def _begin(self, flow: Any, *_: Any) -> None:
+        self.begun.append(flow.name)
+
+    def reload(self, text: str) -> list[dict[str, Any]]:
+        """Have it go by this text; what it logs."""
+        self.file.write_text(text)
+        self.watch.ask()
+        reading = next_of(self.watch)
+        nothing: Any = None
+        with capture_logs() as logs:
+            self.service._read(reading, nothing, nothing)
+        return list(logs)
+
+
+NO_GROUP = "service: {group: null}\n"
+
+
+@pytest.fixture
+def running(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Running]:
+    file.write_text(GOOD + NO_GROUP)
+    made = _Running(file, monkeypatch)
+    yield made
+    made.watch.close()
+
+
+def test_a_change_is_told_and_handed_on(running: _Running) -> None:
+    """A good configuration is logged setting by setting, shown with a version and a
+    time, and waits for its flow to take it up.
+    """
+    before = running.service.board.config
+    logs = running.reload(GOOD.replace("[orders]", "[orders, bills]") + NO_GROUP)
+
+    told = [each for each in logs if each["event"] == "setting changed"]
+    assert [(t["setting"], t["old"], t["new"]) for t in told] == [
+        ('flows."A->B".topics', ["orders"], ["orders", "bills"])
+    ]
+    now = running.service.board.config
+    assert now.reloads == 1
+    assert now.version != before.version
+    assert now.loaded_at > before.loaded_at
+    assert running.service._flows["A->B"]._pending.effect is Effect.LOOK
+
+
+def test_a_refused_one_changes_nothing(running: _Running) -> None:
+    """A broken file, and a change that takes a restart beside one that does not, leave
+    all as it was; the reasons are logged, shown, and gone with the next good one.
+    """
+    board = running.service.board
+    before = board.config
+    for text, word in (
+        (GOOD.replace("topics", "topcis"), "topcis"),
+        (GOOD.replace("[orders]", "[bills], policy: identity"), "policy"),
+    ):
+        logs = running.reload(text + NO_GROUP)
+        assert [each["log_level"] for each in logs] == ["error"]
+        assert any(word in problem for problem in board.config.refused)
+        assert word in str(logs[0]["problems"])
+        assert board.config.version == before.version
+        assert board.config.refused_at > 0
+        assert not running.service._flows["A->B"]._pending.effect
+        shown = board.read().to_json()["config"]
+        assert tuple(shown["refused"]) == board.config.refused
+    running.reload(GOOD + NO_GROUP)
+    assert board.config.refused == ()
+    assert board.config.refused_at == 0
+    assert board.config.reloads == 0  # it is the one that counted all the time
+
+
+def test_flows_are_added_and_removed(running: _Running) -> None:
+    """A flow that is added begins; one that is taken out is told to end, and the others
+    are told nothing.
+    """
+    running.reload(GOOD + "  C->B: {topics: [x]}\n" + NO_GROUP)
+    assert running.begun == ["C->B"]
+    shown = [flow.name for flow in running.service.board.read().flows]
+    assert shown == ["A->B", "C->B"]
+    assert not running.service._flows["A->B"]._pending.effect
+
+    running.reload(GOOD.replace("A->B", "C->B").replace("orders", "x") + NO_GROUP)
+    assert running.service._flows["A->B"].stopping
+    assert not running.service._flows["C->B"].stopping
+
+
+def test_a_log_level_reaches_every_flow(running: _Running) -> None:
+    """Workers log as the service does: each flow hands the new level on."""
+    running.reload(GOOD + "service: {group: null, log_level: debug}\n")
+
+    assert running.service._flows["A->B"]._pending.effect is Effect.LEASES
+
+
+def test_what_waits_adds_up(running: _Running) -> None:
+    """Two changes before a flow gets there count as one that asks for both."""
+    pending = Pending()
+    config = running.service._config
+    pending.put(config, Effect.LOOK)
+    pending.put(config, Effect.RUN)
+    found = pending.take()
+    assert found is not None
+    assert found.effect == Effect.LOOK | Effect.RUN
+    assert pending.take() is None
+    assert not pending.effect
