@@ -91,6 +91,7 @@ DRIFT = f"mirror_flow_drifted_topics{{{FLOW}}}"
 OVERDUE = f"mirror_flow_report_overdue_seconds{{{FLOW}}}"
 HEARTBEAT = f"mirror_heartbeat_timestamp_seconds{{{FLOW}}}"
 CHECKPOINT = f"mirror_checkpoint_timestamp_seconds{{{FLOW}}}"
+CONFIG = 'mirror_config_last_reload_successful{job="mirror",instance="i"}'
 JOB = f'mirror_job_failing{{{FLOW},job_name="j"}}'
 GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
 DEAD = f"mirror_dead_letter_records_total{{{PARTITION}}}"
@@ -307,6 +308,15 @@ CASES = [
         "MirrorJobFailing",
         ("for 14 minutes", steady(1, JOB), 14),
         ("for 15 minutes", steady(1, JOB), 15),
+    ),
+    *both(
+        "MirrorConfigRefused",
+        ("for 4 minutes", steady(0, CONFIG), 4),
+        ("for 5 minutes", steady(0, CONFIG), 5),
+    ),
+    Case(
+        alert="MirrorConfigRefused", what="it counts", fires=False,
+        series=steady(1, CONFIG), minutes=30,
     ),
     Case(
         alert="MirrorJobFailing", what="it went well in between", fires=False,

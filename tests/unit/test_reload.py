@@ -171,7 +171,7 @@ class _Running:
         self.begun.append(flow.name)
 
     def reload(self, text: str) -> list[dict[str, Any]]:
-        """Have it go by this text; what it logs."""
+        """Have it go by this text; what it logs, which is one line."""
         self.file.write_text(text)
         self.watch.ask()
         reading = next_of(self.watch)
@@ -199,10 +199,9 @@ def test_a_change_is_told_and_handed_on(running: _Running) -> None:
     before = running.service.board.config
     logs = running.reload(GOOD.replace("[orders]", "[orders, bills]") + NO_GROUP)
 
-    told = [each for each in logs if each["event"] == "setting changed"]
-    assert [(t["setting"], t["old"], t["new"]) for t in told] == [
-        ('flows."A->B".topics', ["orders"], ["orders", "bills"])
-    ]
+    (told,) = logs
+    setting = 'flows."A->B".topics'
+    assert f'{setting} from ["orders"] to ["orders", "bills"]' in str(told)
     now = running.service.board.config
     assert now.reloads == 1
     assert now.version != before.version
@@ -223,7 +222,7 @@ def test_a_refused_one_changes_nothing(running: _Running) -> None:
         logs = running.reload(text + NO_GROUP)
         assert [each["log_level"] for each in logs] == ["error"]
         assert any(word in problem for problem in board.config.refused)
-        assert word in str(logs[0]["problems"])
+        assert word in str(logs)
         assert board.config.version == before.version
         assert board.config.refused_at > 0
         assert not running.service._flows["A->B"]._pending.effect
