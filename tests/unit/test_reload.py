@@ -170,7 +170,7 @@ class _Running:
     def _begin(self, flow: Any, *_: Any) -> None:
         self.begun.append(flow.name)
 
-    def reload(self, text: str) -> list[dict[str, Any]]:
+    def reload(self, text: str) -> list[Any]:
         """Have it go by this text; what it logs, which is one line."""
         self.file.write_text(text)
         self.watch.ask()
