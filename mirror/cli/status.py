@@ -55,7 +55,8 @@ def status(
     timestamp to its commit. LOST counts source offsets that vanished (`mirror loss
     list` has their ranges). A FAULTED partition is tried again with growing pauses. A
     group is BEHIND by what it has read and what is not copied yet; ON-TARGET says
-    active where it has members there, so that its offsets are left to them.
+    active where it has members there, so that its offsets are left to them. A newer
+    CONFIGURATION that was REFUSED is not in use; the one before it is.
 
     \b
     Examples:
@@ -122,6 +123,14 @@ def status(
     if gone:
         blank_line()
         table(("FLOW", "GONE"), gone)
+    configuration = answer.get("config", {})
+    if configuration.get("refused"):
+        blank_line()
+        refused_at = moment(configuration["refused_at"])
+        table(
+            ("REFUSED", "CONFIGURATION"),
+            ((refused_at, text) for text in configuration["refused"]),
+        )
 
 
 def _flow_row(flow: dict[str, Any]) -> tuple[object, ...]:

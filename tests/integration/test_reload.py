@@ -11,8 +11,15 @@ import time
 from typing import TYPE_CHECKING, Any
 import urllib.request
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 import pytest
 
+from mirror.playground.secured import PASSWORDS
 from tests.harness import (
     NumberedLoad,
     RunningMirror,
@@ -302,3 +309,56 @@ def test_flows_come_go_and_run_anew(
             last.wait_copied(source, topic_name, flow=f"{alias}->T")
     for alias in ("R1", "R2", "R3"):
         assert_exactly_once(order_of(target, f"{alias}.{topic_name}"), load.order)
+
+
+def test_a_login_is_changed(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """A password that is changed on the target and in the file is taken up by all that
+    connects there: after the target's restart, which ends every old connection, the
+    flow goes on, led by the same instance, without a record lost or doubled.
+    """
+    source = make_clusters("a")["a"].bootstrap
+    made = make_clusters("b", secured=True)["b"]
+    create_topic(source, topic_name)
+    load = NumberedLoad(source, topic_name, 1, seed=4)
+    login = {**made.client_config, "sasl_username": "admin"}
+    login["sasl_password"] = PASSWORDS["admin"]
+    setting = config(source, made.bootstrap, topic_name, R1={"topics": [topic_name]})
+    setting["clusters"]["T"].update(login)
+    new = "another-secret"
+    with RunningMirror(setting, tmp_path) as mirror, load.streaming(chunk=50):
+        mirror.wait_running()
+        leader = mirror.flow()["leader"]
+        admin = AdminClient({"bootstrap.servers": made.admin_bootstrap})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        changed = UserScramCredentialUpsertion("admin", info, new.encode())
+        for done in admin.alter_user_scram_credentials([changed]).values():
+            done.result(30)
+
+        def with_new_password(document: Document) -> None:
+            document["clusters"]["T"]["sasl_password"] = new
+
+        rewrite(tmp_path, with_new_password)
+        reloaded(mirror, 1)
+        mirror.wait_until(
+            lambda document: (
+                document["flows"][0]["state"] == "RUNNING"
+                and document["flows"][0]["since"] > document["config"]["loaded_at"]
+            ),
+            _IN_TIME,
+        )
+        assert mirror.flow()["restarts"] == 0
+        made.stop()
+        made.start()
+        mirror.wait_copied(source, topic_name, timeout=60)
+        assert mirror.flow()["leader"] == leader
+        assert new not in mirror.log.read_text()
+    with RunningMirror(
+        json.loads((tmp_path / "mirror.yaml").read_text()), tmp_path / "last"
+    ) as last:
+        last.wait_copied(source, topic_name)
+    found = order_of(made.admin_bootstrap, f"R1.{topic_name}")
+    assert_exactly_once(found, load.order)

@@ -21,6 +21,7 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
+from mirror.observe.config_status import ConfigStatus
 from mirror.observe.http import StatusServer
 from mirror.observe.status import (
     FORMAT_VERSION,
@@ -355,6 +356,17 @@ def test_status_shows_what_a_transform_left_out(board: Board, url: str) -> None:
 
     assert tuple(columns.split()) == status_command.TRANSFORM_COLUMNS
     assert row.split() == ["A->B", "orders", "4", "12", "1"]
+
+
+def test_status_shows_a_refused_configuration(board: Board, url: str) -> None:
+    """Why the file's newest version is not in use stands at the end, line by line."""
+    board.config = ConfigStatus(refused_at=1e9, refused=("flows: x", "service: y"))
+
+    *_, columns, one, other = mirror("status", "-u", url).stdout.splitlines()
+
+    assert columns.split() == ["REFUSED", "CONFIGURATION"]
+    assert one.endswith("flows: x")
+    assert other.endswith("service: y")
 
 
 def test_status_shows_what_differs(board: Board, url: str) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.leadership import Wish, share
+from mirror import leadership
+from mirror.config.schema import MirrorConfig
+from mirror.leadership import Leadership, Wish, share
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
 
 pytestmark = pytest.mark.unit
 
@@ -74,3 +83,116 @@ def test_who_is_not_ready_waits() -> None:
     running = Wish(name="old", flows=FLOWS, leads=FLOWS)
     assert set(share({"new": starting, "old": running}).values()) == {"old"}
     assert set(share({"new": starting}).values()) == {"new"}
+
+
+class _Group:
+    """Groups of one member each, without brokers: what was said in them, and how."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        """By the password of the connection, what each joining said."""
+        self.left: list[str] = []
+        group = self
+
+        class FakeCluster:
+            def __init__(self, config: ClusterConfig, **_: Any) -> None:
+                self.config = config
+                self.alias = config.alias
+                self.cluster_id = "id"
+
+            def close(self) -> None: ...
+
+        class FakeMembership:
+            member_id = "me"
+
+            def __init__(self, cluster: FakeCluster, _group: str, **how: Any) -> None:
+                self.cluster, self.share = cluster, how["share"]
+
+            def go_on(self, cluster: FakeCluster) -> None:
+                self.cluster = cluster
+
+            def join(self, says: bytes) -> bytes:
+                password = self.cluster.config.sasl_password
+                key = password.get_secret_value() if password else ""
+                group.said.append((f"{self.cluster.alias}{key}", json.loads(says)))
+                answers: dict[str, bytes] = self.share({"me": says})
+                return answers["me"]
+
+            def heartbeat(self) -> bool:
+                return True
+
+            def leave(self) -> None:
+                group.left.append(self.cluster.alias)
+
+        monkeypatch.setattr(leadership, "Cluster", FakeCluster)
+        monkeypatch.setattr(leadership, "Membership", FakeMembership)
+        monkeypatch.setattr(leadership, "_HEARTBEAT_SECONDS", 0.01)
+        monkeypatch.setattr(leadership, "_PAUSE_SECONDS", 0.5)
+
+
+def _config(*flows: str, password: str = "one") -> MirrorConfig:
+    sasl = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "u",
+        "sasl_password": password,
+    }
+    return MirrorConfig.model_validate(
+        {
+            "clusters": {
+                "A": {"bootstrap_servers": "a:1"},
+                "B": {"bootstrap_servers": "b:1", **sasl},
+                "C": {"bootstrap_servers": "c:1"},
+            },
+            "flows": {flow: {} for flow in flows},
+        }
+    )
+
+
+def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that is added is led soon, in a group that is new as well; another login
+    is used by the same member; with its last flow a group is left. Who already leads
+    goes on leading all the time.
+    """
+    group = _Group(monkeypatch)
+    config = _config("A->B")
+    found = Leadership(config.flows.values(), config.clusters, group="g")
+
+    def now(config: MirrorConfig) -> None:
+        found.change(config.flows.values(), config.clusters)
+
+    def soon(*flows: str) -> None:
+        deadline = time.monotonic() + 5
+        while not all(found.leads(flow) for flow in flows):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    found.start()
+    try:
+        found.ready()
+        soon("A->B")
+        now(_config("A->B", "C->B", "A->C"))
+        assert found.leads("A->B")
+        soon("C->B", "A->C")
+        assert found.leader("A->C") == found.name
+        joined = [said["flows"] for key, said in group.said if key == "Bone"][-1]
+        assert joined == ["A->B", "C->B"]
+
+        count = len(group.said)
+        now(_config("A->B", "C->B", password="two"))
+        assert group.left == ["C"]
+        assert not found.leads("A->C")
+        deadline = time.monotonic() + 5
+        while not any(key == "Btwo" for key, _ in group.said[count:]):
+            assert found.leads("A->B")
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert found.trouble("A->B") == ""
+
+        count = len(group.said)
+        now(_config("A->B", "C->B", password="two"))
+        time.sleep(0.1)
+        assert len(group.said) == count  # nothing changed: nobody is disturbed
+    finally:
+        found.close()
+    assert group.left == ["C", "B"]
