@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.pending import Pending
 from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
@@ -30,6 +29,7 @@ from mirror.metadata.topics import TopicsResult
 from mirror.observe.events import Event, Kind
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy
+from mirror.pending import Pending
 from mirror.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.recovery.pauses import Pauses, PausesReader
 from mirror.relay import dead_letters

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 Document = dict[str, Any]
 
 _LOOK_SECONDS = 0.5
-_IN_TIME = 30.0
+_IN_TIME = 60.0
 
 
 def config(source: str, target: str, group: str, **flows: Document) -> Document:
@@ -163,7 +163,7 @@ def test_topics_come_and_go(
         )
         for load in loads.values():
             stack.enter_context(load.streaming(chunk=100))
-        mirror.wait_until(lambda _: topics_of(mirror, "R1->T") == {one})
+        mirror.wait_until(lambda _: topics_of(mirror, "R1->T") == {one}, 120)
         version = mirror.status()["config"]["version"]
         leases = mirror.flow()["leases"]
 
@@ -257,7 +257,7 @@ def test_flows_come_go_and_run_anew(
 
     setting = config(source, target, topic_name, R1=flow, R2=flow)
     with RunningMirror(setting, tmp_path) as mirror, load.streaming(chunk=200):
-        wait_for(lambda: leads(mirror, "R1->T") and leads(mirror, "R2->T"), 60)
+        wait_for(lambda: leads(mirror, "R1->T") and leads(mirror, "R2->T"), 120)
         wait_for(lambda: end_offsets(target, f"R2.{topic_name}"), 30)
         with never_still(mirror, "R2->T", target, f"R2.{topic_name}"):
 

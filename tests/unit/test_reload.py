@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.pending import Pending
 from mirror.config.changes import Effect
 from mirror.config.load import load
+from mirror.pending import Pending
 from mirror.reload import Watch
 from mirror.service import Service
 
