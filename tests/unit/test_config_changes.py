@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
@@ -169,6 +169,7 @@ _CONFIGS = st.builds(
 
 
 @given(_CONFIGS, _CONFIGS)
+@settings(deadline=None)
 def test_differences_have_two_sides(old: MirrorConfig, new: MirrorConfig) -> None:
     """A configuration does not differ from itself; the way back swaps what came and
     went, and each value; every flow is kept, comes, or goes.
