@@ -35,8 +35,8 @@ def config(
     known: dict[str, dict[str, Any]] = {
         alias: {"bootstrap_servers": f"{alias}:9092"} for alias in "ABC"
     }
-    for alias, settings in (clusters or {}).items():
-        known[alias] = {**known[alias], **settings}
+    for alias, given_here in (clusters or {}).items():
+        known[alias] = {**known[alias], **given_here}
     return MirrorConfig.model_validate(
         {
             "clusters": known,
