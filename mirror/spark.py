@@ -22,6 +22,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from mirror.config import environment
+from mirror.config.origins import SPARK_SECRET
 from mirror.java import require_java
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
     # Workers must be this very Python, with this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("mirror")
     settings = {**_SETTINGS, **config.spark}
     if _submitted():
         SparkContext._ensure_initialized()  # noqa: SLF001  to read what was submitted
@@ -92,15 +92,30 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         settings.setdefault("spark.log.level", "ERROR")
         settings = {k: v for k, v in settings.items() if not given.contains(k)}
     elif config.spark_master is not None:
-        builder = builder.master(config.spark_master)
+        settings = {"spark.master": config.spark_master, **settings}
     else:
-        builder = builder.master(f"local[{slots + 1}]")
-        builder = builder.config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        settings = {
+            "spark.master": f"local[{slots + 1}]",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            **settings,
+        }
+    if not _submitted():
+        _launch(settings)
+    builder = SparkSession.builder.appName("mirror")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM. What it is started with, everybody on the machine can read, so
+    secrets are left for the session, which tells them over the gateway.
+    """
+    shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
+    conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
     with _kept_back(environment.secrets(os.environ)):
-        return builder.getOrCreate()
+        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FROM_KEY = {"alias", "source", "target"}
 HIDDEN = "***"
-_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 """Which of Spark's own settings it hides itself (`spark.redaction.regex`)."""
 _MAY_HIDE = {"transform_options", "sasl_token_options", "sasl_oauthbearer_parameters"}
 """Settings of many values, of which one may be a password."""
@@ -82,7 +82,10 @@ def _settings(
             origin = "variable"
         hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
         if name == "spark":
-            value = {k: HIDDEN if _SECRET.search(k) else v for k, v in value.items()}
+            value = {
+                key: HIDDEN if SPARK_SECRET.search(key) else each
+                for key, each in value.items()
+            }
         yield Setting(
             setting=dotted((*place, name)),
             value=HIDDEN if hidden else plain(value),

@@ -29,7 +29,12 @@ _ITSELF = "not valid YAML: an anchor (&) is used (*) within itself"
 _HINTS = {
     r"'\t'": "; indent with spaces, YAML takes no tabs",
     "another document": "; keep one, and no line --- before it",
+    "undefined alias": "; a text that begins with * has to stand in quotes",
+    "for the tag": "; a text that begins with ! has to stand in quotes",
+    "tag handle": "; a text that begins with ! has to stand in quotes",
 }
+_MARKED = re.compile(r"(alias|tag|tag handle|anchor) '.*'")
+"""How a message names what follows a *, ! or &: it may be a password's beginning."""
 _DATE = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})")
 _PROPERTY = re.compile(r"^\s*(clusters|[\w.>-]+\.[\w.-]+)\s*=", re.MULTILINE)
 
@@ -78,6 +83,7 @@ def _reason(error: Exception) -> str:
     if mark is None and isinstance(error, ReaderError):
         where = f": U+{error.character:04X} at position {error.position}"
     problem = problem.splitlines()[0].partition(" with value")[0]
+    problem = _MARKED.sub(r"\1", problem)
     hint = next((text for part, text in _HINTS.items() if part in problem), "")
     return f"{problem}{where}{hint}"
 

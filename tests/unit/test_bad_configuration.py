@@ -66,7 +66,12 @@ YAML = [
         "an anchor that is not there",
         "[orders]",
         "*orders",
-        ["{file}: not valid YAML: found undefined alias 'orders' in line 5, column 18"],
+        [
+            (
+                "{file}: not valid YAML: found undefined alias in line 5, column 18; a text "
+                "that begins with * has to stand in quotes"
+            )
+        ],
     ),
     (
         "an anchor within itself",
@@ -95,7 +100,10 @@ YAML = [
         "[orders]",
         "!!python/object:os.system x",
         [
-            "{file}: not valid YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/object:os.system' in line 5, column 18"
+            (
+                "{file}: not valid YAML: could not determine a constructor for the tag in "
+                "line 5, column 18; a text that begins with ! has to stand in quotes"
+            )
         ],
     ),
     (

@@ -147,9 +147,8 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
             "a: !!python/name:os.system x",
             (
                 "not valid YAML: could not determine a "
-                "constructor for the tag 'tag:yaml.org,2002:python/name:os.system' in "
-                "line 1, "
-                "column 4"
+                "constructor for the tag in line 1, column 4; a text that begins with "
+                "! has to stand in quotes"
             ),
         ),
     ],

@@ -14,6 +14,7 @@ import pytest
 from mirror.config import environment
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
+from mirror.errors import ConfigError
 from mirror.spark import _kept_back
 
 if TYPE_CHECKING:
@@ -130,3 +131,38 @@ def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
         "spark.hadoop.fs.s3a.access.key": HIDDEN,
         "spark.executor.cores": "2",
     }
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"*{SECRET}",
+        f"!{SECRET}",
+        f"!!{SECRET}",
+        f"!a!{SECRET}",
+        f"@{SECRET}",
+        f"x: {SECRET}",
+        f'"{SECRET}',
+        f"[{SECRET}",
+        f"[{SECRET}]",
+        f"{{a: {SECRET}}}",
+        f"%{SECRET}",
+        f"|{SECRET}",
+    ],
+)
+def test_a_broken_file_does_not_show_its_password(tmp_path: Path, written: str) -> None:
+    """Whatever YAML takes a password for that is not in quotes, what is said about it
+    does not repeat it.
+    """
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        "clusters:\n  A:\n    bootstrap_servers: a:1\n"
+        f"    sasl_password: {written}\n  B: {{bootstrap_servers: b:1}}\n"
+        "flows: {A->B: {}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, environ={})
+
+    assert caught.value.problems
+    assert SECRET not in str(caught.value.problems)
+    assert SECRET not in str(caught.value)

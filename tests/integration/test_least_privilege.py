@@ -1,0 +1,302 @@
+"""The rights that mirror lists are enough, none of them is too much."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.main import app
+from mirror.client import MirrorClient
+from mirror.config.schema import MirrorConfig
+from mirror.permissions.need import Operation, Who
+from mirror.permissions.rights import rights
+from mirror.playground.brokers import playground
+from tests.harness import (
+    RunningMirror,
+    add_partitions,
+    alter_topic,
+    create_topic,
+    end_offsets,
+    eventually,
+    producer,
+    topic_exists,
+    wait_for,
+)
+from tests.surroundings import acls_of, allow, overrides
+from tests.trial import Trial, grant, revoke_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.permissions.rights import Right
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+Secured = dict[str, "PlaygroundCluster"]
+PARTS = 3
+"""Among so many tests the lines of the list are shared out."""
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Two clusters with authorizers, where the user may do nothing."""
+    root = tmp_path_factory.mktemp("secured")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _nothing_allowed(secured: Secured) -> Iterator[None]:
+    yield
+    for cluster in secured.values():
+        revoke_all(cluster.admin_bootstrap)
+
+
+def trial(secured: Secured, alias: str, **settings: Any) -> Trial:
+    return Trial(secured["a"], secured["b"], alias, **settings)
+
+
+def without_a_line(secured: Secured, line: int, alias: str, **settings: Any) -> str:
+    """The first problem when one right of the list is missing; empty if none is."""
+    made = trial(secured, alias, **settings).prepare()
+    needed = rights(made.config)
+    with made.allowed([*needed[:line], *needed[line + 1 :]]):
+        return next(made.problems(), "")
+
+
+def lines(**settings: Any) -> list[Right]:
+    """The list, for any alias."""
+    return list(
+        rights(
+            MirrorConfig.model_validate(
+                {
+                    "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "XB"},
+                    "flows": {"X->B": settings},
+                    "service": {"group": "mirror"},
+                }
+            )
+        )
+    )
+
+
+ON_SOURCE = {"heartbeats_on_source": True, "offset_syncs_location": "source"}
+LIKE_A_TRIAL = {
+    "topics": "rights-X-.*",
+    "groups": "rights-X-.*",
+    "sync_group_offsets": True,
+    "emit_offset_syncs": True,
+    "offset_syncs_location": "target",
+    "transform": "tests.functions:fails_on",
+    "dead_letter_topic": "dead-X",
+}
+
+
+def test_the_list_is_enough(secured: Secured) -> None:
+    """With the listed rights alone, everything that a flow does goes without a
+    problem, at its first run and at its second.
+    """
+    made = trial(secured, "E").prepare()
+    with made.allowed(rights(made.config)):
+        assert list(made.problems()) == []
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_line_is_too_much(secured: Secured, part: int) -> None:
+    """Whichever right is left out, something fails, and says what."""
+    listed = lines(**LIKE_A_TRIAL)
+    unneeded = []
+    for number in range(part, len(listed), PARTS):
+        problem = without_a_line(secured, number, f"L{number}")
+        if not problem:
+            unneeded.append(str(listed[number]))
+    assert unneeded == []
+
+
+def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) -> None:
+    """So it is for what writes to the source, where that is asked for."""
+    listed = lines(**{**LIKE_A_TRIAL, **ON_SOURCE})
+    made = trial(secured, "W", **ON_SOURCE).prepare()
+    with made.allowed(rights(made.config)):
+        assert list(made.problems()) == []
+    unneeded = [
+        str(listed[number])
+        for number in range(len(listed))
+        if listed[number].cluster == "X"
+        and listed[number].operation in {Operation.CREATE, Operation.WRITE}
+        and not _is_there(secured, listed[number])
+        and not without_a_line(secured, number, f"W{number}", **ON_SOURCE)
+    ]
+    assert unneeded == []
+
+
+def _is_there(secured: Secured, right: Right) -> bool:
+    """A topic that is there need not be made."""
+    return right.operation is Operation.CREATE and topic_exists(
+        secured["a"].admin_bootstrap, right.extent.name
+    )
+
+
+def service_config(secured: Secured, **settings: Any) -> dict[str, Any]:
+    return {
+        "clusters": {
+            alias: {
+                "bootstrap_servers": secured[alias.lower()].bootstrap,
+                **secured[alias.lower()].client_config,
+            }
+            for alias in "AB"
+        },
+        "flows": {
+            "A->B": {
+                "topics": "whole-.*",
+                "groups": "whole-.*",
+                "lease_seconds": 1,
+                "sync_group_offsets": True,
+                "sync_topic_configs_seconds": 1,
+                "sync_topic_acls_seconds": 1,
+                "emit_checkpoints_seconds": 1,
+                "refresh_topics_seconds": 1,
+                **settings,
+            }
+        },
+    }
+
+
+def listed_by_command(config: dict[str, Any], folder: Path, *who: str) -> list[Any]:
+    """What `mirror config acls` says, as a person would ask it."""
+    file = folder / "mirror.yaml"
+    file.write_text(json.dumps(config))
+    asked = ["config", "acls", "-c", str(file), "-o", "json"]
+    for each in who:
+        asked += ["--for", each]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)["acls"]
+
+
+def give(secured: Secured, config: dict[str, Any], *who: Who) -> None:
+    listed = rights(MirrorConfig.model_validate(config), who=who or (Who.SERVICE,))
+    for alias in "AB":
+        grant(
+            secured[alias.lower()].admin_bootstrap,
+            [each for each in listed if each.cluster == alias],
+        )
+
+
+def fill(bootstrap: str, topic: str, group: str) -> None:
+    create_topic(bootstrap, topic, partitions=2, retention_ms="7200000")
+    client = producer(bootstrap)
+    for number in range(100):
+        client.produce(topic, key=b"%d" % number, value=b"v", partition=number % 2)
+    assert client.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    places = [TopicPartition(topic, p, 20 + p) for p in range(2)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        places = [TopicPartition(topic, p) for p in range(2)]
+        return [each.offset for each in consumer.committed(places, timeout=10)]
+    finally:
+        consumer.close()
+
+
+def test_the_whole_service_with_these_rights_alone(
+    secured: Secured, tmp_path: Path
+) -> None:
+    """A service that may do what `mirror config acls` lists and nothing else copies
+    records, configs, ACLs, groups, heartbeats and new partitions, leads its flow, and
+    has no problem to tell; then an application with its own list alone is told where
+    its group goes on.
+    """
+    a, b = (secured[name].admin_bootstrap for name in "ab")
+    topic, group = "whole-orders", "whole-app"
+    fill(a, topic, group)
+    allow(a, "alice", "READ", topic)
+    config = service_config(secured, heartbeats_on_source=True)
+    listed = listed_by_command(config, tmp_path)
+    assert {each["principal"] for each in listed} == {"User:mirror"}
+    give(secured, config)
+    with RunningMirror(config, tmp_path / "run") as mirror:
+        eventually(b, f"A.{topic}", 100)
+        wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
+        wait_for(lambda: acls_of(b, about=f"A.{topic}") == {
+            ("User:alice", "READ", "ALLOW", f"A.{topic}", "LITERAL")
+        })  # fmt: skip
+        assert overrides(b, f"A.{topic}")["retention.ms"] == "7200000"
+        alter_topic(a, topic, retention_ms="3600000")
+        add_partitions(a, topic, 3)
+        wait_for(lambda: overrides(b, f"A.{topic}")["retention.ms"] == "3600000")
+        wait_for(lambda: len(end_offsets(b, f"A.{topic}")) == 3)
+        document = mirror.wait_until(
+            lambda document: (
+                (flow := document["flows"][0])["copied_heartbeat_at"]
+                and flow["acls"]["state"] == "SYNCED"
+                and flow["groups"]
+                and all(job["succeeded_at"] for job in flow["jobs"])
+            )
+        )
+        flow = document["flows"][0]
+        assert flow["problems"] == []
+        assert flow["leader"]
+        assert [each["reason"] for each in flow["partitions"] if each["reason"]] == []
+        assert [each["failures"] for each in flow["jobs"] if each["failures"]] == []
+        assert mirror.terminate() == 0
+        assert "AUTHORIZATION" not in mirror.log.read_text()
+        assert "instances cannot agree" not in mirror.log.read_text()
+
+    for cluster in secured.values():
+        revoke_all(cluster.admin_bootstrap)
+    give(secured, config, Who.CLIENTS)
+    with MirrorClient(config["clusters"]["B"]) as client:
+        found = client.translate_offsets(group, "A")
+        # The third partition is empty, and so read to its end.
+        assert [each.offset for each in found.values()] == [20, 21, 0]
+        assert client.upstream_clusters() == {"A"}
+        assert client.replication_hops("A") == 1
+
+
+def test_a_source_that_may_only_be_read(secured: Secured, tmp_path: Path) -> None:
+    """A user who may READ and DESCRIBE on the source and nothing else, not even see
+    configs, is enough to copy records, groups and ACLs; the source stays as it was, and
+    what cannot be seen is told.
+    """
+    a, b = (secured[name].admin_bootstrap for name in "ab")
+    topic, group = "whole-read", "whole-read-app"
+    fill(a, topic, group)
+    allow(a, "alice", "READ", topic)
+    config = service_config(secured, topics="whole-read.*", groups="whole-read.*")
+    reading = {Operation.READ, Operation.DESCRIBE}
+    listed = rights(MirrorConfig.model_validate(config))
+    of_a = [each for each in listed if each.cluster == "A"]
+    assert {each.operation for each in of_a} == {*reading, Operation.DESCRIBE_CONFIGS}
+    grant(a, [each for each in of_a if each.operation in reading])
+    grant(b, [each for each in listed if each.cluster == "B"])
+    before = acls_of(a), end_offsets(a, topic), _topics(a)
+    with RunningMirror(config, tmp_path / "run") as mirror:
+        eventually(b, f"A.{topic}", 100)
+        wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
+        wait_for(lambda: acls_of(b, about=f"A.{topic}"))
+        document = mirror.wait_until(lambda document: document["flows"][0]["problems"])
+        assert any(
+            "configs" in each and "AUTHORIZATION_FAILED" in each
+            for each in document["flows"][0]["problems"]
+        )
+        assert mirror.terminate() == 0
+    assert (acls_of(a), end_offsets(a, topic), _topics(a)) == before
+
+
+def _topics(bootstrap: str) -> set[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "witness"})
+    try:
+        return set(consumer.list_topics(timeout=10).topics)
+    finally:
+        consumer.close()
