@@ -26,6 +26,7 @@ from mirror.observe.http import StatusServer
 from mirror.observe.noticed import noticed
 from mirror.observe.status import Board, FlowState, FlowStatus, JobStatus
 from mirror.topic_changes import TopicChanges
+from tests.pages import ROOT
 from tests.statuses import partition_status
 
 if TYPE_CHECKING:
@@ -359,3 +360,10 @@ def test_a_topic_made_anew_is_told_once():
     assert [(e.kind, e.subject, e.cluster) for e in told] == [
         (Kind.TOPIC_RECREATED, "t", "A")
     ]
+
+
+def test_every_kind_stands_in_the_reference():
+    """Who writes a program against /events finds the kinds on the page of formats."""
+    page = (ROOT / "docs/reference/formats.md").read_text()
+
+    assert [kind.value for kind in Kind if f"`{kind.value}`" not in page] == []

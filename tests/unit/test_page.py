@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observe.config_status import ConfigStatus
 from mirror.observe.events import Event, Kind
 from mirror.observe.history import POINTS, History
 from mirror.observe.page import rows
@@ -151,6 +152,22 @@ def test_all_is_well():
 
     assert "All 2 flows are well" in page.text
     assert "other:8" in page.text
+
+
+def test_a_refused_configuration():
+    """Flows that run on with an old configuration are not all that there is to say."""
+    board = board_of(partitions=(partition_status("orders", 0),))
+    board.config = ConfigStatus(
+        version="abc123", loaded_at=1.0, refused_at=2.0, refused=(HOSTILE, "tasks: x")
+    )
+    with capture_logs():
+        board.update("B->A", state=FlowState.RUNNING)
+    page, text = ask(board, "/")
+
+    assert "The newest configuration is refused" in page.text
+    assert "the last one holds: tasks: x" in page.text
+    assert "abc123" in page.text
+    assert "<script>alert" not in text
 
 
 def test_a_flow_that_does_not_run_yet():

@@ -95,8 +95,8 @@ class Pages:
             status,
             now=time.time(),
             needs=[*needs, *idle],
-            verdict=_verdict(len(status.flows), len(needs), len(idle)),
-            verdict_tone="bad" if needs else "warn" if idle else "good",
+            verdict=_verdict(status, len(needs), len(idle)),
+            verdict_tone=_verdict_tone(status, len(needs), len(idle)),
             picture=picture.draw([_flowing(flow) for flow in status.flows]),
             node_width=picture.NODE_WIDTH,
             node_height=picture.NODE_HEIGHT,
@@ -199,14 +199,22 @@ class Pages:
         return sparkline(self._history.rates(flow), wording.rate, least=_CURVE_RATE)
 
 
-def _verdict(flows: int, in_need: int, idle: int) -> str:
-    if not flows:
+def _verdict(status: ServiceStatus, in_need: int, idle: int) -> str:
+    if not (flows := len(status.flows)):
         return "No flows"
     if in_need:
         return f"{in_need} of {flows} flows need a look"
+    if status.config.refused:
+        return "The newest configuration is refused"
     if idle:
         return f"{idle} of {flows} flows do not run"
     return "The flow is well" if flows == 1 else f"All {flows} flows are well"
+
+
+def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
+    if in_need or status.config.refused:
+        return "bad"
+    return "warn" if idle or not status.flows else "good"
 
 
 def _flowing(flow: FlowStatus) -> Flowing:
