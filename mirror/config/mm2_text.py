@@ -18,8 +18,9 @@ from mirror.config import references
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+_JOINED_TO_NOTHING = re.compile(r"(?:[ \t\f]*\\(?:\r\n|\r|\n))+")
 _COMMENT = re.compile(r"(?:^|\s+)#.*", re.DOTALL)
 _TAKEN_AS_IT_IS = (
     "sasl.jaas.config",
@@ -70,11 +71,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ConfigError: escapes are broken.
     """
     try:
-        return [
-            (element.key, element.value)
-            for element in javaproperties.parse(text.removeprefix("\ufeff"))
-            if isinstance(element, javaproperties.KeyValue)
-        ]
+        return list(_pairs(text.removeprefix("\ufeff")))
     except javaproperties.InvalidUEscapeError as error:
         raise ConfigError(
             [
@@ -84,6 +81,17 @@ def pairs(text: str) -> list[tuple[str, str]]:
                 )
             ]
         ) from error
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for element in javaproperties.parse(text):
+        if not isinstance(element, javaproperties.KeyValue):
+            continue
+        if start := _JOINED_TO_NOTHING.match(element.source):
+            # To Java a new line begins behind it, and may be a comment.
+            yield from _pairs(element.source[start.end() :])
+        else:
+            yield element.key, element.value
 
 
 def is_taken_as_it_is(key: str) -> bool:

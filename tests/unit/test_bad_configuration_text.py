@@ -57,6 +57,7 @@ def read(tmp_path: Path, raw: bytes) -> tuple[MirrorConfig, tuple[str, ...]]:
         ("A->B.topics = a\\,b", ("a", "b")),
         ("A->B.topics = a\\zb", ("azb",)),
         ("A->B.topics = a\f", ("a",)),
+        ("\\\n# A->B.topics = b\n\\\n  A->B.topics = a", ("a",)),
     ],
 )
 @pytest.mark.parametrize("ending", ["\n", ""], ids=["newline", "no newline"])
