@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import ssl
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 import uuid
@@ -119,6 +122,49 @@ def test_certificates_that_are_not_to_be_trusted(
     text = refused({**mutual, "ssl_certificate_file": str(ours)})
     assert f"ssl_certificate_file {ours}, of CN={USER}, ended 20" in text
     assert "renew it" in text
+
+
+@contextlib.contextmanager
+def stranger(folder: Path) -> Iterator[str]:
+    """The address of something whose certificate nobody trusts."""
+    (folder / "stranger.pem").write_text(
+        CertificateAuthority("x").issue("x").bundle_pem
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "stranger.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                accepted, _ = listener.accept()
+                with accepted:
+                    if not accepted.recv(1, socket.MSG_PEEK):
+                        return
+                    with contextlib.suppress(OSError):
+                        context.wrap_socket(accepted, server_side=True).close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            socket.create_connection(listener.getsockname()).close()
+            thread.join()
+
+
+def test_one_broker_with_a_bad_certificate_is_passed_over(
+    doors: Doors, secured: Made, tmp_path: Path
+) -> None:
+    """Whichever is asked first, another server lets us in; alone it says why."""
+    section = doors.section(secured["a"], "SSL one-way")
+    with stranger(tmp_path) as address:
+        both = f"{address},{section['bootstrap_servers']}"
+        for _ in range(6):
+            config = reach({**section, "bootstrap_servers": both})
+            with contextlib.closing(Cluster(config).connect()) as cluster:
+                assert cluster.cluster_id
+        text = refused({**section, "bootstrap_servers": address})
+        assert f"cluster A: {address}: its certificate is not to be trusted" in text
 
 
 def test_listeners_of_another_protocol(
