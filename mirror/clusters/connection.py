@@ -127,9 +127,9 @@ class Connection:
 
     @property
     def session_ends(self) -> bool:
-        """Whether to authenticate again before the next request."""
+        """Whether to authenticate again before the next request, if it is open."""
         at = self.reauthenticate_at
-        return at is not None and time.monotonic() > at
+        return not self.closed and at is not None and time.monotonic() > at
 
     def authenticate(self) -> None:
         """Prove who we are, (again) if the cluster asks for it.

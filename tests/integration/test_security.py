@@ -314,8 +314,8 @@ def ask_for(cluster: Cluster, *, seconds: float) -> None:
 def test_no_token_while_a_session_lasts(
     make_clusters: Callable[..., Made], topic_name: str, tmp_path: Path
 ) -> None:
-    """When tokens cannot be had any more, a cluster says so once the last one has ended,
-    and works again by itself when they can.
+    """When tokens cannot be had any more, a cluster says so once the last one
+    has ended, and works again by itself when they can.
     """
     with IdentityProvider(lives=6) as provider:
         doors = Doors(tmp_path / "short", provider, session_seconds=60)
