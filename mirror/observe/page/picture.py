@@ -154,8 +154,8 @@ def _arrow(
         bends = (ends[0] + reach, ends[1] + bow, ends[2] - reach, ends[3] + bow)
     x, y = _on_curve(ends, bends, _label_place(flow, flows))
     more = len(flow.notes) * LINE
-    if both:  # beyond the bow, so that the two labels part
-        y += LINE if not ahead else -more - 6
+    if both or source.y == target.y:  # beside the line, the other way's opposite
+        y += LINE if both and not ahead else -more - 6
     else:
         y += 4 - more // 2
     return Arrow(
