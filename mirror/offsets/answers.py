@@ -6,17 +6,17 @@ Main type: `Answer`. Both read the offset map of one flow; nothing is changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.clusters import admin, group_offsets
 from mirror.errors import ClusterError
+from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.offset_map import OffsetMap
-    from mirror.offsets.translation import Translated
 
 TopicPartition = tuple[str, int]
 
@@ -57,32 +57,43 @@ def of_group(
         raise ClusterError(
             f"cluster {cluster.alias}: group {group}: {found.refused[group]}"
         )
-    others = _followed(flow, known, reverse=reverse)
+    names = _names(flow, known, reverse=reverse)
     offsets = {
         key: committed.offset
         for key, committed in found.groups[group].items()
-        if key in others
+        if key[0] in names
     }
-    topics = {topic for topic, _ in offsets}
-    silent = {key for key in others if key[0] in topics} - offsets.keys()
-    offsets |= admin.empty(cluster, silent)
-    return [
-        _answer(known, key, offset, others[key], reverse=reverse)
-        for key, offset in sorted(offsets.items())
-    ]
+    silent = _partitions(cluster, {topic for topic, _ in offsets}) - offsets.keys()
+    empty = admin.empty(cluster, silent)
+    answers = []
+    for key, offset in sorted((offsets | empty).items()):
+        answer = _answer(known, key, offset, names[key[0]], reverse=reverse)
+        if answer.translated.exactness is Exactness.UNKNOWN and (
+            offset == 0 or key in empty
+        ):
+            # Nothing was copied, and nothing read: all that comes is to be read.
+            first = Translated(offset=0, exactness=Exactness.TIP)
+            answer = replace(answer, translated=first)
+        answers.append(answer)
+    return answers
 
 
-def _followed(
-    flow: FlowConfig, known: OffsetMap, *, reverse: bool
-) -> dict[TopicPartition, str]:
-    """As `_others`, with the partitions of which nothing was copied."""
+def _names(flow: FlowConfig, known: OffsetMap, *, reverse: bool) -> dict[str, str]:
+    """The other side's name of every topic that the flow copies, be it empty."""
     copies = {
-        key: flow.replication_policy.target_topic(key[0]) for key in known.followed()
+        topic: flow.replication_policy.target_topic(topic)
+        for topic, _ in known.followed()
     }
-    copies |= known.partitions()
-    if not reverse:
-        return copies
-    return {(copy, key[1]): key[0] for key, copy in copies.items()}
+    copies |= {topic: copy for (topic, _), copy in known.partitions().items()}
+    return {copy: topic for topic, copy in copies.items()} if reverse else copies
+
+
+def _partitions(cluster: Cluster, topics: set[str]) -> set[TopicPartition]:
+    return {
+        (name, partition)
+        for name, topic in cluster.topics(topics).items()
+        for partition in topic.leaders
+    }
 
 
 def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 LAGS = (0, 10, 1000, 100_000)
-RECORDS = 55_000
+RECORDS = 60_000
 """Of each topic, twice."""
 KIP_848 = "lag-10"
 BACK = "back"
