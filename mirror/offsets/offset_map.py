@@ -162,7 +162,7 @@ class OffsetMap:
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
-        answers = map(_answer, found.tolist(), sure.tolist())
+        answers = map(_copied, found.tolist(), sure.tolist())
         return dict(zip(asked.tolist(), answers, strict=True))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
@@ -249,10 +249,10 @@ class _Older(NamedTuple):
 
 
 def _known(found: Found) -> Translated:
-    return _answer(found.offset, found.sure)
+    return _copied(found.offset, found.sure)
 
 
-def _answer(offset: int, sure: bool) -> Translated:
+def _copied(offset: int, sure: bool) -> Translated:
     return Translated(
         offset=offset, exactness=Exactness.EXACT if sure else Exactness.EARLIER
     )

@@ -53,7 +53,7 @@ class PlaceReader:
     def read(
         self, wanted: Iterable[Wanted], end: int
     ) -> Iterator[tuple[Wanted, RunArray]]:
-        """The runs at each place, in the map's order; `end` is the map's.
+        """The runs at each place, as they are found; `end` is the map's.
 
         Raises:
             ClusterError: the map cannot be read.
