@@ -59,6 +59,8 @@ class Lab:
     exactly_once: bool
     mm2: Service | None = None
     more: dict[str, str]
+    said: str = ""
+    """What the last `mirror adopt` said besides its document."""
 
     @property
     def copy(self) -> str:
@@ -146,6 +148,7 @@ class Lab:
         """The partitions as `mirror adopt` tells of them."""
         done = self.command("adopt", "-o", "json", "--topic", self.topic, *words)
         assert done.returncode == 0, done.stdout + done.stderr
+        self.said = done.stderr
         (flow,) = json.loads(done.stdout)["flows"]
         return [dict(each) for each in flow["partitions"]]
 
@@ -196,6 +199,7 @@ def test_adopt_while_records_flow(
         lab.end_mm2(sign)
 
     planned = lab.adopt("--dry-run")
+    assert ("producers of MirrorMaker 2 will be fenced" in lab.said) == exactly_once
     assert not topic_exists(lab.b, f"mirror-progress.{lab.alias}.internal")
     unsure = lab.adopt("--dry-run", "--most-records", "1")
     taken = lab.adopt("--yes")
