@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 import yaml
 
+from mirror.cli import reference as commands
 from mirror.cli.main import app
 from mirror.config import settings
 from mirror.config.cluster_settings import ClusterConfig
@@ -253,10 +254,11 @@ flows:
         ("config/mirror.schema.json", settings.json_schema),
         ("config/mirror.reference.yaml", settings.example),
         ("docs/reference/settings.md", settings.reference),
+        ("docs/reference/cli.md", commands.reference),
     ],
 )
 def test_what_is_generated_is_current(path: str, made: Any) -> None:
-    """A setting that is added or reworded needs `make settings`."""
+    """A setting or option that is added or reworded needs `make settings`."""
     assert (ROOT / path).read_text() == made(), "run make settings"
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from http import HTTPStatus
 import json
+import re
 from typing import Any
+import urllib.error
+import urllib.request
 
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observe.http import StatusServer
 from mirror.observe.routing import Answer, Request, Routes, as_json
+from mirror.observe.status import Board
+from tests.pages import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -90,3 +96,17 @@ def test_a_failing_handler_is_logged_and_says_nothing():
     assert status.startswith("500")
     assert b"secret" not in body
     assert [log["path"] for log in logs] == ["/broken"]
+
+
+def test_the_reference_names_every_path():
+    """Each path that the service answers stands in docs/reference/http.md."""
+    page = (ROOT / "docs" / "reference" / "http.md").read_text()
+    with (
+        StatusServer(Board(("A->B",)), "127.0.0.1", 0) as server,
+        pytest.raises(urllib.error.HTTPError) as refused,
+        urllib.request.urlopen(f"{server.url}/nowhere", timeout=5),
+    ):
+        pass
+    paths = json.load(refused.value)["paths"]
+    assert "/metrics" in paths
+    assert not [path for path in paths if not re.search(f"`{path}[`?]", page)]
