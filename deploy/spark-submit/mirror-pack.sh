@@ -5,8 +5,8 @@
 #
 #   mirror-pack.sh mirror-env.tar.gz
 #
-# A name that ends in .tar is not compressed: packed sooner, and larger.
-# Variables:
+# The name has to end in .tar.gz: Spark unpacks what is not compressed in another way,
+# which takes no link to a Python outside of the archive. Variables:
 #   APP_HOME       the environment to pack: /opt/mirror
 #   APP_PACKAGES   which of its packages, with what they need, such as "mirror our-masks".
 #                  Empty: all of them
@@ -59,10 +59,10 @@ def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if here or path in left_out else entry
 
 
+if not archive.endswith((".tar.gz", ".tgz")):
+    sys.exit(f"mirror-pack: {archive}: the name has to end in .tar.gz")
 kept = needed() if named else {path.name for path in (home / packages).iterdir()}
-with tarfile.open(
-    archive, **({"mode": "w"} if archive.endswith(".tar") else {"mode": "w:gz", "compresslevel": 1})
-) as packed:
+with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
     packed.add(home / "pyvenv.cfg", "pyvenv.cfg")
     for name in ("python", "python3"):
         link = tarfile.TarInfo(f"bin/{name}")

@@ -82,7 +82,7 @@ def test_a_python_that_is_sent_along(
     SIGTERM to what the wrapper became ends it within its transactions and with 0, and
     every record is there once.
     """
-    archive = tmp_path / "mirror-env.tar"
+    archive = tmp_path / "mirror-env.tar.gz"
     assert pack(archive, "mirror").returncode == 0
     assert plain_python("import mirror").returncode != 0
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -133,11 +133,19 @@ def pack(archive: Path, packages: str) -> subprocess.CompletedProcess[str]:
 
 def test_packages_that_are_not_there(tmp_path: Path) -> None:
     """A slip in APP_PACKAGES is told, before anything is packed."""
-    ended = pack(tmp_path / "mirror-env.tar", "mirror our-masks")
+    ended = pack(tmp_path / "mirror-env.tar.gz", "mirror our-masks")
 
     assert ended.returncode == 1
     assert f"APP_PACKAGES: {sys.prefix} has no package our-masks" in ended.stderr
-    assert not (tmp_path / "mirror-env.tar").exists()
+    assert not (tmp_path / "mirror-env.tar.gz").exists()
+
+
+def test_an_archive_that_spark_would_not_unpack(tmp_path: Path) -> None:
+    """Spark's way with other archives refuses the link to Python: so do we."""
+    ended = pack(tmp_path / "mirror-env.tar", "mirror")
+
+    assert ended.returncode == 1
+    assert "has to end in .tar.gz" in ended.stderr
 
 
 def without_mirror() -> dict[str, str]:
