@@ -329,4 +329,5 @@ def test_no_token_while_a_session_lasts(
             with pytest.raises(AuthenticationError, match="answered 503"):
                 ask_for(cluster, seconds=20)
             provider.failing = 0
+            time.sleep(1.2)  # for so long a failure counts
             assert cluster.topics() is not None
