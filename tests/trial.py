@@ -290,9 +290,11 @@ class Trial:
             each.topic: Copy(topic=each.target_topic, partitions=each.partitions)
             for each in found.topics
         }
+        # ACLs come last: among those of the source are the user's own, and with them
+        # it would be given what it lacks.
         jobs = [
-            *TopicJobs(self.flow, self.config, board=board, tell=self._tell).jobs(),
             *GroupJobs(self.flow, lambda: copies, board=board, tell=self._tell).jobs(),
+            *TopicJobs(self.flow, self.config, board=board, tell=self._tell).jobs(),
         ]
         for job in jobs:
             with capture_logs() as logs:
