@@ -199,7 +199,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
             more.start()
             time.sleep(1)
             mirror.kill_driver()
-            mirror.start()
+            mirror.start().wait_running("M->B")
             mirror.kill_workers()
             more.join()
             made.wait_copied()
