@@ -60,11 +60,16 @@ def _of(line: str) -> Mapping[str, str] | None:
     if line.endswith("!"):
         return None
     pairs = (pair.split("=") for pair in line.split("&")[:-1])
-    return {unquote_plus(key): unquote_plus(value) for key, value in pairs}
+    return _named({unquote_plus(key): unquote_plus(value) for key, value in pairs})
 
 
 def _ours(text: str) -> Mapping[str, str] | None:
     try:
-        return dict(mm2_text.pairs(text))
+        return _named(dict(mm2_text.pairs(text)))
     except ConfigError:
         return None
+
+
+def _named(found: dict[str, str]) -> Mapping[str, str]:
+    """A backslash at the very end of a file gives Java a key without name and value."""
+    return {key: value for key, value in found.items() if key or value}
