@@ -370,14 +370,20 @@ def test_offset_syncs_name_one_record(
     """Whether they stand on the source or on the target, both offsets of every offset
     sync are of the same record: its copy has the same key.
     """
+    keys = {
+        name: [
+            {seen.offset: seen.key for seen in log_of(bootstrap, topic_of)}
+            for bootstrap, topic_of in ((switch.a, name), (switch.b, COPIES[name]))
+        ]
+        for name in of
+    }
     found = set()
     for record in read_topic(switch.clusters[side].bootstrap, topic)[0]:
         name_size = int.from_bytes(record.key()[:2], "big")
         name = record.key()[2 : 2 + name_size].decode()
         up, down = (int.from_bytes(record.value()[i : i + 8], "big") for i in (0, 8))
         if name in of:
-            source = {r.offset: r.key for r in log_of(switch.a, name)}
-            target = {r.offset: r.key for r in log_of(switch.b, COPIES[name])}
+            source, target = keys[name]
             assert source[up] == target[down]
             found.add(name)
     assert found == of
