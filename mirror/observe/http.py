@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_READY = frozenset({"RUNNING", "STANDBY", "PAUSED"})
-"""A flow that is paused, or led elsewhere, is as ready as it is meant to be."""
+_READY = frozenset({"RUNNING", "STANDBY"})
+"""A flow that is led elsewhere is as ready as it is meant to be."""
 
 
 class StatusServer:

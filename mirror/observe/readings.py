@@ -47,7 +47,7 @@ def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
 
 
 def within_sla(flow: FlowStatus) -> float | None:
-    if flow.state.value in {"STOPPED", "STANDBY", "PAUSED"}:
+    if flow.state.value in {"STOPPED", "STANDBY"}:
         return None
     if flow.partitions and all(each.state == "PAUSED" for each in flow.partitions):
         return None

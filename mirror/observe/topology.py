@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _GOOD = frozenset({"RUNNING"})
-_CALM = frozenset({"PAUSED", "STANDBY", "STOPPED", "STARTING"})
+_CALM = frozenset({"STANDBY", "STOPPED", "STARTING"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.batches import records
-from mirror.batches.writing import write
-from mirror.clusters import admin
+from mirror.batches.writing import ensure_topic, write
 from mirror.clusters.transactions import Producer
 from mirror.errors import SupersededError
 from mirror.offsets import progress, runs, starting
@@ -120,14 +119,12 @@ def make_topics(flow: FlowConfig, target: Cluster) -> None:
         progress.topic_name(flow.source): progress.TOPIC_CONFIGS,
     }
     for name, configs in own.items():
-        admin.create_topic(
+        ensure_topic(
             target,
             name,
-            partitions=1,
             replication_factor=flow.replication_factor,
             configs=configs,
         )
-        target.wait_for_topic(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
