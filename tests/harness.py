@@ -266,7 +266,8 @@ def _flow(document: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 def _is_daemon(process: psutil.Process) -> bool:
     try:
-        return any(_DAEMON in part for part in process.cmdline())
+        # A whole argument: Spark's JVM has the name within one of its own.
+        return _DAEMON in process.cmdline()
     except psutil.Error:
         return False
 

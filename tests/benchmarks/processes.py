@@ -46,7 +46,7 @@ class Service:
         workers: str | None = None,
         status_url: str | None = None,
     ) -> None:
-        """`workers` stands in the command lines of the processes that hold the data
+        """`workers` is an argument of the processes that hold the data
         (None: the command is the only one); `status_url` tells how it is doing.
         """
         self.log = log
@@ -99,7 +99,7 @@ class Service:
         for pid in self.pids() if self._workers else [self._process.pid]:
             try:
                 process = psutil.Process(pid)
-                if not self._workers or self._workers in " ".join(process.cmdline()):
+                if not self._workers or self._workers in process.cmdline():
                     found[pid] = int(process.memory_info().rss)
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
