@@ -37,7 +37,7 @@ from tests.statuses import partition_status
 pytestmark = pytest.mark.unit
 
 PATHS = ("/", "/flow", "/topics", "/partitions", "/groups", "/trail")
-HOSTILE = "<script>alert(1)</script>\"'&amp;{{7*7}}\x1b\n</td>"
+HOSTILE = "<script>alert(1)</script>\"'&amp;{{77777*7}}\x1b\n</td>"
 VOID = {"meta", "link", "input", "br", "path", "rect", "polyline"}
 
 
@@ -316,7 +316,7 @@ def test_hostile_names_are_only_text(path: str) -> None:
         for query in ({}, asked):
             page, text = ask(board, path, **query)
             assert "<script>alert" not in text
-            assert "49" not in re.findall(r"\d+", page.text)
+            assert "544439" not in re.findall(r"\d+", page.text)
             assert {t for t, _ in page.tags} <= {
                 *(
                     "html",
