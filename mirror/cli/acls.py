@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.options import ConfigFile
-from mirror.cli.output import complain, document, table
-from mirror.config.load import load
+from mirror.cli.options import ConfigFile, read_config
+from mirror.cli.output import document, table
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -82,11 +81,10 @@ def acls(
       mirror config acls -c mirror.yaml --for clients --principal billing
     """
     from mirror.permissions.need import Who  # noqa: PLC0415  others do without
-    from mirror.permissions.rights import principal, rights  # noqa: PLC0415
-    from mirror.permissions.writing import commands  # noqa: PLC0415
+    from mirror.permissions.rights import principal, rights  # noqa: PLC0415  others do without
+    from mirror.permissions.writing import commands  # noqa: PLC0415  others do without
 
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(config)
     by_alias = _principals(principals or [], chosen)
     needed = rights(chosen, who=[Who(each) for each in whose or [Whose.SERVICE]])
     if output is Form.COMMANDS:

@@ -22,9 +22,7 @@ from mirror.cli.output import (
     document,
     table,
 )
-from mirror.cli.transforms import unusable
-from mirror.config.load import load
-from mirror.errors import ConfigError
+from mirror.cli.transforms import read_usable
 from mirror.preflight.finding import State
 
 if TYPE_CHECKING:
@@ -53,10 +51,7 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     """
     from mirror.preflight import check as preflight  # noqa: PLC0415  loads kernels
 
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
-    if mistakes := unusable(chosen):
-        raise ConfigError(mistakes)
+    chosen = read_usable(config)
     found = preflight.check(chosen)
     if output is Form.JSON:
         document(

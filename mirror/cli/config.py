@@ -17,11 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
-from mirror.cli.options import ConfigFile
-from mirror.cli.output import Form, Output, complain, document, table
+from mirror.cli.options import ConfigFile, read_config
+from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.convert import convert as as_yaml
-from mirror.config.load import load, read
+from mirror.config.load import read
 from mirror.config.origins import origins
 
 FORMAT_VERSION = 1
@@ -58,8 +58,7 @@ def show(
       mirror config show -c mirror.yaml
       mirror config show -c mm2.properties --origin
     """
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(config)
     found = origins(chosen, environment.lay_over(read(config, os.environ), os.environ))
     if output is Form.JSON:
         document(

@@ -21,11 +21,11 @@ from mirror.cli.options import (
     Yes,
     agreed,
     flow_of,
+    read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, table
 from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
-from mirror.config.load import load
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import Place
@@ -80,8 +80,7 @@ def reset_(
       mirror flow reset A/B --to 2026-01-31T08:00:00Z -c mirror.yaml
     """
     place = _place(to)
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(config)
     steered = flow_of(chosen, flow)
     with contextlib.ExitStack() as stack:
         source, target = (

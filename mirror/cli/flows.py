@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.output import complain
-from mirror.config.load import load
+from mirror.cli.options import read_config
 from mirror.config.values import flow_ends, near
 from mirror.errors import ConfigError
 
@@ -35,8 +34,7 @@ def chosen_flows(
     path: Path, wanted: Sequence[str] | None
 ) -> tuple[MirrorConfig, list[FlowConfig]]:
     """The configuration, and those of its enabled flows that are asked for."""
-    chosen, warnings = load(path)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(path)
     flows = [flow for flow in chosen.flows.values() if flow.enabled]
     if not wanted:
         return chosen, flows

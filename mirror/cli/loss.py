@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from mirror.cli.options import ConfigFile, flow_of
-from mirror.cli.output import Form, Output, complain, document, moment, table
+from mirror.cli.options import ConfigFile, flow_of, read_config
+from mirror.cli.output import Form, Output, document, moment, table
 from mirror.clusters.cluster import Cluster
-from mirror.config.load import load
 from mirror.recovery import losses
 
 app = typer.Typer(
@@ -55,8 +54,7 @@ def list_(
       mirror loss list -c mirror.yaml
       mirror loss list -c mirror.yaml -o json | jq '.losses[] | select(.count > 0)'
     """
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(config)
     flows = [each for each in chosen.flows.values() if each.enabled]
     if flow is not None:
         flows = [flow_of(chosen, flow)]

@@ -1,8 +1,8 @@
 """Options that several commands share, so that they are the same everywhere.
 
-`ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG. Reading it
-is the command's own first step, since each tells warnings in its own way. `flow_of`
-finds a flow that was named, `agreed` asks before anything is changed.
+`ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
+reads it and tells what is to know about it. `flow_of` finds a flow that was named,
+`agreed` asks before anything is changed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli.output import complain
+from mirror.config.load import load
 from mirror.config.values import flow_ends, near
 from mirror.errors import MirrorError
 
@@ -64,6 +66,17 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def read_config(path: Path) -> MirrorConfig:
+    """The configuration; warnings go to stderr.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    found, warnings = load(path)
+    complain(*(f"warning: {warning}" for warning in warnings))
+    return found
 
 
 def flow_of(config: MirrorConfig, name: str) -> FlowConfig:

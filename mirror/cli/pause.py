@@ -19,10 +19,10 @@ from mirror.cli.options import (
     Yes,
     agreed,
     flow_of,
+    read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, moment, table
 from mirror.clusters.cluster import Cluster
-from mirror.config.load import load
 from mirror.recovery import pauses
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _change(
     yes: bool,
     output: Form,
 ) -> None:
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
+    chosen = read_config(config)
     flow = flow_of(chosen, name)
     target = Cluster(chosen.clusters[flow.target])
     with contextlib.closing(target.connect()):

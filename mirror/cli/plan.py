@@ -13,9 +13,7 @@ import typer
 
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, Form, Output, complain, document, table
-from mirror.cli.transforms import unusable
-from mirror.config.load import load
-from mirror.errors import ConfigError
+from mirror.cli.transforms import read_usable
 from mirror.observe.drift import value
 
 if TYPE_CHECKING:
@@ -43,10 +41,7 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     """
     from mirror.preflight import plan as preflight  # noqa: PLC0415  loads kernels
 
-    chosen, warnings = load(config)
-    complain(*(f"warning: {warning}" for warning in warnings))
-    if mistakes := unusable(chosen):
-        raise ConfigError(mistakes)
+    chosen = read_usable(config)
     found = preflight.plan(chosen)
     if output is Form.JSON:
         document(_document(found))

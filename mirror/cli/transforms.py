@@ -1,15 +1,32 @@
 """Whether the functions that flows name can be used: asked before anything runs.
 
-Main function: `unusable`. Only a configuration that names one pays for importing
-what they work with.
+Main functions: `unusable`, and `read_usable` for commands that cannot go on then. Only
+a configuration that names one pays for importing what they work with.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.cli.options import read_config
+from mirror.errors import ConfigError
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.config.schema import MirrorConfig
+
+
+def read_usable(path: Path) -> MirrorConfig:
+    """The configuration, with functions that can be used; warnings go to stderr.
+
+    Raises:
+        ConfigError: it, or a function, cannot be used.
+    """
+    config = read_config(path)
+    if mistakes := unusable(config):
+        raise ConfigError(mistakes)
+    return config
 
 
 def unusable(config: MirrorConfig) -> list[str]:
