@@ -203,6 +203,20 @@ class RunningMirror:
             _kill(pid)
         return len(pids)
 
+    def fail_lease(
+        self, name: str | None = None, *, timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """SIGKILL to workers until a lease of the flow fails of it: those of which
+        none was at work, as between two leases, are not missed by anyone.
+        """
+        before = self.flow(name)["restarts"]
+        deadline = time.monotonic() + timeout
+        while self.flow(name)["restarts"] == before:
+            assert time.monotonic() < deadline, f"nothing failed:\n{self.log_tail()}"
+            self.kill_workers()
+            with contextlib.suppress(AssertionError):
+                wait_for(lambda: self.flow(name)["restarts"] > before, timeout=5)
+
     def kill_driver(self) -> None:
         """SIGKILL to the service and its JVM; workers are left to their own devices."""
         assert self._process is not None

@@ -1,9 +1,9 @@
 """Group offsets on the target, set from checkpoints: only forward, only idle groups.
 
 Main function: `sync`. A group with members on the target is theirs; a coordinator
-refuses to set its offsets, and this module does not try. Offsets are read again right
-before they are set, so that a group that was at work meanwhile is not rewound
-(KAFKA-19794). Where groups should stand is `checkpoints`'s answer.
+refuses to set its offsets, and this module does not try. Offsets are read right before
+they are set, for few groups at a time, so that a group that was at work meanwhile is
+not rewound (KAFKA-19794). Where groups should stand is `checkpoints`'s answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror.clusters.group_offsets import Committed
 from mirror.clusters.groups import GroupKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.mm2_records import Checkpoint
@@ -59,17 +59,12 @@ def sync(
     Raises:
         ClusterError: the target does not answer.
     """
-    found = look(target, known)
-    behind, active, refused = list(found.wanted), set(found.active), {**found.refused}
+    idle, active, refused = _sort(target, known)
     moved: dict[str, int] = {}
-    for first in range(0, len(behind), _GROUPS_AT_ONCE):
-        part = behind[first : first + _GROUPS_AT_ONCE]
-        present = group_offsets.fetch(target, part).groups
-        wanted = {
-            name: steps
-            for name in part
-            if name in present and (steps := forward(known[name], present[name]))
-        }
+    for first in range(0, len(idle), _GROUPS_AT_ONCE):
+        read = group_offsets.fetch(target, idle[first : first + _GROUPS_AT_ONCE])
+        refused.update(read.refused)
+        wanted = _behind(known, read.groups)
         answers = group_offsets.commit(target, wanted)
         for name, steps in wanted.items():
             wrong = answers.get(name, {})
@@ -92,28 +87,13 @@ def look(
     Raises:
         ClusterError: the target does not answer.
     """
-    listed = groups.list_groups(target)
-    idle, active, refused = [], set(), {}
-    for name in known:
-        group = listed.get(name)
-        if group is not None and group.kind is GroupKind.SHARE:
-            refused[name] = "is a share group on the target, which has no offsets"
-        elif group is None or group.idle:
-            idle.append(name)
-        else:
-            active.add(name)
+    idle, active, refused = _sort(target, known)
     read = group_offsets.fetch(target, idle)
-    refused.update(read.refused)
     return GroupSteps(
-        wanted={
-            name: steps
-            for name in idle
-            if name in read.groups
-            and (steps := forward(known[name], read.groups[name]))
-        },
+        wanted=_behind(known, read.groups),
         present=read.groups,
         active=frozenset(active),
-        refused=refused,
+        refused={**refused, **read.refused},
     )
 
 
@@ -128,6 +108,37 @@ def first_steps(
         active=frozenset(),
         refused={},
     )
+
+
+def _sort(
+    target: Cluster, known: Iterable[str]
+) -> tuple[list[str], set[str], dict[str, str]]:
+    """Groups that are idle on the target, or not there yet; those that are active; and
+    why others cannot be set.
+    """
+    listed = groups.list_groups(target)
+    idle, active, refused = [], set(), {}
+    for name in known:
+        group = listed.get(name)
+        if group is not None and group.kind is GroupKind.SHARE:
+            refused[name] = "is a share group on the target, which has no offsets"
+        elif group is None or group.idle:
+            idle.append(name)
+        else:
+            active.add(name)
+    return idle, active, refused
+
+
+def _behind(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    present: Mapping[str, Mapping[TopicPartition, Committed]],
+) -> dict[str, dict[TopicPartition, Committed]]:
+    """What to set, of those groups that are behind."""
+    return {
+        name: steps
+        for name, places in present.items()
+        if (steps := forward(known[name], places))
+    }
 
 
 def forward(

@@ -90,7 +90,7 @@ def test_the_trail_tells_what_happened(
         steer(tmp_path, "resume")
         wait_event(mirror, "flow-resumed")
 
-        mirror.kill_workers()
+        mirror.fail_lease()
         failed = wait_event(mirror, "flow-failed")
         assert (failed["level"], failed["details"]["restarts"]) == ("error", 1)
         wait_for(lambda: len(events(mirror, "flow-started")) == 2, 90)

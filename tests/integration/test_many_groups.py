@@ -66,15 +66,15 @@ class Round:
 
 @contextlib.contextmanager
 def sending(bootstrap: str, topic: str) -> Iterator[None]:
-    """Some thousand small records a second, over all partitions, until it ends."""
-    client = producer(bootstrap, linger_ms=2)
+    """A thousand small records a second, over all partitions, until it ends."""
+    client = producer(bootstrap, linger_ms=5)
     stop = threading.Event()
 
     def run() -> None:
         partitions = itertools.cycle(range(PARTITIONS))
         while not stop.wait(0.01):
             sent = _SENT.pack(time.time())
-            for _ in range(40):
+            for _ in range(10):
                 client.produce(topic, value=sent, partition=next(partitions))
             client.poll(0)
 
