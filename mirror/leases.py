@@ -41,11 +41,12 @@ _UNEVEN_SECONDS = 15.0
 _BETWEEN_MOVES_SECONDS = 60.0
 _SMOOTHED_SECONDS = 30.0
 
-_UNMEASURED_SECONDS = 10.0
+_UNMEASURED_SECONDS = 20.0
 _SHORTEST_SECONDS = 10.0
 LONGEST_SECONDS = 30.0
-_LENGTH_OF_GAPS = 200.0
-"""Few enough records meet a gap not to be seen in the 99th percentile."""
+_LENGTH_OF_GAPS = 300.0
+"""Few enough records meet a gap, or what it leaves to catch up with, not to be seen in
+the 99th percentile."""
 _ENOUGH_GAPS = 3
 
 

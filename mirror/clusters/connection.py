@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafka.protocol.api_header import ResponseClassRegistry
 
 from mirror.clusters import handshake
+from mirror.clusters.receiving import receive
 from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class Connection:
     def _read_frame(self) -> memoryview:
         oldest = self._pending[0]
         view = memoryview(self._buffer)
-        self._receive(view, 4)
+        receive(self._socket, view, 4)
         size = _SIZE.unpack_from(view)[0]
         if not 4 <= size <= _MAX_SMALL_ANSWER:
             raise ConnectionError(
@@ -268,18 +269,10 @@ class Connection:
             if size > len(self._buffer):
                 self._buffer = bytearray(size + (size >> 2))
             frame = memoryview(self._buffer)[:size]
-        self._receive(frame, size)
+        receive(self._socket, frame, size)
         if _SIZE.unpack_from(frame)[0] != oldest.correlation:
             raise ConnectionError("an answer to a request that was not asked")
         return frame
-
-    def _receive(self, view: memoryview, size: int) -> None:
-        done = 0
-        while done < size:
-            count = self._socket.recv_into(view[done:size])
-            if not count:
-                raise ConnectionError("the broker closed the connection")
-            done += count
 
     def take_buffer(self, spare: bytearray) -> bytearray:
         """Give away the buffer of the last raw answer; the next comes into `spare`."""

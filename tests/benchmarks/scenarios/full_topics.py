@@ -11,21 +11,21 @@ SMALL = Copying(
     name="100b",
     title="100 B, random",
     payloads=partial(payloads.incompressible, 100),
-    records=20_000_000,
+    records=32_000_000,
     peers=("mm2", "mirror", "franz-go"),
 )
 KILOBYTE = Copying(
     name="1kb",
     title="1 KB, random",
     payloads=partial(payloads.incompressible, 1000),
-    records=4_000_000,
+    records=6_000_000,
     peers=("mm2", "mirror", "franz-go"),
 )
 JSON = Copying(
     name="zstd",
     title="130 B JSON, zstd",
     payloads=payloads.json_events,
-    records=15_000_000,
+    records=24_000_000,
     compression="zstd",
     stored_share=0.3,
 )
