@@ -1,8 +1,8 @@
 """Bytes from a socket into a buffer, all of them.
 
 One function, `receive`. Of a large answer the kernel wakes us for each mebibyte, not
-for each packet (SO_RCVLOWAT), which spares both sides work. It knows nothing of what the
-bytes mean.
+for each packet (SO_RCVLOWAT), which spares both sides work. It knows nothing of what
+the bytes mean.
 """
 
 from __future__ import annotations
