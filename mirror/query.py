@@ -22,7 +22,7 @@ from mirror.bell import Bell
 from mirror.errors import FlowError
 from mirror.leases import LONGEST_SECONDS, lease_length
 from mirror.relay.lease import Assignment
-from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
+from mirror.relay.report import SQL_SCHEMA, PartitionReport, PartitionState, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
 from mirror.slot_frames import slot_frames
 
@@ -135,6 +135,7 @@ class LeaseQuery:
         self._homes = homes
         self._assignments: tuple[Assignment, ...] = ()
         self._gaps: deque[float] = deque(maxlen=_GAPS)
+        self._behind = False
         self._number = 0
         self._planned: _Planned | None = None
         self._finished_at: float | None = None
@@ -259,6 +260,7 @@ class LeaseQuery:
         took = self._finished_at - before
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
+        self._behind = any(r.state == PartitionState.CATCHING_UP for r in reports)
         self._took(
             LeaseResult(
                 number=self._number, slots=self._slots, seconds=took,
@@ -279,7 +281,9 @@ class LeaseQuery:
         return gap
 
     def _seconds(self) -> float:
-        longest = self._flow.lease_seconds or lease_length(self._gaps)
+        longest = self._flow.lease_seconds or lease_length(
+            self._gaps, catching_up=self._behind
+        )
         if self._ends is not None:
             longest = min(longest, 1.0)
         if self._number <= _WARM_UP_LEASES:

@@ -83,7 +83,7 @@ class FlowConfig(TopicSync, GroupSettings):
         ge=0.5,
         le=300,
         description="How long tasks copy before assignments may change. Null: chosen "
-        "automatically, from 10 to 30.",
+        "automatically, from 5 to 30.",
     )
     replication_factor: Whole = Field(
         default=-1,

@@ -269,5 +269,8 @@ def test_another_number_of_slots_uses_what_was_learnt():
     ],
 )
 def test_lease_length(gaps, seconds):
-    """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing."""
-    assert lease_length(gaps) == pytest.approx(seconds)
+    """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing. It is
+    5 s while a flow catches up, whose progress is told at its end.
+    """
+    assert lease_length(gaps, catching_up=False) == pytest.approx(seconds)
+    assert lease_length(gaps, catching_up=True) == pytest.approx(5.0)
