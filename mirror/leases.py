@@ -43,23 +43,26 @@ _SMOOTHED_SECONDS = 30.0
 
 _UNMEASURED_SECONDS = 20.0
 _SHORTEST_SECONDS = 10.0
-_CATCHING_UP_SECONDS = 5.0
-"""Who waits for a backlog wants to see how it goes; gaps delay no fresh record then."""
+_SHORTEST_CATCHING_UP_SECONDS = 5.0
 LONGEST_SECONDS = 30.0
 _LENGTH_OF_GAPS = 300.0
 """Few enough records meet a gap, or what it leaves to catch up with, not to be seen in
 the 99th percentile."""
+_LENGTH_CATCHING_UP = 50.0
+"""Who waits for a backlog wants to see how it goes, and no fresh record is delayed."""
 _ENOUGH_GAPS = 3
 
 
 def lease_length(gaps: Sequence[float], *, catching_up: bool) -> float:
     """How long a lease shall be, with such gaps between the last ones, in seconds."""
-    if catching_up:
-        return _CATCHING_UP_SECONDS
     if len(gaps) < _ENOUGH_GAPS:
-        return _UNMEASURED_SECONDS
-    wanted = _LENGTH_OF_GAPS * statistics.median(gaps)
-    return min(max(wanted, _SHORTEST_SECONDS), LONGEST_SECONDS)
+        return _SHORTEST_CATCHING_UP_SECONDS if catching_up else _UNMEASURED_SECONDS
+    gap = statistics.median(gaps)
+    if catching_up:
+        wanted = max(_LENGTH_CATCHING_UP * gap, _SHORTEST_CATCHING_UP_SECONDS)
+    else:
+        wanted = max(_LENGTH_OF_GAPS * gap, _SHORTEST_SECONDS)
+    return min(wanted, LONGEST_SECONDS)
 
 
 def assign(

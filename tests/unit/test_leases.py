@@ -259,18 +259,19 @@ def test_another_number_of_slots_uses_what_was_learnt():
 
 
 @pytest.mark.parametrize(
-    ("gaps", "seconds"),
+    ("gaps", "seconds", "behind"),
     [
-        ([], 20.0),
-        ([0.5, 0.5], 20.0),
-        ([0.02, 0.02, 0.03], 10.0),
-        ([0.07, 0.08, 9.0], 24.0),
-        ([0.4, 0.5, 0.6], 30.0),
+        ([], 20.0, 5.0),
+        ([0.5, 0.5], 20.0, 5.0),
+        ([0.02, 0.02, 0.03], 10.0, 5.0),
+        ([0.07, 0.08, 9.0], 24.0, 5.0),
+        ([0.3, 0.4, 0.5], 30.0, 20.0),
+        ([1.0, 1.0, 1.0], 30.0, 30.0),
     ],
 )
-def test_lease_length(gaps, seconds):
-    """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing. It is
-    5 s while a flow catches up, whose progress is told at its end.
+def test_lease_length(gaps, seconds, behind):
+    """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing. While a
+    flow catches up, whose progress is told at its end, it is 50 gaps long from 5 s.
     """
     assert lease_length(gaps, catching_up=False) == pytest.approx(seconds)
-    assert lease_length(gaps, catching_up=True) == pytest.approx(5.0)
+    assert lease_length(gaps, catching_up=True) == pytest.approx(behind)
