@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.executors import Homes
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
 
 log = structlog.get_logger()
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
     from mirror.offsets.checkpoints import CheckpointsResult
     from mirror.offsets.groups import Copy, Place, Standing
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirror.config.cluster_settings import ClusterConfig
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
 
 log = structlog.get_logger()
 

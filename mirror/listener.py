@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
 
 
 class QueryListener(StreamingQueryListener):

@@ -28,10 +28,11 @@ from mirror.flow import Flow
 from mirror.leadership import Leadership
 from mirror.listener import QueryListener
 from mirror.machine import usable_cores
+from mirror.observe.board import Board
 from mirror.observe.config_status import ConfigStatus
 from mirror.observe.events import Event, Kind
 from mirror.observe.http import StatusServer
-from mirror.observe.status import Board, FlowState
+from mirror.observe.status import FlowState
 from mirror.query import short
 from mirror.sizing import share
 from mirror.slot_frames import warm_up

@@ -22,7 +22,7 @@ from mirror.sizing import LONGEST_SECONDS
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
     from mirror.pace import Pace, Sample
     from mirror.query import LeaseResult
 

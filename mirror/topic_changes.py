@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.absent import Absent
     from mirror.metadata.topics import MirroredTopic, TopicsResult
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
     from mirror.offsets.progress import Position
 
 _NO_IDS = {"", "0" * 32}

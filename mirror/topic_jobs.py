@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.observe.status import Board
+    from mirror.observe.board import Board
 
 CONFIGS = "topic-configs"
 ACLS = "topic-acls"

@@ -28,7 +28,7 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import MirrorError
 from mirror.group_jobs import GroupJobs
 from mirror.metadata import topics
-from mirror.observe.status import Board
+from mirror.observe.board import Board
 from mirror.offsets.groups import Copy
 from mirror.playground.secured import USER
 from mirror.recovery.pauses import PausesReader

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
+    from mirror.observe.board import Board
     from mirror.observe.series import Labels, Metric, Value
-    from mirror.observe.status import Board, FlowStatus, ServiceStatus
+    from mirror.observe.status import FlowStatus, ServiceStatus
 
 _FLOW = ("source", "target")
 

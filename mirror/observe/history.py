@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.observe.status import Board, PartitionStatus, ServiceStatus
+    from mirror.observe.board import Board
+    from mirror.observe.status import PartitionStatus, ServiceStatus
 
 POINTS = 60
 SECONDS = 10.0

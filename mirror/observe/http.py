@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import socket
     from types import TracebackType
 
+    from mirror.observe.board import Board
     from mirror.observe.http_tls import Certificates
     from mirror.observe.routing import Request
-    from mirror.observe.status import Board
 
     Handler = Callable[[Request], Answer]
 

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.config.http_settings import HttpSettings
+from mirror.observe.board import Board
 from mirror.observe.http import StatusServer
-from mirror.observe.status import Board, FlowState, GroupStatus
+from mirror.observe.status import FlowState, GroupStatus
 from tests.browser import Browser
 from tests.harness import RunningMirror, config_for, create_topic, producer
 from tests.statuses import partition_status

@@ -21,11 +21,11 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
+from mirror.observe.board import Board
 from mirror.observe.config_status import ConfigStatus
 from mirror.observe.http import StatusServer
 from mirror.observe.status import (
     FORMAT_VERSION,
-    Board,
     ConfigDrift,
     FlowState,
     PartitionStatus,

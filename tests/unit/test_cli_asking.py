@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.config.http_settings import HttpSettings
+from mirror.observe.board import Board
 from mirror.observe.http import StatusServer
-from mirror.observe.status import Board
 from mirror.playground.certificates import CertificateAuthority
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from mirror.cli import lag
 from mirror.cli.main import app
+from mirror.observe.board import Board
 from mirror.observe.http import StatusServer
-from mirror.observe.status import Board, FlowState, PartitionStatus
+from mirror.observe.status import FlowState, PartitionStatus
 from mirror.observe.topology import Edge, dot, mermaid, terminal
 from tests.statuses import partition_status
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import mirror
-from mirror.observe.status import Board
+from mirror.observe.board import Board
 from mirror.playground.certificates import CertificateAuthority
 from tests.unit.test_http_access import served, write
 

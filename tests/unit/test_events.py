@@ -21,10 +21,11 @@ from mirror.cli.main import app
 from mirror.config.schema import FlowConfig
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.observe import events
+from mirror.observe.board import Board
 from mirror.observe.events import MOST_OF_A_KIND, Event, Kind, Trail
 from mirror.observe.http import StatusServer
 from mirror.observe.noticed import noticed
-from mirror.observe.status import Board, FlowState, FlowStatus, JobStatus
+from mirror.observe.status import FlowState, FlowStatus, JobStatus
 from mirror.topic_changes import TopicChanges
 from tests.pages import ROOT
 from tests.statuses import partition_status

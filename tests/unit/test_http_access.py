@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
+from mirror.observe.board import Board
 from mirror.observe.http import StatusServer
-from mirror.observe.status import Board
 from mirror.playground.certificates import CertificateAuthority
 
 if TYPE_CHECKING:

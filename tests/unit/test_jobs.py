@@ -11,7 +11,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import FlowError
 from mirror.jobs import Job, Jobs
-from mirror.observe.status import Board
+from mirror.observe.board import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable

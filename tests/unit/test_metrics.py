@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from mirror.observe.board import Board
 from mirror.observe.exposition import exposition
 from mirror.observe.http import StatusServer
 from mirror.observe.measures import (
@@ -27,7 +28,6 @@ from mirror.observe.measures import (
 from mirror.observe.metrics import METRICS, names
 from mirror.observe.series import Kind
 from mirror.observe.status import (
-    Board,
     FlowState,
     FlowStatus,
     GroupStatus,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observe.board import Board
 from mirror.observe.config_status import ConfigStatus
 from mirror.observe.events import Event, Kind
 from mirror.observe.history import POINTS, History
@@ -23,7 +24,6 @@ from mirror.observe.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
 from mirror.observe.page.sparkline import HEIGHT, WIDTH, sparkline
 from mirror.observe.routing import Request
 from mirror.observe.status import (
-    Board,
     ConfigDrift,
     FlowState,
     GroupStatus,

@@ -12,9 +12,9 @@ import urllib.request
 import pytest
 from structlog.testing import capture_logs
 
+from mirror.observe.board import Board
 from mirror.observe.http import StatusServer
 from mirror.observe.routing import Answer, Request, Routes, as_json
-from mirror.observe.status import Board
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.unit

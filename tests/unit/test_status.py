@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from mirror.observe.status import Board, FlowState
+from mirror.observe.board import Board
+from mirror.observe.status import FlowState
 from tests.statuses import partition_status
 
 pytestmark = pytest.mark.unit

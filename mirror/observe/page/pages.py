@@ -29,9 +29,10 @@ from mirror.observe.routing import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mirror.observe.board import Board
     from mirror.observe.history import History
     from mirror.observe.routing import Request
-    from mirror.observe.status import Board, FlowStatus, ServiceStatus
+    from mirror.observe.status import FlowStatus, ServiceStatus
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
