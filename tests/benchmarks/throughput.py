@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tests.benchmarks.target import Target
 
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 7.0
+"""JVMs and what is compiled take so long to be warm."""
 _LOOK_SECONDS = 0.05
 _START_SECONDS = 120.0
 _STALLED_SECONDS = 60.0

@@ -11,7 +11,7 @@ SMALL = Copying(
     name="100b",
     title="100 B, random",
     payloads=partial(payloads.incompressible, 100),
-    records=32_000_000,
+    records=40_000_000,
     peers=("mm2", "mirror", "franz-go"),
 )
 KILOBYTE = Copying(

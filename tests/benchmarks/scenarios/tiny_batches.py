@@ -11,7 +11,7 @@ TINY = Copying(
     name="tiny",
     title="100 B, random, 1-3 records per batch",
     payloads=partial(payloads.incompressible, 100),
-    records=24_000_000,
+    records=36_000_000,
     # More per request: four take three times as long to load.
     partitions=16,
     batch_records=(1, 2, 3),
