@@ -36,7 +36,7 @@ from mirror.observe.status import FlowState
 from mirror.query import short
 from mirror.sizing import share
 from mirror.slot_frames import warm_up
-from mirror.spark import cores, is_alive, on_signals, session, wait_for_cores
+from mirror.spark import cores, end, is_alive, on_signals, session, wait_for_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,8 @@ class Service:
             spark = session(service, slots=slots + spare)
             self._listen_to_signals()  # again: Spark has put a handler of its own
             on_signals(spark, {each.name: call for each, call in self._calls().items()})
-            spark.streams.addListener(QueryListener(self.board))
+            listener = QueryListener(self.board)
+            spark.streams.addListener(listener)
             try:
                 self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
                 self._leadership.ready()
@@ -146,7 +147,7 @@ class Service:
                     self._watch.close()
                 self._leadership.close()
                 if is_alive(spark):
-                    spark.stop()
+                    end(spark, listener)
         states = self.board.read().flows
         return all(
             state.state is FlowState.STOPPED and not (self._once and state.faulted)

@@ -2,8 +2,8 @@
 
 Main function: `session`. It works in-process and under `spark-submit` alike: what
 was submitted with (master, settings) wins over what stands here and in the
-configuration. `cores` and `wait_for_cores` ask how many tasks run at once, and
-`on_signals` hears the signals that only Spark's JVM gets.
+configuration. `cores` and `wait_for_cores` ask how many tasks run at once,
+`on_signals` hears the signals that only Spark's JVM gets, and `end` ends it all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import os
 from pathlib import Path
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+import structlog
 
 from mirror.config import environment
 from mirror.config.origins import SPARK_SECRET
@@ -27,10 +29,14 @@ from mirror.java import require_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    import threading
+
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from mirror.config.service_settings import ServiceConfig
 
+log = structlog.get_logger()
+
+_STOP_SECONDS = 10.0
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 # A JVM only places or starts tasks: compiling it well costs more CPU in the first
 # minute than it saves, and the gap between leases is no shorter.
@@ -167,6 +173,27 @@ def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> 
     signals = gateway.jvm.sun.misc.Signal
     for name, call in calls.items():
         signals.handle(signals(name.removeprefix("SIG")), _OnSignal(call))
+
+
+def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    """End the session, whose queries have ended, and its JVM.
+
+    A listener that is just being called asks the JVM for more, which may wait for the
+    listener: both for ever. So it is taken away first, and patience has an end.
+    """
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    stopping = threading.Thread(target=_stop, args=(spark, listener), daemon=True)
+    stopping.start()
+    stopping.join(_STOP_SECONDS)
+    if stopping.is_alive():
+        log.warning("Spark does not stop: killing its JVM", seconds=_STOP_SECONDS)
+        if process is not None:  # who submitted us ends its JVM when we are gone
+            process.kill()
+
+
+def _stop(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    spark.streams.removeListener(listener)
+    spark.stop()
 
 
 def is_alive(spark: SparkSession) -> bool:
