@@ -70,8 +70,13 @@ def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) ->
         bytes=sum(report.bytes for report in sound),
         lag=sum(report.lag for report in located),
         located=len(located),
-        behind=any(report.state == PartitionState.CATCHING_UP for report in sound),
+        behind=behind(sound),
     )
+
+
+def behind(reports: Iterable[PartitionReport]) -> bool:
+    """Whether a partition says that it is catching up."""
+    return any(report.state == PartitionState.CATCHING_UP for report in reports)
 
 
 def recent(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:

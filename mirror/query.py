@@ -21,8 +21,9 @@ import structlog
 from mirror.bell import Bell
 from mirror.errors import FlowError
 from mirror.leases import LONGEST_SECONDS, lease_length
+from mirror.pace import behind
 from mirror.relay.lease import Assignment
-from mirror.relay.report import SQL_SCHEMA, PartitionReport, PartitionState, from_row
+from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
 from mirror.slot_frames import slot_frames
 
@@ -260,7 +261,7 @@ class LeaseQuery:
         took = self._finished_at - before
         gap = self._gap(took, reports) if turns == 1 else -1.0
         self._placement.learn(reports)
-        self._behind = any(r.state == PartitionState.CATCHING_UP for r in reports)
+        self._behind = behind(reports)
         self._took(
             LeaseResult(
                 number=self._number, slots=self._slots, seconds=took,

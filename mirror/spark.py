@@ -176,7 +176,7 @@ def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> 
 
 
 def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
-    """End the session, whose queries have ended, and its JVM.
+    """End the session, whose queries have ended; its JVM follows when we are gone.
 
     A listener that is just being called asks the JVM for more, which may wait for the
     listener: both for ever. So it is taken away first, and patience has an end.
@@ -187,7 +187,7 @@ def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
     stopping.join(_STOP_SECONDS)
     if stopping.is_alive():
         log.warning("Spark does not stop: killing its JVM", seconds=_STOP_SECONDS)
-        if process is not None:  # who submitted us ends its JVM when we are gone
+        if process is not None:  # not ours to kill, if we were submitted
             process.kill()
 
 

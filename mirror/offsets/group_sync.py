@@ -48,7 +48,6 @@ class GroupSteps:
     present: Mapping[str, Mapping[TopicPartition, Committed]]
     """What idle groups have now."""
     active: frozenset[str]
-    refused: Mapping[str, str]
 
 
 def sync(
@@ -87,13 +86,10 @@ def look(
     Raises:
         ClusterError: the target does not answer.
     """
-    idle, active, refused = _sort(target, known)
-    read = group_offsets.fetch(target, idle)
+    idle, active, _ = _sort(target, known)
+    present = group_offsets.fetch(target, idle).groups
     return GroupSteps(
-        wanted=_behind(known, read.groups),
-        present=read.groups,
-        active=frozenset(active),
-        refused={**refused, **read.refused},
+        wanted=_behind(known, present), present=present, active=frozenset(active)
     )
 
 
@@ -101,12 +97,9 @@ def first_steps(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
 ) -> GroupSteps:
     """The same for a target that has no groups at all."""
-    wanted = {name: forward(places, {}) for name, places in known.items()}
+    present: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in known}
     return GroupSteps(
-        wanted={name: steps for name, steps in wanted.items() if steps},
-        present={name: {} for name in known},
-        active=frozenset(),
-        refused={},
+        wanted=_behind(known, present), present=present, active=frozenset()
     )
 
 

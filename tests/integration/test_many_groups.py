@@ -11,6 +11,7 @@ from bisect import bisect_left
 import contextlib
 from dataclasses import dataclass
 import itertools
+import os
 import random
 import struct
 import threading
@@ -26,6 +27,7 @@ from mirror.clusters import group_offsets
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.group_offsets import Committed
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.machine import usable_cores
 from tests.harness import (
     RunningMirror,
     config_for,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 GROUPS, PARTITIONS = 1000, 100
-_CPU_SECONDS = 5.0
+_ROUND_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
 _EVERY_SECONDS = 20
 """Time for all groups to commit between two rounds, which else share its cores."""
@@ -166,9 +168,8 @@ def test_a_round_is_quick_and_copying_goes_on(
     record_property: Callable[[str, object], None],
 ) -> None:
     """With 1000 groups of 100 partitions each, all moved, a round of checkpoints that
-    also sets their offsets takes the service less than 5 s of CPU, and copying does not
-    stand still meanwhile; groups end where they should. How long it takes by the clock
-    depends on brokers that share the cores, and is only told.
+    also sets their offsets takes less than 5 s, and copying does not stand still
+    meanwhile; groups end where they should.
     """
     clusters = make_clusters("a", "b")
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -228,7 +229,11 @@ def test_a_round_is_quick_and_copying_goes_on(
     for name, value in figures.items():
         record_property(name, value)
         print(f"{name}: {value}")
-    assert max(cpu) < _CPU_SECONDS, figures
+    # On a machine that others use as well, each waits for its turn.
+    crowd = max(1.0, os.getloadavg()[0] / usable_cores())
+    took = max(each.seconds for each in (*moved, *unmoved))
+    assert took < _ROUND_SECONDS * crowd, figures
+    assert max(cpu) < _ROUND_SECONDS, figures
     gaps = [_gap(arrivals, [window]) for window in busy]
     assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000, (gaps, figures)
 
