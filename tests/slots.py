@@ -39,6 +39,7 @@ class Point(StrEnum):
     """A step of a slot; the signal comes right before it, or right after."""
 
     BEFORE_TAKE_OVER = "before TargetWriter.take_over"
+    BEFORE_EACH_ID = "before Producer.take_over"
     AFTER_TAKE_OVER = "after TargetWriter.take_over"
     AFTER_PROGRESS = "after progress.read"
     BEFORE_WRITE = "before TargetWriter.write"
@@ -56,11 +57,12 @@ _OWNERS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ambush:
-    """Send ourselves a signal at the n-th pass of a point."""
+    """Send ourselves a signal at the n-th pass of a point, and `again` at all later."""
 
     point: Point
     number: signal.Signals
     passes: int = 1
+    again: bool = False
 
     def lie(self) -> None:
         when, _, where = self.point.value.partition(" ")
@@ -72,10 +74,11 @@ class Ambush:
         def ambushed(*args: Any, **options: Any) -> Any:
             nonlocal left
             left -= 1
-            if when == "before" and left == 0:
+            now = left == 0 or (self.again and left < 0)
+            if when == "before" and now:
                 os.kill(os.getpid(), self.number)
             answer = original(*args, **options)
-            if when == "after" and left == 0:
+            if when == "after" and now:
                 os.kill(os.getpid(), self.number)
             return answer
 

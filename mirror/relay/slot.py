@@ -124,18 +124,19 @@ class Slot:
         deadline = time.monotonic() + lease.seconds
         self._begin(lease)
         pause = _FIRST_PAUSE_SECONDS
-        fenced = False
+        fenced = 0
         while time.monotonic() < deadline:
             try:
                 rung = self._step(lease, deadline, bell)
                 pause = _FIRST_PAUSE_SECONDS
             except FencedError as error:
-                # Once is normal: another process had this slot for a lease, or a
-                # replaced one woke up late. Taking over tells who is wanted.
+                # Another process had this slot for a lease, or a replaced one woke up
+                # late, and takes id by id before it learns that. Taking over tells
+                # who is wanted.
                 self._owner = False
-                if fenced or isinstance(error, SupersededError):
+                fenced += 1
+                if fenced > IN_TURN or isinstance(error, SupersededError):
                     raise
-                fenced = True
                 continue
             except (ClusterError, PartitionError) as error:
                 if self._set_aside(error):

@@ -206,12 +206,15 @@ def test_check_tells_every_problem_at_once(
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     start = topic_name[-8:]
+    source = f"A{start}"  # nobody's checkpoints are on the target
+    flow = f"flow {source}->B"
     long = f"{start}-{'x' * 240}"
     for topic in (long, f"{start}.one", f"{start}-large", f"{start}-later"):
         create_topic(a, topic, 1)
     alter_topic(a, f"{start}-large", max_message_bytes="5000000")
-    create_topic(b, f"A.{start}-large", 1, min_insync_replicas="2")
-    create_topic(b, f"A.{start}_one", 1)  # the copy of one.one differs by . and _
+    create_topic(b, f"{source}.{start}-large", 1, min_insync_replicas="2")
+    # The copy of one.one differs by . and _ from this one.
+    create_topic(b, f"{source}.{start}_one", 1)
     client = producer(a)
     client.produce(f"{start}-later", b"v", timestamp=int(time.time() * 1000) + 600_000)
     assert client.flush(30) == 0
@@ -220,7 +223,7 @@ def test_check_tells_every_problem_at_once(
         json.dumps(
             {
                 "clusters": {
-                    "A": {"bootstrap_servers": a},
+                    source: {"bootstrap_servers": a},
                     "B": {"bootstrap_servers": b},
                     "C": {"bootstrap_servers": "127.0.0.1:1"},
                 },
@@ -230,7 +233,7 @@ def test_check_tells_every_problem_at_once(
                     "checkpoints_replication_factor": 3,
                     "heartbeats_replication": False,
                 },
-                "flows": {"A->B": {}, "A->C": {}},
+                "flows": {f"{source}->B": {}, f"{source}->C": {}},
                 "service": {"http_port": 0},
             }
         )
@@ -243,21 +246,21 @@ def test_check_tells_every_problem_at_once(
     rows = {(row[0], row[1], row[2]): row[3] for row in not_ok(result.stdout)}
     assert set(rows) == {
         ("cluster C", "connection", "fail"),
-        ("flow A->B", "topic", "fail"),
-        ("flow A->B", "creation", "fail"),
-        ("flow A->B", "in sync", "fail"),
-        ("flow A->B", "message size", "warn"),
-        ("flow A->B", "clock", "warn"),
+        (flow, "topic", "fail"),
+        (flow, "creation", "fail"),
+        (flow, "in sync", "fail"),
+        (flow, "message size", "warn"),
+        (flow, "clock", "warn"),
     }
-    assert "has 251 characters; Kafka allows 249" in rows["flow A->B", "topic", "fail"]
+    assert "has 259 characters; Kafka allows 249" in rows[flow, "topic", "fail"]
     creation = [row[3] for row in not_ok(result.stdout) if row[1] == "creation"]
-    assert any("A.checkpoints.internal" in text and "replication_factor" in text
+    assert any(f"{source}.checkpoints.internal" in text and "replication_factor" in text
                for text in creation)  # fmt: skip
-    assert any(f"A.{start}.one" in text and "differ only by . and _" in text
+    assert any(f"{source}.{start}.one" in text and "differ only by . and _" in text
                for text in creation)  # fmt: skip
-    assert f"A.{start}-large" in rows["flow A->B", "in sync", "fail"]
-    assert "5000000" in rows["flow A->B", "message size", "warn"]
-    assert "s later than this machine" in rows["flow A->B", "clock", "warn"]
+    assert f"{source}.{start}-large" in rows[flow, "in sync", "fail"]
+    assert "5000000" in rows[flow, "message size", "warn"]
+    assert "s later than this machine" in rows[flow, "clock", "warn"]
     # The others go on: their rows and their topics are there.
     assert f"{start}-later" in result.stdout.split("\n\n")[1]
     assert (list_topics(a), list_topics(b)) == before

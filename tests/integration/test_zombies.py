@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.relay.target import IN_TURN
 from tests.harness import (
     NumberedLoad,
     assert_exactly_once,
@@ -115,7 +116,7 @@ def test_suspended_in_mid_copy_past_its_lease(
         for zombie in asleep:
             zombie.resume()
             assert zombie.how_it_ended() in {"superseded", "fenced"}
-            time.sleep(2)  # a lease in which the living one is fenced at most once
+            time.sleep(2)  # not two of them within one lease of the living one
     check(setting, load)
     assert last.end() == "told to"
 
@@ -150,6 +151,44 @@ def test_suspended_at(
     load.send(1000)
     check(setting, load)
     assert second.end() == "told to"
+
+
+def test_wakes_id_by_id(setting: Setting, start: Callable[..., SlotProcess]) -> None:
+    """A replaced slot that takes its ids over one at a time, each while the living one
+    copies, fences that one three times: it goes on within its lease, nothing is doubled.
+    """
+    copy = f"Z.{setting.topic}"
+    load = NumberedLoad(setting.source, setting.topic, _PARTITIONS, seed=8)
+
+    def goes_on() -> None:
+        before = copied_records(setting.target, copy)
+        wait_for(lambda: copied_records(setting.target, copy) > before)
+
+    with load.streaming(chunk=200, pause=0.01):
+        zombie = start(
+            generation=setting.take_ownership(slots=1),
+            slot=0,
+            partitions=range(_PARTITIONS),
+            ambush=Ambush(
+                point=Point.BEFORE_EACH_ID, number=signal.SIGSTOP, again=True
+            ),
+        )
+        wait_for(lambda: zombie.suspended)
+        living = start(
+            generation=setting.take_ownership(slots=1),
+            slot=0,
+            partitions=range(_PARTITIONS),
+            lease_seconds=15,
+        )
+        goes_on()
+        for _ in range(IN_TURN):
+            zombie.resume()
+            wait_for(lambda: zombie.suspended or not zombie.alive)
+            goes_on()
+        assert zombie.how_it_ended() == "superseded"
+        goes_on()
+    assert living.end() == "told to"
+    check(setting, load)
 
 
 @pytest.mark.parametrize(
