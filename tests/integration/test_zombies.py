@@ -155,7 +155,7 @@ def test_suspended_at(
 
 def test_wakes_id_by_id(setting: Setting, start: Callable[..., SlotProcess]) -> None:
     """A replaced slot that takes its ids over one at a time, each while the living one
-    copies, fences that one three times: it goes on within its lease, nothing is doubled.
+    copies, fences that one three times: it goes on within its lease, doubling nothing.
     """
     copy = f"Z.{setting.topic}"
     load = NumberedLoad(setting.source, setting.topic, _PARTITIONS, seed=8)
