@@ -13,6 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from mirror.batches.reading import TopicReader
 from mirror.clusters import admin, groups, transactional_ids
 from mirror.clusters.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError
@@ -38,7 +39,7 @@ class Activity:
     workers: tuple[str, ...] = ()
     """The hosts of the group's members."""
     growing: tuple[str, ...] = ()
-    """Topics whose logs grew while they were watched."""
+    """Topics to which records were added while they were watched."""
 
 
 def connect_group(source_alias: str) -> str:
@@ -78,7 +79,11 @@ def look(
     before = _ends(target, partitions)
     time.sleep(_WATCH_SECONDS)
     after = _ends(target, partitions)
-    growing = {key[0] for key, end in after.items() if end > before.get(key, end)}
+    growing = {
+        key[0]
+        for key, end in after.items()
+        if _records_between(target, key, before.get(key, end), end)
+    }
     return Activity(growing=tuple(sorted(growing)))
 
 
@@ -131,6 +136,17 @@ def _workers(target: Cluster, group: str) -> tuple[str, ...]:
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
     inside = groups.members(target, [asked]).get(group, ())
     return tuple(sorted({member.host for member in inside}))
+
+
+def _records_between(
+    cluster: Cluster, partition: TopicPartition, first: int, end: int
+) -> bool:
+    """A marker is none: brokers write it when they end a dead one's transaction."""
+    topic, number = partition
+    reader = TopicReader(
+        cluster, topic, partition=number, position=first, committed=False
+    )
+    return any(len(rows) for _, rows in reader.batches(end))
 
 
 def _ends(

@@ -12,11 +12,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Producer
 import pytest
 
+from mirror.adoption import activity
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import ClusterConfig
 from mirror.java import require_java
 from mirror.playground.jars import kafka_jars
 from tests.benchmarks.peers.mm2 import MirrorMaker2
@@ -242,6 +247,40 @@ def _no_group_would_miss_a_record(lab: Lab) -> None:
             assert number == offset, answer
             exact.add(offset)
     assert {end - 600, end - 1} <= exact
+
+
+def test_who_is_at_work_writes_records(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """The marker with which a broker ends a dead one's transaction is not taken for
+    somebody at work; a record is, though its transaction stays open."""
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name, 1)
+    target = Cluster(ClusterConfig(alias="B", bootstrap_servers=(bootstrap,))).connect()
+    writer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic_name})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(topic_name, b"left open")
+    assert writer.flush(30) == 0
+
+    def look_meanwhile(do: Callable[[], object]) -> activity.Activity:
+        later = threading.Timer(1, do)
+        later.start()
+        seen = activity.look(target, group=None, watched=[(topic_name, 0)], tell=print)
+        later.join()
+        return seen
+
+    assert look_meanwhile(lambda: writer.abort_transaction(30)).growing == ()
+    assert end_offsets(bootstrap, topic_name) == {0: 2}
+    writer.begin_transaction()
+
+    def write() -> None:
+        writer.produce(topic_name, b"at work")
+        writer.flush(30)
+
+    assert look_meanwhile(write).growing == (topic_name,)
+    writer.abort_transaction(30)
+    target.close()
 
 
 def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None:
