@@ -110,7 +110,7 @@ class Lab:
     def end_mm2(self, sign: int) -> None:
         assert self.mm2 is not None
         os.kill(self.mm2._process.pid, sign)
-        self.mm2._process.wait(60)
+        self.mm2._process.wait(150)  # its own patience is over a minute
         self.close()
 
     def close(self) -> None:
