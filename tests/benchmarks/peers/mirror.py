@@ -7,14 +7,12 @@ says; nothing is tuned for the benchmark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import os
 import sys
 from typing import TYPE_CHECKING
 
 import yaml
 
 from mirror.playground.ports import LOOPBACK, free_ports
-from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.processes import Service
 
 if TYPE_CHECKING:
@@ -28,13 +26,12 @@ _WORKERS = "mirror.relay.daemon"
 class Mirror:
     exactly_once: bool = True
     provenance: bool = True
-    tasks: int = min(PARTITIONS, os.cpu_count() or 1)
 
     @property
     def about(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
         stamp = "header stamped" if self.provenance else "byte for byte"
-        return f"mirror, {how}, {stamp}, {self.tasks} tasks"
+        return f"mirror, {how}, {stamp}, tasks as it chooses"
 
     def missing(self) -> str | None:
         return None
@@ -63,7 +60,7 @@ class Mirror:
             "flows": {
                 f"{task.alias}->B": {
                     "topics": [task.topic],
-                    "tasks": task.tasks or self.tasks,
+                    "tasks": task.tasks,
                     "lease_seconds": task.lease_seconds,
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
