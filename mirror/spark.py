@@ -181,7 +181,8 @@ def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
     A listener that is just being called asks the JVM for more, which may wait for the
     listener: both for ever. So it is taken away first, and patience has an end.
     """
-    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001
+    gateway = spark.sparkContext._gateway  # noqa: SLF001  it alone knows its process
+    process = getattr(gateway, "proc", None)
     stopping = threading.Thread(target=_stop, args=(spark, listener), daemon=True)
     stopping.start()
     stopping.join(_STOP_SECONDS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -39,6 +40,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 import psutil
+
+from mirror.machine import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -588,6 +591,13 @@ def assert_at_least_once(found: Order, expected: Order) -> None:
 def copied_records(bootstrap: str, topic: str) -> int:
     """How far the target's log has grown, markers included; zero without topic."""
     return sum(end_offsets(bootstrap, topic).values())
+
+
+def crowd() -> float:
+    """How many times slower all goes by the clock on a machine that others use, too:
+    each waits for its turn. 1 on a quiet one.
+    """
+    return max(1.0, os.getloadavg()[0] / usable_cores())
 
 
 def wait_for(

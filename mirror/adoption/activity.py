@@ -82,7 +82,8 @@ def look(
     growing = {
         key[0]
         for key, end in after.items()
-        if _records_between(target, key, before.get(key, end), end)
+        if end > (first := before.get(key, end))
+        and _records_between(target, key, first, end)
     }
     return Activity(growing=tuple(sorted(growing)))
 

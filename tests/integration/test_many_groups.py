@@ -11,7 +11,6 @@ from bisect import bisect_left
 import contextlib
 from dataclasses import dataclass
 import itertools
-import os
 import random
 import struct
 import threading
@@ -27,11 +26,11 @@ from mirror.clusters import group_offsets
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.group_offsets import Committed
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.machine import usable_cores
 from tests.harness import (
     RunningMirror,
     config_for,
     create_topic,
+    crowd,
     end_offsets,
     producer,
     read_topic,
@@ -229,10 +228,8 @@ def test_a_round_is_quick_and_copying_goes_on(
     for name, value in figures.items():
         record_property(name, value)
         print(f"{name}: {value}")
-    # On a machine that others use as well, each waits for its turn.
-    crowd = max(1.0, os.getloadavg()[0] / usable_cores())
     took = max(each.seconds for each in (*moved, *unmoved))
-    assert took < _ROUND_SECONDS * crowd, figures
+    assert took < _ROUND_SECONDS * crowd(), figures
     assert max(cpu) < _ROUND_SECONDS, figures
     gaps = [_gap(arrivals, [window]) for window in busy]
     assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000, (gaps, figures)
