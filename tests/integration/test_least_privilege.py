@@ -240,7 +240,11 @@ def test_the_whole_service_with_these_rights_alone(
             lambda document: (
                 (flow := document["flows"][0])["copied_heartbeat_at"]
                 and flow["acls"]["state"] == "SYNCED"
-                and flow["groups"]
+                and any(
+                    (each["group"], each["partitions"], each["unknown"])
+                    == (group, 3, 0)
+                    for each in flow["groups"]
+                )
                 and all(job["succeeded_at"] for job in flow["jobs"])
             )
         )
