@@ -10,6 +10,8 @@ any failure closes the connection and fails everything in flight.
 from __future__ import annotations
 
 from collections import deque
+import contextlib
+import select
 import ssl
 import struct
 import time
@@ -19,11 +21,11 @@ from kafka.protocol.api_header import ResponseClassRegistry
 
 from mirror.clusters import handshake
 from mirror.clusters.receiving import receive
+from mirror.clusters.sending import Outgoing
 from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    import socket
 
     from mirror.config.cluster_settings import ClusterConfig
 
@@ -104,6 +106,7 @@ class Connection:
         self._alias = config.alias
         self._client_id = client_id
         self._pending: deque[Pending] = deque()
+        self._outgoing = Outgoing()
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
@@ -221,11 +224,45 @@ class Connection:
             if isinstance(self._socket, ssl.SSLSocket):
                 for buffer in buffers:
                     self._socket.sendall(buffer)
+                self.active_at = time.monotonic()
             else:
-                _send_all(self._socket, buffers)
+                self._outgoing.put(buffers)
+                self._send_some()
         except OSError as error:
             self._break(error)
-        self.active_at = time.monotonic()
+        if len(self._pending) == 1:
+            self.active_at = time.monotonic()
+
+    @property
+    def sending(self) -> bool:
+        """Whether requests are not sent whole: `send_on` when the socket has room."""
+        return bool(self._outgoing)
+
+    def send_on(self) -> None:
+        """Send more, without waiting. A failure closes the connection, and reading
+        tells of it.
+        """
+        try:
+            self._send_some()
+        except OSError as error:
+            with contextlib.suppress(UnreachableError):
+                self._break(error)
+
+    def _send_some(self) -> None:
+        if self._outgoing.send(self._socket.fileno()):
+            self.active_at = time.monotonic()
+
+    def _send_rest(self) -> None:
+        """Until all is sent, or something came: an answer to what was sent whole."""
+        while self._outgoing:
+            poller = select.poll()
+            poller.register(self._socket, select.POLLIN | select.POLLOUT)
+            events = poller.poll(self.timeout_seconds * 1000)
+            if not events:
+                raise TimeoutError
+            if events[0][1] & ~select.POLLOUT:
+                return
+            self._send_some()
 
     def require_answer(self, patience: float) -> None:
         """Give up when an answer has been owed for longer than `patience` seconds.
@@ -248,6 +285,7 @@ class Connection:
         if self._closed is not None:
             raise self._closed
         try:
+            self._send_rest()
             frame = self._read_frame()
         except OSError as error:
             self._break(error)
@@ -301,18 +339,6 @@ class Connection:
             )
             if hasattr(self, "_socket"):
                 self._socket.close()
+            self._outgoing.clear()
             while self._pending:
                 self._pending.popleft().fail(self._closed)
-
-
-def _send_all(plain: socket.socket, buffers: Sequence[bytes | memoryview]) -> None:
-    waiting = list(buffers)
-    while waiting:
-        sent = plain.sendmsg(waiting[:64])
-        index = 0
-        while index < len(waiting) and sent >= len(waiting[index]):
-            sent -= len(waiting[index])
-            index += 1
-        waiting = waiting[index:]
-        if sent:
-            waiting[0] = memoryview(waiting[0])[sent:]

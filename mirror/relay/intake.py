@@ -20,7 +20,7 @@ from mirror.relay.jumps import Jump, loss_of
 from mirror.relay.tally import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     import uuid
 
     import structlog
@@ -104,8 +104,8 @@ class Intake:
             self._jump(key, jump, work)
         self._jumps = {}
 
-    def take(self, answer: Answer, work: Work) -> None:
-        """Put what one leader answered into the work.
+    def take(self, answer: Answer, work: Work) -> Iterator[None]:
+        """Put what one leader answered into the work, a partition at a time.
 
         Raises:
             UnreachableError: another broker has to be asked.
@@ -119,6 +119,7 @@ class Intake:
                 self._diverged(key, fetched.diverging, work)
             else:
                 self._take(fetched, answer.buffer, work)
+            yield
 
     def writers_to(self, topic: str, partition: int) -> list[TopicPartition]:
         """Whose records go, or may have gone, to this partition of the target."""

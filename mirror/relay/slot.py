@@ -58,6 +58,7 @@ FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
 _LEAST_BYTES = 1 << 20
 _TELLING_BYTES = 64 << 10
+_LOOK_BYTES = 1 << 20
 _GROWTH_WEIGHT = 0.3
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -201,7 +202,11 @@ class Slot:
         work.rewriter.begin()
         self._intake.open(work)
         for answer in self._reader.read(ready):
-            self._intake.take(answer, work)
+            looked = work.worked_bytes
+            for _ in self._intake.take(answer, work):
+                if work.worked_bytes - looked >= _LOOK_BYTES:
+                    looked = work.worked_bytes
+                    self._go_on_writing()
             if work.worked_bytes >= min(FETCH_BYTES, self._writer.quota.most_bytes):
                 break
         if not work.moved:
@@ -211,6 +216,13 @@ class Slot:
         # Before the write: it may have to wait for the network.
         self._reader.ask()
         self._settled(self._writer.write(work, self._target_topics))
+
+    def _go_on_writing(self) -> None:
+        """What is under way shall not wait until the next transaction is filled."""
+        ready, _ = wait(self._writer.connections(), None, 0.0)
+        if ready:
+            self._writer.receive(ready)
+            self._settled(self._writer.advance())
 
     def _measure(self, work: Work) -> None:
         """Ask for less where it grows when unpacked: a transaction shall not take long,

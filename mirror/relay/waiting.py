@@ -1,11 +1,12 @@
 """Waiting for whichever connection has something to read, or for the bell.
 
-One function, `wait`. It reads nothing itself and knows no requests.
+One function, `wait`. It reads nothing itself, and only sends on what was begun.
 """
 
 from __future__ import annotations
 
 import select
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def wait(
     """Those with something to read, and whether the bell (a file descriptor) rang.
 
     `timeout` is in seconds. A closed connection counts as one to read: reading it
-    tells why it is closed.
+    tells why it is closed. Requests that are not sent whole are sent on meanwhile.
     """
     poller = select.poll()
     known: dict[int, Connection] = {}
@@ -31,11 +32,29 @@ def wait(
             ready.append(connection)
         else:
             known[descriptor] = connection
-            poller.register(descriptor, select.POLLIN)
+            poller.register(descriptor, _interest(connection))
     if bell is not None:
         poller.register(bell, select.POLLIN)
-    # Rounded up: a timeout below a millisecond must not become a busy loop.
-    milliseconds = 0 if ready else max(0, int(timeout * 1000 + 0.999))
-    events = [descriptor for descriptor, _ in poller.poll(milliseconds)]
-    ready += [known[descriptor] for descriptor in events if descriptor in known]
-    return ready, bell is not None and bell in events
+    end = time.monotonic() + timeout
+    while True:
+        # Rounded up: a timeout below a millisecond must not become a busy loop.
+        left = 0.0 if ready else max(0.0, end - time.monotonic())
+        events = poller.poll(int(left * 1000 + 0.999))
+        rung = any(descriptor == bell for descriptor, _ in events)
+        heard = [(known[at], event) for at, event in events if at in known]
+        ready += [connection for connection, event in heard if _came(connection, event)]
+        if ready or rung or not events:
+            return ready, rung
+        for connection, _ in heard:
+            poller.modify(connection.fileno(), _interest(connection))
+
+
+def _came(connection: Connection, event: int) -> bool:
+    """Whether there is something to read; where there is room instead, it is used."""
+    if event & select.POLLOUT:
+        connection.send_on()
+    return connection.closed or bool(event & ~select.POLLOUT)
+
+
+def _interest(connection: Connection) -> int:
+    return select.POLLIN | (select.POLLOUT if connection.sending else 0)
