@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+import math
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,8 @@ class Cluster:
         self.alias = config.alias
         self.cluster_id = ""
         self.controller = -1
+        self.round_trip_seconds = math.inf
+        """The least that a first question and its answer took so far."""
         self._config = config
         self._client_id = client_id
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -83,9 +86,7 @@ class Cluster:
         for server in servers:
             host, _, port = server.rpartition(":")
             try:
-                connection = Connection(
-                    self._config, host.strip("[]"), int(port), client_id=self._client_id
-                )
+                connection = self._connection(host.strip("[]"), int(port))
                 with contextlib.closing(connection):
                     self._learn(connection.call(_metadata_request([])))
             except UnreachableError as error:
@@ -127,8 +128,13 @@ class Cluster:
         address = self._brokers.get(node)
         if address is None:
             raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
-        made = Connection(self._config, *address, client_id=self._client_id)
+        made = self._connection(*address)
         self._connections[node, purpose] = made
+        return made
+
+    def _connection(self, host: str, port: int) -> Connection:
+        made = Connection(self._config, host, port, client_id=self._client_id)
+        self.round_trip_seconds = min(self.round_trip_seconds, made.round_trip_seconds)
         return made
 
     def any_connection(self) -> Connection:

@@ -112,8 +112,10 @@ class Connection:
         self._closed: ClusterError | None = None
         self._held_until = 0.0
         self._socket = handshake.open_socket(config, host, port)
+        began = time.monotonic()
         try:
             self.versions, self.features = handshake.negotiate(self, config, host)
+            self.round_trip_seconds = time.monotonic() - began
             self.authenticate()
         except ClusterError:
             self.close()

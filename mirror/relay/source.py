@@ -1,14 +1,16 @@
-"""The source side of a slot: one Fetch on its way to every leader, always.
+"""The source side of a slot: a Fetch on its way to every leader, always.
 
 Main type: `SourceReader`. It knows from which offset each partition is read next and
 asks all leaders, in a session each (KIP-227), so that a request names only what has
-moved and an answer only what has news; by topic id where brokers understand that.
-Answers to questions that a rewind has made stale are dropped. What is fetched is
-undecoded (see `batch`).
+moved and an answer only what has news; by topic id where brokers understand that. A
+leader that is far away is asked in several lanes, each for its share of the partitions
+and for more of each. Answers to questions that a rewind has made stale are dropped.
+What is fetched is undecoded (see `batch`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,11 @@ _PURPOSE = "fetch"
 _MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
 _LAST_EPOCH = (1 << 31) - 1
+_FAR_SECONDS = 0.02
+_FAR_LANES = 4
+"""So many questions are on their way to one far leader, and so many times as much is
+asked of a partition: of each, only one can be on its way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,11 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Leader:
-    """What we and one broker know of each other."""
+class _Lane:
+    """One connection to one broker, and what both sides know of each other."""
 
+    node: int
+    purpose: str
     session: int = 0
     epoch: int = 0
     asked: dict[TopicPartition, int] = field(default_factory=dict)
@@ -83,41 +92,59 @@ class SourceReader:
         self._cluster = cluster
         self._isolation = isolation
         self._max_bytes = max_bytes
-        self.partition_max_bytes = partition_max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._far = False
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
-        self._leader_of: dict[TopicPartition, _Leader] = {}
-        self._leaders: dict[int, _Leader] = {}
+        self._lane_of: dict[TopicPartition, _Lane] = {}
+        self._lanes: dict[tuple[int, int], _Lane] = {}
         self._spare: list[bytearray] = []
 
     def assign(
         self, positions: Mapping[TopicPartition, Position], topics: Mapping[str, Topic]
     ) -> None:
         """Read exactly these partitions from these positions, forgetting all else."""
-        self._cluster.drop(_PURPOSE)
+        for purpose in {lane.purpose for lane in self._lanes.values()}:
+            self._cluster.drop(purpose)
+        self._far = self._cluster.round_trip_seconds > _FAR_SECONDS
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
         self._names = {each.bytes: topic for topic, each in self._ids.items()}
         # A new session takes the place of the old one: brokers keep only so many.
-        self._leaders = {
-            node: _Leader(session=leader.session, answered=leader.answered)
-            for node, leader in self._leaders.items()
+        self._lanes = {
+            at: _Lane(lane.node, lane.purpose, lane.session, answered=lane.answered)
+            for at, lane in self._lanes.items()
         }
-        self._leader_of = {}
+        self._lane_of = {}
+        dealt: Counter[int] = Counter()
         for topic, partition in positions:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
             if leader is not None and leader.node >= 0:
-                known = self._leaders.setdefault(leader.node, _Leader())
-                known.moved[topic, partition] = None
-                self._leader_of[topic, partition] = known
+                lane = self._lane(leader.node, dealt[leader.node])
+                dealt[leader.node] += 1
+                lane.moved[topic, partition] = None
+                self._lane_of[topic, partition] = lane
+
+    def _lane(self, node: int, number: int) -> _Lane:
+        """That of a leader's partition with this number, all in turn."""
+        at = (node, number % (_FAR_LANES if self._far else 1))
+        if at not in self._lanes:
+            self._lanes[at] = _Lane(node, f"{_PURPOSE} {at[1]}")
+        return self._lanes[at]
 
     def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
         """How much a leader shall answer from now on, and of one partition."""
         self._max_bytes = max_bytes
-        self.partition_max_bytes = partition_max_bytes
+        self._partition_max_bytes = partition_max_bytes
+
+    @property
+    def partition_max_bytes(self) -> int:
+        """How much a leader answers of one partition at most."""
+        times = _FAR_LANES if self._far else 1
+        return min(self._partition_max_bytes * times, self._max_bytes)
 
     @property
     def assigned(self) -> int:
@@ -131,8 +158,8 @@ class SourceReader:
         """When this partition's leader last answered, with or without news of it;
         epoch seconds, 0 if it has not or is not asked.
         """
-        leader = self._leader_of.get(key)
-        return leader.answered if leader is not None and key in self._offsets else 0.0
+        lane = self._lane_of.get(key)
+        return lane.answered if lane is not None and key in self._offsets else 0.0
 
     def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
         """Read on from here, after the others had their turn. `last_epoch`: of the
@@ -140,44 +167,42 @@ class SourceReader:
         """
         self._offsets[key] = offset
         self._epochs[key] = last_epoch
-        leader = self._leader_of[key]
-        leader.moved.pop(key, None)
-        leader.moved[key] = None
+        lane = self._lane_of[key]
+        lane.moved.pop(key, None)
+        lane.moved[key] = None
 
     def leave_out(self, key: TopicPartition) -> None:
         self._offsets.pop(key, None)
-        if (leader := self._leader_of.get(key)) is not None:
-            leader.moved[key] = None
+        if (lane := self._lane_of.get(key)) is not None:
+            lane.moved[key] = None
 
     def ask(self) -> None:
-        """Send a Fetch to every leader that owes no answer.
+        """Send a Fetch on every lane on which no answer is owed.
 
         Raises:
             LeaderError: one of them cannot be reached.
         """
-        for node, leader in self._leaders.items():
-            if leader.pending is None and (leader.asked or leader.moved):
-                if time.monotonic() < leader.rests_until:
+        for lane in self._lanes.values():
+            if lane.pending is None and (lane.asked or lane.moved):
+                if time.monotonic() < lane.rests_until:
                     continue
                 try:
-                    self._ask(node, leader)
+                    self._ask(lane)
                 except UnreachableError as error:
-                    raise self._lost(leader, error) from error
+                    raise self._lost(lane, error) from error
 
-    def _ask(self, node: int, leader: _Leader) -> None:
-        goes_on = leader.epoch > 0
-        forgotten = [key for key in leader.moved if key not in self._offsets]
+    def _ask(self, lane: _Lane) -> None:
+        goes_on = lane.epoch > 0
+        forgotten = [key for key in lane.moved if key not in self._offsets]
         for key in forgotten:
-            leader.asked.pop(key, None)
-        moved = {
-            key: self._offsets[key] for key in leader.moved if key in self._offsets
-        }
+            lane.asked.pop(key, None)
+        moved = {key: self._offsets[key] for key in lane.moved if key in self._offsets}
         # Who was served goes to the back: brokers fill answers in the order asked.
         for key in moved:
-            leader.asked.pop(key, None)
-        leader.asked |= moved
-        leader.moved.clear()
-        connection = self._cluster.connection(node, _PURPOSE)
+            lane.asked.pop(key, None)
+        lane.asked |= moved
+        lane.moved.clear()
+        connection = self._cluster.connection(lane.node, lane.purpose)
         wanted = [
             fetch.Wanted(
                 topic=key[0],
@@ -186,37 +211,37 @@ class SourceReader:
                 leader_epoch=-1,
                 last_epoch=self._epochs[key],
             )
-            for key, offset in (moved if goes_on else leader.asked).items()
+            for key, offset in (moved if goes_on else lane.asked).items()
         ]
         terms: dict[str, Any] = {
             "isolation": self._isolation,
             "max_wait_ms": _MAX_WAIT_MS,
             "max_bytes": self._max_bytes,
             "partition_max_bytes": self.partition_max_bytes,
-            "session": fetch.Session(leader.session, leader.epoch),
+            "session": fetch.Session(lane.session, lane.epoch),
             "forgotten": forgotten if goes_on else (),
         }
         if not goes_on:
             spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
-            leader.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
+            lane.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
                 self._names
             )
-        if leader.by_id:
+        if lane.by_id:
             version = fetch_by_id.VERSION
             request = fetch_by_id.encode(wanted, ids=self._ids, **terms)
         else:
             version = fetch.VERSION
             request = fetch.encode(wanted, **terms)
-        leader.pending = connection.send_buffers(
-            fetch.API_KEY, version, [request], flexible=leader.by_id
+        lane.pending = connection.send_buffers(
+            fetch.API_KEY, version, [request], flexible=lane.by_id
         )
 
     def connections(self) -> list[Connection]:
         """Those on which answers are waited for."""
         return [
-            leader.pending.connection
-            for leader in self._leaders.values()
-            if leader.pending is not None
+            lane.pending.connection
+            for lane in self._lanes.values()
+            if lane.pending is not None
         ]
 
     def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
@@ -227,52 +252,52 @@ class SourceReader:
             ClusterError: a leader refused the request.
         """
         waiting = [
-            (leader, leader.pending)
-            for leader in self._leaders.values()
-            if leader.pending is not None
+            (lane, lane.pending)
+            for lane in self._lanes.values()
+            if lane.pending is not None
         ]
-        for leader, pending in waiting:
+        for lane, pending in waiting:
             connection = pending.connection
             patience = _MAX_WAIT_MS / 1000 + connection.timeout_seconds
             try:
                 if connection not in ready:
                     connection.require_answer(patience)
                     continue
-                answer = self._read(leader, pending)
+                answer = self._read(lane, pending)
             except UnreachableError as error:
-                raise self._lost(leader, error) from error
+                raise self._lost(lane, error) from error
             if answer is not None:
                 yield answer
 
-    def _lost(self, leader: _Leader, error: UnreachableError) -> LeaderError:
-        mine = [key for key, known in self._leader_of.items() if known is leader]
+    def _lost(self, lane: _Lane, error: UnreachableError) -> LeaderError:
+        theirs = [key for key, its in self._lane_of.items() if its.node == lane.node]
         return LeaderError(
-            str(error), tuple(key for key in mine if key in self._offsets)
+            str(error), tuple(key for key in theirs if key in self._offsets)
         )
 
-    def _read(self, leader: _Leader, pending: Pending) -> Answer | None:
+    def _read(self, lane: _Lane, pending: Pending) -> Answer | None:
         body = pending.result()
-        leader.pending = None
-        read_head = fetch_by_id.head if leader.by_id else fetch.head
+        lane.pending = None
+        read_head = fetch_by_id.head if lane.by_id else fetch.head
         throttle_ms, error, session = read_head(body)
-        leader.rests_until = time.monotonic() + throttle_ms / 1000
+        lane.rests_until = time.monotonic() + throttle_ms / 1000
         if error in fetch.SESSION_LOST:
-            leader.session = leader.epoch = 0
+            lane.session = lane.epoch = 0
             return None
         if error != codes.NONE:
             raise codes.error_for(error, "fetching")
-        leader.answered = time.time()
-        leader.session = session
-        leader.epoch = leader.epoch % _LAST_EPOCH + 1 if session else 0
+        lane.answered = time.time()
+        lane.session = session
+        lane.epoch = lane.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(
             part
             for part in (
                 fetch_by_id.decode(body, self._names)
-                if leader.by_id
+                if lane.by_id
                 else fetch.decode(body)
             )
             if (key := (part.topic, part.partition)) in self._offsets
-            and self._offsets[key] == leader.asked.get(key)
+            and self._offsets[key] == lane.asked.get(key)
         )
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
         owned = pending.connection.take_buffer(spare)

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.scenarios.backlog import BACKLOG
 from tests.benchmarks.scenarios.encrypted import TLS
-from tests.benchmarks.scenarios.faraway import FAR_SOURCE, FAR_TARGET
+from tests.benchmarks.scenarios.faraway import (
+    FAR_SOURCE,
+    FAR_TARGET,
+    SMALL_FAR_SOURCE,
+    SMALL_FAR_TARGET,
+)
 from tests.benchmarks.scenarios.full_topics import BYTES, JSON, KILOBYTE, SMALL
 from tests.benchmarks.scenarios.gap import GAP
 from tests.benchmarks.scenarios.hot_partition import HOT
@@ -29,7 +34,7 @@ _ALL: Iterable[Scenario] = (
     *(SMALL, KILOBYTE, JSON, BYTES, TINY),
     *(PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
-    *(FAR_SOURCE, FAR_TARGET, TLS),
+    *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 

@@ -25,3 +25,19 @@ FAR_TARGET = Copying(
     far="target",
     peers=_PEERS,
 )
+SMALL_FAR_SOURCE = Copying(
+    name="wan-source-100b",
+    title="100 B, random, source 80 ms away",
+    payloads=partial(payloads.incompressible, 100),
+    records=30_000_000,
+    far="source",
+    peers=_PEERS,
+)
+SMALL_FAR_TARGET = Copying(
+    name="wan-target-100b",
+    title="100 B, random, target 80 ms away",
+    payloads=partial(payloads.incompressible, 100),
+    records=30_000_000,
+    far="target",
+    peers=_PEERS,
+)
