@@ -33,6 +33,7 @@ _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
 """From this version on a request may ask for many coordinators."""
 _KEYS_AT_ONCE = 500
+_FAR_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +66,7 @@ class Cluster:
         self.alias = config.alias
         self.cluster_id = ""
         self.controller = -1
-        self.round_trip_seconds = math.inf
-        """The least that a first question and its answer took so far."""
+        self._round_trip_seconds = math.inf
         self._config = config
         self._client_id = client_id
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -105,6 +105,11 @@ class Cluster:
         return ""
 
     @property
+    def far(self) -> bool:
+        """Whether the quickest first answer so far took as long as over a distance."""
+        return _FAR_SECONDS < self._round_trip_seconds < math.inf
+
+    @property
     def brokers(self) -> int:
         return len(self._brokers)
 
@@ -134,7 +139,8 @@ class Cluster:
 
     def _connection(self, host: str, port: int) -> Connection:
         made = Connection(self._config, host, port, client_id=self._client_id)
-        self.round_trip_seconds = min(self.round_trip_seconds, made.round_trip_seconds)
+        took = made.round_trip_seconds
+        self._round_trip_seconds = min(self._round_trip_seconds, took)
         return made
 
     def any_connection(self) -> Connection:

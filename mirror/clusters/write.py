@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 PURPOSE = "produce"
-# A broker keeps the last five batches per producer and partition to sort out
-# repeats; more rounds in flight could not be told apart.
-_ROUNDS_IN_FLIGHT = 5
+# Of what is behind the first round nothing is ever sent again, so that it does not
+# matter that brokers sort out repeats of five batches only.
+_ROUNDS_IN_FLIGHT = 20
 _REQUEST_BYTES = 16 << 20
 """Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
 _TIMEOUT_MS = 30_000

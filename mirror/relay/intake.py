@@ -191,12 +191,10 @@ class Intake:
         work.worked_bytes += max(size, done.unpacked)
         if done.batches:
             where = (assignment.target_topic, key[1])
-            work.batches[where] = done.batches
+            work.batches.setdefault(where, []).extend(done.batches)
             work.origins[where] = key
         self._move(key, next_offset, found.leader_epoch, work)
-        jumped = work.counts.get(key)
-        work.counts[key] = Counts(
-            lost=jumped.lost if jumped else 0,
+        counts = Counts(
             records=done.records,
             bytes=sum(encoded.size for encoded in done.batches),
             filtered=done.filtered,
@@ -206,6 +204,7 @@ class Intake:
             newest=done.newest,
             read_at=time.time(),
         )
+        work.count(key, counts)
 
     def _limit(self, assignment: Assignment) -> int:
         """The largest batch that every topic takes to which its records may go."""
@@ -242,7 +241,7 @@ class Intake:
             goes_on_at=jump.to.offset,
         )  # fmt: skip
         work.losses.append(loss)
-        work.counts[key] = Counts(lost=loss.count or 0)
+        work.count(key, Counts(lost=loss.count or 0))
         work.moved[key] = jump.to
         self._reader.advance(key, jump.to.offset, jump.to.leader_epoch)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.batches import codecs
 from mirror.clusters import admin, fetch
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
@@ -28,14 +27,13 @@ from mirror.errors import (
     SupersededError,
 )
 from mirror.offsets import progress
-from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.jumps import Jump, begin_anew, begin_new
 from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
-from mirror.relay.rewrite import Rewriter
+from mirror.relay.rewriters import rewriters_for
 from mirror.relay.source import SourceReader
 from mirror.relay.tally import Tally
 from mirror.relay.target import IN_TURN, TargetWriter
@@ -56,6 +54,10 @@ TopicPartition = tuple[str, int]
 
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
+_FAR_TIMES = 4
+"""As much more goes into a transaction whose target is far away: they go one by one,
+each a round trip behind the other.
+"""
 _LEAST_BYTES = 1 << 20
 _TELLING_BYTES = 64 << 10
 _LOOK_BYTES = 1 << 20
@@ -92,8 +94,10 @@ class Slot:
             exactly_once=flow.exactly_once,
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
         )
-        self._rewriters = _rewriters(plan)
+        self._rewriters = rewriters_for(plan, IN_TURN + 1)
         self._free = list(self._rewriters)
+        self._filling: Work | None = None
+        """What comes next, as long as it cannot be written yet."""
         self._faults = Faults()
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
         self._target_topics: dict[str, Topic] = {}
@@ -182,7 +186,7 @@ class Slot:
             self._take_over(lease)
         self._reader.ask()
         of_target = self._writer.connections()
-        of_source = self._reader.connections() if self._writer.room else []
+        of_source = self._reader.connections() if self._room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
         ready, rung = wait(
@@ -194,27 +198,47 @@ class Slot:
         self._settled(self._writer.advance())
         if of_source:
             self._fill(set(of_source).intersection(ready))
+        if self._filling is not None and self._writer.ready:
+            self._write(self._filling)
         return rung
 
+    @property
+    def _room(self) -> bool:
+        """Whether there is a transaction to put more into."""
+        if self._filling is not None:
+            return self._filling.worked_bytes < self._most_bytes
+        return self._writer.room and bool(self._free)
+
+    @property
+    def _most_bytes(self) -> int:
+        """Of one transaction, about."""
+        times = _FAR_TIMES if self._target.far else 1
+        return min(FETCH_BYTES, self._writer.quota.most_bytes) * times
+
     def _fill(self, ready: AbstractSet[Connection]) -> None:
-        """Make one transaction of what leaders answered, and begin to write it."""
-        work = Work(self._free.pop())
-        work.rewriter.begin()
-        self._intake.open(work)
+        """Put what leaders answered into the next transaction."""
+        work = self._filling
+        if work is None:
+            work = Work(self._free.pop())
+            work.rewriter.begin()
+            self._intake.open(work)
         for answer in self._reader.read(ready):
             looked = work.worked_bytes
             for _ in self._intake.take(answer, work):
                 if work.worked_bytes - looked >= _LOOK_BYTES:
                     looked = work.worked_bytes
                     self._go_on_writing()
-            if work.worked_bytes >= min(FETCH_BYTES, self._writer.quota.most_bytes):
+            if work.worked_bytes >= self._most_bytes:
                 break
         if not work.moved:
             self._release(work)
             return
+        self._filling = work
         self._measure(work)
-        # Before the write: it may have to wait for the network.
         self._reader.ask()
+
+    def _write(self, work: Work) -> None:
+        self._filling = None
         self._settled(self._writer.write(work, self._target_topics))
 
     def _go_on_writing(self) -> None:
@@ -239,8 +263,12 @@ class Slot:
         )
 
     def _finish(self) -> None:
+        end = time.monotonic() + _SETTLE_SECONDS
         try:
-            self._settled(self._writer.settle(_SETTLE_SECONDS))
+            if self._owner and self._filling is not None:
+                self._settled(self._writer.settle(_SETTLE_SECONDS, left=IN_TURN - 1))
+                self._write(self._filling)
+            self._settled(self._writer.settle(max(0.0, end - time.monotonic())))
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
 
@@ -282,8 +310,10 @@ class Slot:
         if not self._source.cluster_id:
             self._source.connect()
         self._writer.take_over()
-        self._tally.aborted(len(self._rewriters) - len(self._free))
+        begun = len(self._rewriters) - len(self._free) - (self._filling is not None)
+        self._tally.aborted(begun)
         self._free = list(self._rewriters)
+        self._filling = None
         known = progress.read(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
@@ -362,27 +392,3 @@ class Slot:
         if not guilty:
             self._tally.slot_failed(str(error))
         return bool(guilty)
-
-
-def _rewriters(plan: Plan) -> list[Rewriter]:
-    """One for each transaction under way.
-
-    Raises:
-        TransformError: the flow's own function cannot be used.
-    """
-    flow = plan.flow
-    stamp = provenance.none()
-    if flow.provenance:
-        stamp = provenance.via(
-            source_alias=flow.source,
-            source_id=plan.source_id,
-            target_id=plan.target_id,
-        )
-    codec = codecs.BY_NAME.get(flow.compression)
-    if flow.transform is None:
-        return [Rewriter(stamp, codec=codec) for _ in range(IN_TURN)]
-
-    # Who has no transform need not wait until more loops are compiled.
-    from mirror.relay.transforming import rewriters  # noqa: PLC0415
-
-    return rewriters(flow, stamp, codec=codec, count=IN_TURN)

@@ -38,7 +38,6 @@ _PURPOSE = "fetch"
 _MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
 _LAST_EPOCH = (1 << 31) - 1
-_FAR_SECONDS = 0.02
 _FAR_LANES = 4
 """So many questions are on their way to one far leader, and so many times as much is
 asked of a partition: of each, only one can be on its way.
@@ -108,7 +107,7 @@ class SourceReader:
         """Read exactly these partitions from these positions, forgetting all else."""
         for purpose in {lane.purpose for lane in self._lanes.values()}:
             self._cluster.drop(purpose)
-        self._far = self._cluster.round_trip_seconds > _FAR_SECONDS
+        self._far = self._cluster.far
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}

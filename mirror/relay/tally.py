@@ -26,7 +26,7 @@ TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """What one transaction does to one partition."""
 
@@ -39,7 +39,21 @@ class Counts:
     dead_letters: int = 0
     newest: int = -1
     read_at: float = 0.0
-    """When it was fetched, epoch seconds."""
+    """When the newest was fetched, epoch seconds."""
+
+    def with_more(self, more: Counts) -> Counts:
+        """Of both together."""
+        return Counts(
+            records=self.records + more.records,
+            bytes=self.bytes + more.bytes,
+            filtered=self.filtered + more.filtered,
+            skipped=self.skipped + more.skipped,
+            lost=self.lost + more.lost,
+            removed=self.removed + more.removed,
+            dead_letters=self.dead_letters + more.dead_letters,
+            newest=max(self.newest, more.newest),
+            read_at=max(self.read_at, more.read_at),
+        )
 
 
 @dataclass(slots=True)
@@ -124,14 +138,7 @@ class Tally:
             part = counts.get(key, Counts())
             partition = self._of(key)
             partition.lateness.committed(position.offset, part.newest / 1000, now)
-            done = partition.done
-            done.records += part.records
-            done.bytes += part.bytes
-            done.filtered += part.filtered
-            done.skipped += part.skipped
-            done.lost += part.lost
-            done.removed += part.removed
-            done.dead_letters += part.dead_letters
+            partition.done = partition.done.with_more(part)
             partition.transactions += 1
             if part.newest < 0 or not part.records:
                 continue

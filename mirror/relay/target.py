@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 IN_TURN = 3
-"""Transactions under way at most: one filled, one written, one committing."""
+"""Transactions under way at most, beside the one that is filled: one that is opened,
+one written, one committing."""
 _WORTH_OVERLAPPING = 256 << 10
 """Bytes of a transaction beside which the next one is better filled already."""
 _ASK_AGAIN_SECONDS = 0.002
@@ -89,16 +90,20 @@ class TargetWriter:
         return not self._under_way
 
     @property
+    def ready(self) -> bool:
+        """Whether one more transaction would be on its way at once."""
+        if len(self._under_way) == IN_TURN:
+            return False
+        return not self._under_way or self._under_way[-1].sent
+
+    @property
     def room(self) -> bool:
-        """Whether one more transaction may be begun.
+        """Whether it is time to fill one more transaction.
 
         Behind a small one that still waits for its answer it would only queue up: what
         comes in meanwhile goes with the next, in fewer and fuller transactions.
         """
-        if len(self._under_way) == IN_TURN:
-            return False
-        last = self._under_way[-1] if self._under_way else None
-        return last is None or last.sent or last.size >= _WORTH_OVERLAPPING
+        return self.ready or self._under_way[-1].size >= _WORTH_OVERLAPPING
 
     @property
     def again_in(self) -> float | None:
@@ -117,8 +122,8 @@ class TargetWriter:
         )
 
     def write(self, work: Work, topics: Mapping[str, Topic]) -> list[Work]:
-        """Begin a transaction; call it when there is `room`. Returns what is
-        committed by now, as `advance`, which has to be called until all is.
+        """Begin a transaction; call it with fewer than `IN_TURN` under way. Returns
+        what is committed by now, as `advance`, which has to be called until all is.
         """
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
@@ -150,15 +155,15 @@ class TargetWriter:
             self._forget()
             raise
 
-    def settle(self, within: float = math.inf) -> list[Work]:
-        """Wait until nothing is under way. Raises as `advance` does, and
+    def settle(self, within: float = math.inf, *, left: int = 0) -> list[Work]:
+        """Wait until at most `left` are under way. Raises as `advance` does, and
 
         Raises:
             UnreachableError: something is under way after so many seconds.
         """
         done = self.advance()
         end = time.monotonic() + within
-        while self._under_way:
+        while len(self._under_way) > left:
             if time.monotonic() > end:
                 self._forget()
                 raise UnreachableError(

@@ -40,3 +40,8 @@ class Work:
     """When it was begun, by the monotonic clock."""
     worked_bytes: int = 0
     """The same with what was compressed counted as unpacked."""
+
+    def count(self, key: TopicPartition, more: Counts) -> None:
+        """Add to what it does to a source partition."""
+        known = self.counts.get(key)
+        self.counts[key] = more if known is None else known.with_more(more)
