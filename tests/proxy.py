@@ -172,9 +172,16 @@ class _Request:
 class BrokerProxy:
     """Stands before one broker; a context manager."""
 
-    def __init__(self, bootstrap: str, *, newest: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        newest: dict[str, int] | None = None,
+        seen_at: int | None = None,
+    ) -> None:
         """`newest` makes the broker look older: no API above these versions, and no
-        transactions v2.
+        transactions v2. `seen_at` is the port that clients are told, where something
+        stands before the proxy; its own otherwise.
         """
         host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
         self._broker = (host, int(port))
@@ -187,6 +194,7 @@ class BrokerProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self._seen_at = seen_at or self.port
         self._closed = False
         self._start(self._accept)
 
@@ -350,10 +358,10 @@ class BrokerProxy:
         )
         if request.api == "Metadata":
             for broker in answer.brokers:
-                broker.host, broker.port = "127.0.0.1", self.port
+                broker.host, broker.port = "127.0.0.1", self._seen_at
         elif request.api == "FindCoordinator":
             for found in getattr(answer, "coordinators", None) or [answer]:
-                found.host, found.port = "127.0.0.1", self.port
+                found.host, found.port = "127.0.0.1", self._seen_at
         elif aged:
             self._age(answer)
         if edited and request.rule is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirror.clusters import codes, fetch, fetch_by_id
-from mirror.errors import LeaderError, UnreachableError
+from mirror.errors import AuthenticationError, LeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
     from mirror.clusters.fetch import Fetched
+    from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
 
 TopicPartition = tuple[str, int]
@@ -179,7 +180,7 @@ class SourceReader:
         """Send a Fetch on every lane on which no answer is owed.
 
         Raises:
-            LeaderError: one of them cannot be reached.
+            LeaderError: one of them cannot be reached, or refuses us.
         """
         for lane in self._lanes.values():
             if lane.pending is None and (lane.asked or lane.moved):
@@ -187,7 +188,7 @@ class SourceReader:
                     continue
                 try:
                     self._ask(lane)
-                except UnreachableError as error:
+                except (UnreachableError, AuthenticationError) as error:
                     raise self._lost(lane, error) from error
 
     def _ask(self, lane: _Lane) -> None:
@@ -268,7 +269,7 @@ class SourceReader:
             if answer is not None:
                 yield answer
 
-    def _lost(self, lane: _Lane, error: UnreachableError) -> LeaderError:
+    def _lost(self, lane: _Lane, error: ClusterError) -> LeaderError:
         theirs = [key for key, its in self._lane_of.items() if its.node == lane.node]
         return LeaderError(
             str(error), tuple(key for key in theirs if key in self._offsets)

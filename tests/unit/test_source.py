@@ -1,0 +1,133 @@
+"""Which questions a slot asks which leaders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+import uuid
+
+import pytest
+
+from mirror.clusters import fetch
+from mirror.clusters.cluster import Cluster, Leader, Topic
+from mirror.clusters.connection import Pending
+from mirror.errors import (
+    AuthenticationError,
+    ClusterError,
+    LeaderError,
+    UnreachableError,
+)
+from mirror.offsets.progress import Position
+from mirror.relay.source import SourceReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.unit
+
+_MIB = 1 << 20
+
+
+class _Connection:
+    """Takes questions and owes every answer."""
+
+    versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - nobody adds to it
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+
+    def send_buffers(
+        self, _key: int, _version: int, buffers: Sequence[bytes], *, flexible: bool
+    ) -> Pending:
+        assert not flexible
+        self.requests.append(b"".join(buffers))
+        return Pending(cast("Any", self), 1, None)
+
+
+class _Cluster:
+    """As much of a cluster as a reader asks for; broker 3 takes no connection."""
+
+    def __init__(self, *, far: bool, why: ClusterError | None = None) -> None:
+        self.far = far
+        self.why = why
+        self.made: dict[tuple[int, str], _Connection] = {}
+
+    def connection(self, node: int, purpose: str) -> _Connection:
+        if node == 3 and self.why is not None:
+            raise self.why
+        return self.made.setdefault((node, purpose), _Connection())
+
+    def drop(self, purpose: str) -> None:
+        self.made = {key: each for key, each in self.made.items() if key[1] != purpose}
+
+
+def _reader(cluster: _Cluster, leaders: Sequence[int]) -> SourceReader:
+    """One that reads a partition of each of these leaders, numbered in this order."""
+    reader = SourceReader(
+        cast("Cluster", cluster),
+        isolation=fetch.READ_COMMITTED,
+        max_bytes=16 * _MIB,
+        partition_max_bytes=4 * _MIB,
+    )
+    topic = Topic(
+        name="t",
+        topic_id=uuid.uuid4(),
+        leaders={p: Leader(node=node, epoch=0) for p, node in enumerate(leaders)},
+        error=0,
+        replication_factor=1,
+    )
+    positions = {("t", p): Position(offset=7) for p in topic.leaders}
+    reader.assign(positions, {"t": topic})
+    return reader
+
+
+def test_a_near_leader_has_one_question_at_a_time() -> None:
+    """However many partitions it leads, it is asked once, until it has answered."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1] * 9 + [2])
+    for _ in range(3):
+        reader.ask()
+    assert Counter(node for node, _ in cluster.made) == {1: 1, 2: 1}
+    assert [len(each.requests) for each in cluster.made.values()] == [1, 1]
+    assert reader.partition_max_bytes == 4 * _MIB
+
+
+def test_a_far_leader_has_four_for_a_share_each() -> None:
+    """Its partitions are dealt over four connections, each partition on one of them,
+    and one that leads fewer is asked no more often than it leads.
+    """
+    cluster = _Cluster(far=True)
+    reader = _reader(cluster, [1] * 9 + [2] * 2)
+    for _ in range(3):
+        reader.ask()
+    assert Counter(node for node, _ in cluster.made) == {1: 4, 2: 2}
+    assert {len(each.requests) for each in cluster.made.values()} == {1}
+    assert len(reader.connections()) == 6
+    # No answer is larger, however much of it is of one partition.
+    assert reader.partition_max_bytes == 16 * _MIB
+
+
+@pytest.mark.parametrize(
+    "why",
+    [UnreachableError("nobody is there"), AuthenticationError("bad certificate")],
+    ids=lambda why: type(why).__name__,
+)
+def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:
+    """They are dealt over several connections, and none of them can be read, be it that
+    the broker is gone or that it and we do not trust each other; the others can.
+    """
+    reader = _reader(_Cluster(far=True, why=why), [1, 3, 1, 3, 3])
+    with pytest.raises(LeaderError, match=str(why)) as caught:
+        reader.ask()
+    assert set(caught.value.partitions) == {("t", 1), ("t", 3), ("t", 4)}
+
+
+def test_reading_anew_closes_every_connection() -> None:
+    """Answers to what was asked before must not be taken for answers to the new."""
+    cluster = _Cluster(far=True)
+    reader = _reader(cluster, [1] * 5)
+    reader.ask()
+    assert len(cluster.made) == 4
+    reader.assign({}, {})
+    assert not cluster.made
+    assert reader.connections() == []
