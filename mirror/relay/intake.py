@@ -110,7 +110,6 @@ class Intake:
         Raises:
             UnreachableError: another broker has to be asked.
         """
-        work.buffers.append(answer.owned)
         for fetched in answer.fetched:
             key = (fetched.topic, fetched.partition)
             if fetched.error != codes.NONE:
@@ -120,6 +119,10 @@ class Intake:
             else:
                 self._take(fetched, answer.buffer, work)
             yield
+        if work.rewriter.keeps_source:
+            work.buffers.append(answer.owned)
+        else:
+            self._reader.give_back([answer.owned])
 
     def writers_to(self, topic: str, partition: int) -> list[TopicPartition]:
         """Whose records go, or may have gone, to this partition of the target."""

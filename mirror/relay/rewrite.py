@@ -67,6 +67,11 @@ class Rewriter:
         self._result = np.zeros(kernels.RESULTS, np.int64)
         self._at = ("", 0)
 
+    @property
+    def keeps_source(self) -> bool:
+        """Whether what it returns may lie in the buffers that it was given."""
+        return self._relays
+
     def begin(self) -> None:
         """Take all output buffers back: what was returned before is sent by now."""
         self._used = 0

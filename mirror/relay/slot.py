@@ -204,9 +204,11 @@ class Slot:
 
     @property
     def _room(self) -> bool:
-        """Whether there is a transaction to put more into."""
+        """Whether there is a transaction to put one more answer into."""
         if self._filling is not None:
-            return self._filling.worked_bytes < self._most_bytes
+            most = self._most_bytes
+            enough = min(max(most - FETCH_BYTES, _LEAST_BYTES), most)
+            return self._filling.worked_bytes < enough
         return self._writer.room and bool(self._free)
 
     @property
