@@ -249,7 +249,7 @@ def test_changed_configuration_restarts_the_pod(helm: str) -> None:
 @pytest.mark.parametrize("size", ["low", "medium", "high"])
 def test_memory_fits_the_slots(helm: str, size: str) -> None:
     """A pod may use what its cores' slots and its driver take at full speed: 730 MB
-    and 350 MB for each core it may use.
+    and 400 MB for each core it may use.
     """
     deployment = one(
         render(helm, CHART / "ci" / "small.yaml", "--set", f"size={size}"), "Deployment"
@@ -259,7 +259,7 @@ def test_memory_fits_the_slots(helm: str, size: str) -> None:
 
     assert limits["memory"].endswith("Gi")
     mebibytes = int(limits["memory"].removesuffix("Gi")) * 1024
-    assert mebibytes >= (730 + 350 * int(limits["cpu"])) * 1e6 / 2**20
+    assert mebibytes >= (730 + 400 * int(limits["cpu"])) * 1e6 / 2**20
 
 
 def test_credentials_stay_in_secrets(helm: str) -> None:
