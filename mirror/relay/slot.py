@@ -236,8 +236,9 @@ class Slot:
             self._release(work)
             return
         self._filling = work
-        self._measure(work)
-        self._reader.ask()
+        if ready:
+            self._measure(work)
+            self._reader.ask()
 
     def _write(self, work: Work) -> None:
         self._filling = None
