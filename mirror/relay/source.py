@@ -40,9 +40,7 @@ _MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
 _LAST_EPOCH = (1 << 31) - 1
 _FAR_LANES = 4
-"""So many questions are on their way to one far leader, and so many times as much is
-asked of a partition: of each, only one can be on its way.
-"""
+"""So many questions are on their way to one far leader, one of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,9 @@ class SourceReader:
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
-        self._far = False
+        self._lanes_each = 1
+        """Of a leader. Of a partition only one question can be on its way: it is asked
+        for as many times as much."""
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._ids: dict[str, uuid.UUID] = {}
@@ -108,7 +108,7 @@ class SourceReader:
         """Read exactly these partitions from these positions, forgetting all else."""
         for purpose in {lane.purpose for lane in self._lanes.values()}:
             self._cluster.drop(purpose)
-        self._far = self._cluster.far
+        self._lanes_each = _FAR_LANES if self._cluster.far else 1
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
@@ -130,7 +130,7 @@ class SourceReader:
 
     def _lane(self, node: int, number: int) -> _Lane:
         """That of a leader's partition with this number, all in turn."""
-        at = (node, number % (_FAR_LANES if self._far else 1))
+        at = (node, number % self._lanes_each)
         if at not in self._lanes:
             self._lanes[at] = _Lane(node, f"{_PURPOSE} {at[1]}")
         return self._lanes[at]
@@ -143,8 +143,7 @@ class SourceReader:
     @property
     def partition_max_bytes(self) -> int:
         """How much a leader answers of one partition at most."""
-        times = _FAR_LANES if self._far else 1
-        return min(self._partition_max_bytes * times, self._max_bytes)
+        return min(self._partition_max_bytes * self._lanes_each, self._max_bytes)
 
     @property
     def assigned(self) -> int:

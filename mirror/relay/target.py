@@ -85,11 +85,6 @@ class TargetWriter:
             producer.take_over()
 
     @property
-    def idle(self) -> bool:
-        """Whether all that was written is committed."""
-        return not self._under_way
-
-    @property
     def ready(self) -> bool:
         """Whether one more transaction would be on its way at once."""
         if len(self._under_way) == IN_TURN:
