@@ -32,7 +32,6 @@ for _name in list(os.environ):
 Clusters = dict[str, PlaygroundCluster]
 
 _RUNNING = pytest.StashKey[list[PlaygroundCluster]]()
-_COUNTED_WRONG = pytest.StashKey[list[str]]()
 
 # What the harness ends with where records are missing, doubled or out of order.
 _COUNTS = ("in assert_exactly_once", "in assert_at_least_once")
@@ -45,26 +44,29 @@ tests that failed for another reason one more go.
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RUNNING] = []
-    config.stash[_COUNTED_WRONG] = counted_wrong = []
 
-    class Judge:
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            if report.failed and any(each in report.longreprtext for each in _COUNTS):
-                counted_wrong.append(report.nodeid)
 
-    config.pluginmanager.register(Judge())
+def _counted_wrong(config: pytest.Config) -> list[str]:
+    """The tests that did, of this whole run: a worker of it reports to the first."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return [
+        report.nodeid
+        for outcome in ("failed", "error")
+        for report in (reporter.stats.get(outcome, ()) if reporter else ())
+        if any(each in report.longreprtext for each in _COUNTS)
+    ]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.stash[_COUNTED_WRONG]:
+    if _counted_wrong(session.config):
         session.exitstatus = COUNTED_WRONG
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if wrong := config.stash[_COUNTED_WRONG]:
+    if wrong := _counted_wrong(config):
         terminalreporter.section("Records lost, doubled or out of order")
         for nodeid in wrong:
             terminalreporter.line(nodeid)

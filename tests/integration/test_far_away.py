@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 import uuid
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from mirror.playground.ports import LOOPBACK, free_ports
 from tests.benchmarks.wan import Wan
 from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
-from tests.harness import assert_at_least_once, create_topic, producer
+from tests.harness import Order, assert_at_least_once, create_topic, producer
 from tests.proxy import BrokerProxy, Mishap, Rule
 
 if TYPE_CHECKING:
@@ -38,6 +39,52 @@ def _far(cluster: PlaygroundCluster) -> Iterator[tuple[str, BrokerProxy]]:
         yield address, proxy
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Distance:
+    """A full topic between two far clusters, and whom to ask about its copy."""
+
+    copying: Copying
+    order: Order
+    source: BrokerProxy
+    target: BrokerProxy
+    witness: Witness
+
+
+@contextmanager
+def _distance(
+    clusters: dict[str, PlaygroundCluster],
+    topic: str,
+    *,
+    each: int = _EACH,
+    **settings: Any,
+) -> Iterator[_Distance]:
+    """`each` is a partition's number of records; `settings` are those of the flow."""
+    order = keys(_PARTITIONS, each)
+    source = clusters["a"].bootstrap
+    create_topic(source, topic, _PARTITIONS)
+    send(producer(source), topic, order, bytes(_SIZE))
+    with (
+        _far(clusters["a"]) as (far_source, source_proxy),
+        _far(clusters["b"]) as (far_target, target_proxy),
+        Witness(clusters["b"].bootstrap) as witness,
+    ):
+        copying = Copying(
+            source=far_source,
+            target=far_target,
+            topic=topic,
+            alias=f"W{uuid.uuid4().hex[:6]}",
+            settings=settings,
+        ).own()
+        witness.begin(copying.copy)
+        yield _Distance(
+            copying=copying,
+            order=order,
+            source=source_proxy,
+            target=target_proxy,
+            witness=witness,
+        )
+
+
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_killed_over_a_distance(
     clusters: dict[str, PlaygroundCluster], topic_name: str, *, exactly_once: bool
@@ -46,23 +93,8 @@ def test_killed_over_a_distance(
     transactions on their way: the next one goes on, and every record is on the target
     once and in order; at least once, where that is the setting.
     """
-    order = keys(_PARTITIONS, _EACH)
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, _PARTITIONS)
-    send(producer(source), topic_name, order, bytes(_SIZE))
-    with (
-        _far(clusters["a"]) as (far_source, _),
-        _far(clusters["b"]) as (far_target, _),
-        Witness(target) as witness,
-    ):
-        copying = Copying(
-            source=far_source,
-            target=far_target,
-            topic=topic_name,
-            alias=f"W{uuid.uuid4().hex[:6]}",
-            settings={"exactly_once": exactly_once},
-        ).own()
-        witness.begin(copying.copy)
+    with _distance(clusters, topic_name, exactly_once=exactly_once) as far:
+        copying, witness, order = far.copying, far.witness, far.order
         slot = SlotAlone(copying, seconds=120)
         try:
             witness.wait(1, 60)
@@ -94,28 +126,33 @@ def test_a_connection_ends_in_mid_copy(
     """One of several connections to a far cluster ends while it is used: the slot takes
     over by itself within its lease, and every record is on the target once.
     """
-    order = keys(_PARTITIONS, _EACH)
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, _PARTITIONS)
-    send(producer(source), topic_name, order, bytes(_SIZE))
-    with (
-        _far(clusters["a"]) as (far_source, source_proxy),
-        _far(clusters["b"]) as (far_target, target_proxy),
-        Witness(target) as witness,
-    ):
-        copying = Copying(
-            source=far_source,
-            target=far_target,
-            topic=topic_name,
-            alias=f"W{uuid.uuid4().hex[:6]}",
-        ).own()
+    with _distance(clusters, topic_name) as far:
+        copying, witness = far.copying, far.witness
         named = topic_name if api == "Fetch" else copying.copy
-        proxy = source_proxy if api == "Fetch" else target_proxy
+        proxy = far.source if api == "Fetch" else far.target
         rule = Rule(api=api, mishap=mishap, topic=named, skip=2)
         with copying.slot() as slot, proxy.rules(rule):
             lease = RunningLease(slot, copying.lease(120))
-            witness.begin(copying.copy)
             witness.wait(_PARTITIONS * _EACH, 100, lease)
             lease.ring()
         assert rule.hits == 1
-        witness.assert_exactly(copying.copy, order)
+        witness.assert_exactly(copying.copy, far.order)
+
+
+def test_worker_stays_below_one_gib_over_a_distance(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A worker that catches up between two far clusters has more on its way at once,
+    and never holds 1 GiB.
+    """
+    each = 4 * _EACH
+    with _distance(clusters, topic_name, each=each) as far:
+        slot = SlotAlone(far.copying, seconds=120)
+        try:
+            far.witness.wait(_PARTITIONS * each, 100)
+            peak = slot.end()
+        finally:
+            slot.kill()
+        far.witness.assert_exactly(far.copying.copy, far.order)
+    print(f"peak memory over a distance: {peak >> 20} MiB")
+    assert peak < 1 << 30

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 import select
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,20 +12,9 @@ import pytest
 from mirror.clusters.receiving import receive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
 
 _LARGE = 3 << 20
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The two ends of a TCP connection; the first one waits 0.3 s at most."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    with closing(ours), closing(theirs):
-        ours.settimeout(0.3)
-        yield ours, theirs
 
 
 def _sent(theirs: socket.socket, *pieces: bytes, pause: float = 0) -> threading.Thread:

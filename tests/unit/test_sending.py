@@ -16,24 +16,11 @@ from mirror.clusters.sending import Outgoing
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mirror.clusters.connection import Connection
 
 _MANY = 6 << 20
 
 Ends = tuple[socket.socket, socket.socket]
-
-
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    """The two ends of a TCP connection; the first one does not block."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    with closing(ours), closing(theirs):
-        ours.settimeout(5)
-        yield ours, theirs
 
 
 def _pieces() -> list[bytes]:

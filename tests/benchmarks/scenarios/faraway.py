@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from tests.benchmarks import payloads
 from tests.benchmarks.scenarios.copying import Copying
 
-_PEERS = ("mm2", "mm2-shipped", "mirror")
 
-FAR_SOURCE = Copying(
-    name="wan-source",
-    title="1 KB, random, source 80 ms away",
-    payloads=partial(payloads.incompressible, 1000),
-    records=3_000_000,
-    far="source",
-    peers=_PEERS,
-)
-FAR_TARGET = Copying(
-    name="wan-target",
-    title="1 KB, random, target 80 ms away",
-    payloads=partial(payloads.incompressible, 1000),
-    records=3_000_000,
-    far="target",
-    peers=_PEERS,
-)
-SMALL_FAR_SOURCE = Copying(
-    name="wan-source-100b",
-    title="100 B, random, source 80 ms away",
-    payloads=partial(payloads.incompressible, 100),
-    records=30_000_000,
-    far="source",
-    peers=_PEERS,
-)
-SMALL_FAR_TARGET = Copying(
-    name="wan-target-100b",
-    title="100 B, random, target 80 ms away",
-    payloads=partial(payloads.incompressible, 100),
-    records=30_000_000,
-    far="target",
-    peers=_PEERS,
-)
+def _far(
+    side: Literal["source", "target"], size: int, *, called: str, records: int
+) -> Copying:
+    return Copying(
+        name=f"wan-{side}" if size == 1000 else f"wan-{side}-{size}b",
+        title=f"{called}, random, {side} 80 ms away",
+        payloads=partial(payloads.incompressible, size),
+        records=records,
+        far=side,
+        peers=("mm2", "mm2-shipped", "mirror"),
+    )
+
+
+FAR_SOURCE = _far("source", 1000, called="1 KB", records=3_000_000)
+FAR_TARGET = _far("target", 1000, called="1 KB", records=3_000_000)
+SMALL_FAR_SOURCE = _far("source", 100, called="100 B", records=30_000_000)
+SMALL_FAR_TARGET = _far("target", 100, called="100 B", records=30_000_000)
