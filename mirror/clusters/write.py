@@ -2,7 +2,8 @@
 
 Main type: `Write`, what one producer sends in one go. It cuts its batches into
 rounds of one batch per partition and requests of bounded size, keeps several in
-flight, and reads every answer. `advance` never waits; `finish` does. Nothing is
+flight, and reads every answer. `advance` never waits; `finish` does. Partitions may be
+divided among lanes, each with a connection of its own to every leader. Nothing is
 repaired here: any error ends the write, and its producer has to take over.
 """
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster, Topic
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Pending
     from mirror.clusters.produce import EncodedBatch
     from mirror.clusters.transactions import Producer
 
 TopicPartition = tuple[str, int]
 
-PURPOSE = "produce"
+LANES = 2
+"""A broker works on what comes over one connection with one thread at a time."""
+PURPOSES = tuple(f"produce {lane}" for lane in range(LANES))
 # Of what is behind the first round nothing is ever sent again, so that it does not
 # matter that brokers sort out repeats of five batches only.
 _ROUNDS_IN_FLIGHT = 20
@@ -64,11 +67,88 @@ class Write:
         producer: Producer,
         batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
         topics: Mapping[str, Topic],
+        lanes: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Sends nothing before `advance`."""
+        """Sends nothing before `advance`.
+
+        `lanes` says for each partition which of the `LANES` it takes. None: all the
+        first. Only what takes the same lane is written in the order it is sent in.
+        """
+        parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
+        for key, queue in batches.items():
+            parts.setdefault(lanes[key] if lanes is not None else 0, {})[key] = queue
+        self._lanes = [
+            _Lane(cluster, producer, part, topics, purpose=PURPOSES[number])
+            for number, part in sorted(parts.items())
+        ]
+
+    @property
+    def sent(self) -> bool:
+        """Whether everything is on its way, and nothing will be sent again."""
+        return all(lane.sent for lane in self._lanes)
+
+    @property
+    def outstanding(self) -> list[Pending]:
+        """The answers that are waited for."""
+        return [pending for lane in self._lanes for pending in lane.outstanding]
+
+    @property
+    def resend_in(self) -> float | None:
+        """Seconds until `advance` has something to do without any answer."""
+        pauses = [lane.resend_in for lane in self._lanes]
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    @property
+    def placed(self) -> list[Placed]:
+        """What is written by now; of one partition, in the order of its log."""
+        return [placed for lane in self._lanes for placed in lane.placed]
+
+    @property
+    def throttled_seconds(self) -> float:
+        """The longest that a broker wants us to rest, because of a quota."""
+        return max((lane.throttled_seconds for lane in self._lanes), default=0.0)
+
+    def advance(self) -> bool:
+        """Read answers that came, send what may be sent now: whether all is written.
+
+        Raises:
+            UnreachableError: a partition has no leader, or its leader is gone.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else; take over before writing again.
+        """
+        written = True
+        for lane in self._lanes:
+            written = lane.advance() and written
+            # A broker adds a transaction's partitions for one request at a time.
+            if lane.opening:
+                return False
+        return written
+
+    def finish(self) -> None:
+        """Wait until all is written. Raises as `advance` does."""
+        while not self.advance():
+            for pending in self.outstanding:
+                pending.result()
+            if self.resend_in:
+                time.sleep(self.resend_in)
+
+
+class _Lane:
+    """Those partitions of a `Write` that share a connection to each leader."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        topics: Mapping[str, Topic],
+        *,
+        purpose: str,
+    ) -> None:
         self._cluster = cluster
         self._producer = producer
         self._topics = topics
+        self._purpose = purpose
         self._rounds = deque(
             {key: queue[index] for key, queue in batches.items() if index < len(queue)}
             for index in range(max(map(len, batches.values()), default=0))
@@ -82,35 +162,28 @@ class Write:
         self._number = 0
         self._sent: deque[_Sent] = deque()
         self.placed: list[Placed] = []
-        """What is written by now; of one partition, in the order of its log."""
         self.throttled_seconds = 0.0
-        """The longest that a broker wants us to rest, because of a quota."""
+
+    @property
+    def opening(self) -> bool:
+        """Whether its first round is not answered, and may have to be sent again."""
+        return bool(self._opening)
 
     @property
     def sent(self) -> bool:
-        """Whether everything is on its way, and nothing will be sent again."""
         return not self._rounds and not self._opening
 
     @property
     def outstanding(self) -> Iterable[Pending]:
-        """The answers that are waited for."""
         return [sent.pending for sent in self._sent]
 
     @property
     def resend_in(self) -> float | None:
-        """Seconds until `advance` has something to do without any answer."""
         if not self._put_off or self._sent:
             return None
         return max(0.0, self._resend_at - time.monotonic())
 
     def advance(self) -> bool:
-        """Read answers that came, send what may be sent now: whether all is written.
-
-        Raises:
-            UnreachableError: a partition has no leader, or its leader is gone.
-            PartitionError: one partition refuses what we sent.
-            ClusterError: anything else; take over before writing again.
-        """
         while self._sent and self._sent[0].pending.answered:
             self._read(self._sent.popleft())
         if self._opening and self._number and not self._sent:
@@ -154,14 +227,6 @@ class Write:
             return False
         return not self._sent or self._number - self._sent[0].round < _ROUNDS_IN_FLIGHT
 
-    def finish(self) -> None:
-        """Wait until all is written. Raises as `advance` does."""
-        while not self.advance():
-            for pending in self.outstanding:
-                pending.result()
-            if self.resend_in:
-                time.sleep(self.resend_in)
-
     def _send(
         self, part: Mapping[TopicPartition, EncodedBatch], *, stamp: bool
     ) -> None:
@@ -186,7 +251,7 @@ class Write:
         self._number += stamp
         for node, batches in requests:
             pending = produce.send(
-                self._connection(node),
+                self._cluster.connection(node, self._purpose),
                 batches,
                 transactional_id=self._producer.transactional_id,
                 version=produce.VERSION_TRANSACTIONS_V2
@@ -197,9 +262,6 @@ class Write:
             self._sent.append(
                 _Sent(round=self._number - 1, pending=pending, batches=batches)
             )
-
-    def _connection(self, node: int) -> Connection:
-        return self._cluster.connection(node, PURPOSE)
 
 
 def _too_late() -> ClusterError:

@@ -11,7 +11,8 @@ an error the slot takes over anew.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from itertools import cycle
 import math
 import time
 from typing import TYPE_CHECKING
@@ -76,11 +77,15 @@ class TargetWriter:
         """How much to write at a time."""
         self._next = 0
         self._under_way: deque[_Transaction] = deque()
+        self._lanes = _in_turn()
+        self._divided = False
 
     def take_over(self) -> None:
         """Fence whoever held this slot's ids; abort what it left open."""
         self._under_way.clear()
-        self._cluster.drop(write.PURPOSE)
+        for purpose in write.PURPOSES:
+            self._cluster.drop(purpose)
+        self._lanes = _in_turn()
         for producer in self._producers:
             producer.take_over()
 
@@ -122,10 +127,28 @@ class TargetWriter:
         """
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
+        # What goes another way than what is under way could overtake it.
+        if not self._under_way:
+            self._divided = self._worth_dividing(producer, work)
         self._under_way.append(
-            _Transaction(self._cluster, producer, work, self._notes, topics)
+            _Transaction(
+                self._cluster,
+                producer,
+                work,
+                self._notes,
+                topics,
+                lanes=self._lanes if self._divided else None,
+            )
         )
         return self.advance()
+
+    def _worth_dividing(self, producer: Producer, work: Work) -> bool:
+        """Whether the broker shall work on more than one request at a time: lanes open
+        one after the other, which takes a round trip each.
+        """
+        if producer.transactional_id is not None and not producer.v2:
+            return False
+        return work.size >= _WORTH_OVERLAPPING and not self._cluster.far
 
     def receive(self, connections: Iterable[Connection]) -> None:
         """Read one answer each from connections that have something to read."""
@@ -210,19 +233,21 @@ class _Transaction:
         work: Work,
         notes: Notes,
         topics: Mapping[str, Topic],
+        *,
+        lanes: Mapping[TopicPartition, int] | None,
     ) -> None:
         self.work = work
-        self.size = sum(b.size for queue in work.batches.values() for b in queue)
-        """Bytes of its data."""
+        self.size = work.size
         self.done = False
         self._cluster = cluster
         self._producer = producer
         self._notes = notes
         self._topics = topics
+        self._lanes = lanes
         first = dict(work.batches)
         if producer.transactional_id is not None:
             first |= notes.how_far(work)
-        self._data = self._write = Write(cluster, producer, first, topics)
+        self._data = self._write = Write(cluster, producer, first, topics, lanes)
         self._later: deque[Batches] | None = None
         self._adding: list[TopicPartition] | None = None
         if producer.transactional_id is not None and not producer.v2:
@@ -292,7 +317,11 @@ class _Transaction:
             if not self._later:
                 return True
             self._write = Write(
-                self._cluster, self._producer, self._later.popleft(), self._topics
+                self._cluster,
+                self._producer,
+                self._later.popleft(),
+                self._topics,
+                self._lanes,
             )
         return False
 
@@ -314,3 +343,8 @@ class _Transaction:
                 )
             self._commit = None
             self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS
+
+
+def _in_turn() -> defaultdict[TopicPartition, int]:
+    """Which lane a partition takes: in turn, as they come, and ever the same."""
+    return defaultdict(cycle(range(write.LANES)).__next__)

@@ -41,6 +41,11 @@ class Work:
     worked_bytes: int = 0
     """The same with what was compressed counted as unpacked."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of its batches."""
+        return sum(b.size for queue in self.batches.values() for b in queue)
+
     def count(self, key: TopicPartition, more: Counts) -> None:
         """Add to what it does to a source partition."""
         known = self.counts.get(key)

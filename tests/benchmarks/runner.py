@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-_WARM_UP_RECORDS = 500_000
+_WARM_UP_RECORDS = 4_000_000
+_WARM_UP_BATCH_BYTES = 8 << 10
+"""Small ones: it is their number that warms a broker up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,9 @@ def run(
     for storage, group in _by_storage(scenarios):
         logs = folder / f"clusters-{next(pairs)}"
         logs.mkdir()
+        largest = max(each.source_bytes for each in group)
         with (
-            folder_in(storage, folder) as data,
+            folder_in(storage, folder, source_bytes=largest) as data,
             clusters.running(data, logs) as (source, target),
         ):
             for each in (source, target):
@@ -83,7 +86,14 @@ def _warm_up(bootstrap: str) -> None:
     topic = "warm-up"
     pool = payloads.incompressible(100)
     load.create_topic(bootstrap, topic, partitions=1)
-    load.fill(bootstrap, topic, partitions=1, pool=pool, records=_WARM_UP_RECORDS)
+    load.fill(
+        bootstrap,
+        topic,
+        partitions=1,
+        pool=pool,
+        records=_WARM_UP_RECORDS,
+        batch_bytes=_WARM_UP_BATCH_BYTES,
+    )
     Target(bootstrap, topic, partitions=1).count_records()
     load.delete_topics(bootstrap, [topic])
 

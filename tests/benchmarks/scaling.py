@@ -95,9 +95,12 @@ def main(
     console = Console()
     console.width = max(console.width, _TABLE_WIDTH)
     results: list[Result] = []
+    size_on_source = megabytes << 20
     with (
         tempfile.TemporaryDirectory(prefix="mirror-scaling-") as scratch,
-        folder_in(storage_for(megabytes << 20), Path(scratch)) as data,
+        folder_in(
+            storage_for(size_on_source), Path(scratch), source_bytes=size_on_source
+        ) as data,
         running(data, Path(scratch)) as (source, target),
     ):
         machine = describe(data)
