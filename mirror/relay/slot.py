@@ -28,40 +28,28 @@ from mirror.errors import (
 )
 from mirror.offsets import progress
 from mirror.relay.faults import Faults
+from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.intake import Intake
 from mirror.relay.jumps import Jump, begin_anew, begin_new
 from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
-from mirror.relay.rewriters import rewriters_for
 from mirror.relay.source import SourceReader
 from mirror.relay.tally import Tally
 from mirror.relay.target import IN_TURN, TargetWriter
 from mirror.relay.waiting import wait
-from mirror.relay.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Topic
-    from mirror.clusters.connection import Connection
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, Plan
     from mirror.relay.report import PartitionReport
+    from mirror.relay.work import Work
 
 TopicPartition = tuple[str, int]
 
-FETCH_BYTES = 16 << 20
-PARTITION_BYTES = 4 << 20
-_FAR_TIMES = 4
-"""As much more goes into a transaction whose target is far away: they go one by one,
-each a round trip behind the other.
-"""
-_LEAST_BYTES = 1 << 20
-_TELLING_BYTES = 64 << 10
-_LOOK_BYTES = 1 << 20
-_GROWTH_WEIGHT = 0.3
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 _SETTLE_SECONDS = 7.0
@@ -94,10 +82,6 @@ class Slot:
             exactly_once=flow.exactly_once,
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
         )
-        self._rewriters = rewriters_for(plan, IN_TURN + 1)
-        self._free = list(self._rewriters)
-        self._filling: Work | None = None
-        """What comes next, as long as it cannot be written yet."""
         self._faults = Faults()
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
         self._target_topics: dict[str, Topic] = {}
@@ -108,7 +92,6 @@ class Slot:
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
-        self._growth = 1.0
         self._intake = Intake(
             flow,
             self._source,
@@ -116,6 +99,9 @@ class Slot:
             tally=self._tally,
             faults=self._faults,
             log=self._log,
+        )
+        self._filling = Filling(
+            plan, self._reader, self._intake, self._writer, self._target
         )
 
     def run(self, lease: Lease, *, bell: int | None = None) -> list[PartitionReport]:
@@ -186,7 +172,7 @@ class Slot:
             self._take_over(lease)
         self._reader.ask()
         of_target = self._writer.connections()
-        of_source = self._reader.connections() if self._room else []
+        of_source = self._reader.connections() if self._filling.room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
         ready, rung = wait(
@@ -197,52 +183,14 @@ class Slot:
         self._writer.receive(set(of_target).intersection(ready))
         self._settled(self._writer.advance())
         if of_source:
-            self._fill(set(of_source).intersection(ready))
-        if self._filling is not None and self._writer.ready:
-            self._write(self._filling)
+            self._filling.fill(set(of_source).intersection(ready), self._go_on_writing)
+        if self._writer.ready:
+            self._write_next()
         return rung
 
-    @property
-    def _room(self) -> bool:
-        """Whether there is a transaction to put one more answer into."""
-        if self._filling is not None:
-            most = self._most_bytes
-            enough = min(max(most - FETCH_BYTES, _LEAST_BYTES), most)
-            return self._filling.worked_bytes < enough
-        return self._writer.room and bool(self._free)
-
-    @property
-    def _most_bytes(self) -> int:
-        """Of one transaction, about."""
-        times = _FAR_TIMES if self._target.far else 1
-        return min(FETCH_BYTES, self._writer.quota.most_bytes) * times
-
-    def _fill(self, ready: AbstractSet[Connection]) -> None:
-        """Put what leaders answered into the next transaction."""
-        work = self._filling
-        if work is None:
-            work = Work(self._free.pop())
-            work.rewriter.begin()
-            self._intake.open(work)
-        for answer in self._reader.read(ready):
-            looked = work.worked_bytes
-            for _ in self._intake.take(answer, work):
-                if work.worked_bytes - looked >= _LOOK_BYTES:
-                    looked = work.worked_bytes
-                    self._go_on_writing()
-            if work.worked_bytes >= self._most_bytes:
-                break
-        if not work.moved:
-            self._release(work)
-            return
-        self._filling = work
-        if ready:
-            self._measure(work)
-            self._reader.ask()
-
-    def _write(self, work: Work) -> None:
-        self._filling = None
-        self._settled(self._writer.write(work, self._target_topics))
+    def _write_next(self) -> None:
+        if (work := self._filling.take()) is not None:
+            self._settled(self._writer.write(work, self._target_topics))
 
     def _go_on_writing(self) -> None:
         """What is under way shall not wait until the next transaction is filled."""
@@ -251,26 +199,12 @@ class Slot:
             self._writer.receive(ready)
             self._settled(self._writer.advance())
 
-    def _measure(self, work: Work) -> None:
-        """Ask for less where it grows when unpacked: a transaction shall not take long,
-        nor a busy partition hold up its neighbours.
-        """
-        if work.fetched_bytes >= _TELLING_BYTES:
-            growth = work.worked_bytes / work.fetched_bytes
-            self._growth += _GROWTH_WEIGHT * (growth - self._growth)
-        share = max(int(PARTITION_BYTES / self._growth), _LEAST_BYTES // 4)
-        allowed = self._writer.quota.most_bytes
-        self._reader.ask_for(
-            min(max(int(FETCH_BYTES / self._growth), _LEAST_BYTES), allowed),
-            min(share, allowed),
-        )
-
     def _finish(self) -> None:
         end = time.monotonic() + _SETTLE_SECONDS
         try:
-            if self._owner and self._filling is not None:
+            if self._owner and self._filling.work is not None:
                 self._settled(self._writer.settle(_SETTLE_SECONDS, left=IN_TURN - 1))
-                self._write(self._filling)
+                self._write_next()
             self._settled(self._writer.settle(max(0.0, end - time.monotonic())))
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
@@ -295,11 +229,7 @@ class Slot:
                 if self._reader.offset(key) is not None:
                     self._faults.clear(key)
             self._tally.committed(work.counts, work.moved, seconds=now - work.begun)
-            self._release(work)
-
-    def _release(self, work: Work) -> None:
-        self._free.append(work.rewriter)
-        self._reader.give_back(work.buffers)
+            self._filling.give_back(work)
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and stand where the committed progress says."""
@@ -313,10 +243,7 @@ class Slot:
         if not self._source.cluster_id:
             self._source.connect()
         self._writer.take_over()
-        begun = len(self._rewriters) - len(self._free) - (self._filling is not None)
-        self._tally.aborted(begun)
-        self._free = list(self._rewriters)
-        self._filling = None
+        self._tally.aborted(self._filling.begin_anew())
         known = progress.read(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(

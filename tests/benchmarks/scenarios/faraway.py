@@ -22,7 +22,7 @@ def _far(
     )
 
 
-FAR_SOURCE = _far("source", 1000, called="1 KB", records=3_000_000)
-FAR_TARGET = _far("target", 1000, called="1 KB", records=3_000_000)
-SMALL_FAR_SOURCE = _far("source", 100, called="100 B", records=30_000_000)
-SMALL_FAR_TARGET = _far("target", 100, called="100 B", records=30_000_000)
+FAR_SOURCE = _far("source", 1000, called="1 KB", records=5_000_000)
+FAR_TARGET = _far("target", 1000, called="1 KB", records=5_000_000)
+SMALL_FAR_SOURCE = _far("source", 100, called="100 B", records=45_000_000)
+SMALL_FAR_TARGET = _far("target", 100, called="100 B", records=45_000_000)

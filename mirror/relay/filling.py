@@ -1,0 +1,132 @@
+"""What a slot writes next: filled from answers until it can be written.
+
+Main type: `Filling`, at most one `Work` at a time. It knows how much goes into one
+transaction and how much to ask leaders for, and has as many rewriters as there can be
+works, the one that is filled and those that are written. It writes nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.relay.rewriters import rewriters_for
+from mirror.relay.target import IN_TURN
+from mirror.relay.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.connection import Connection
+    from mirror.relay.intake import Intake
+    from mirror.relay.lease import Plan
+    from mirror.relay.source import SourceReader
+    from mirror.relay.target import TargetWriter
+
+FETCH_BYTES = 16 << 20
+PARTITION_BYTES = 4 << 20
+_FAR_TIMES = 4
+"""As much more goes into a transaction whose target is far away: they go one by one,
+each a round trip behind the other.
+"""
+_LEAST_BYTES = 1 << 20
+_TELLING_BYTES = 64 << 10
+_LOOK_BYTES = 1 << 20
+_GROWTH_WEIGHT = 0.3
+
+
+class Filling:
+    """The next transaction of a slot, and what it is made with."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        reader: SourceReader,
+        intake: Intake,
+        writer: TargetWriter,
+        target: Cluster,
+    ) -> None:
+        self._reader = reader
+        self._intake = intake
+        self._writer = writer
+        self._target = target
+        self._rewriters = rewriters_for(plan, IN_TURN + 1)
+        self._free = list(self._rewriters)
+        self._growth = 1.0
+        self.work: Work | None = None
+        """What was filled, as long as it cannot be written yet."""
+
+    @property
+    def room(self) -> bool:
+        """Whether there is a transaction to put one more answer into."""
+        if self.work is not None:
+            most = self._most_bytes
+            enough = min(max(most - FETCH_BYTES, _LEAST_BYTES), most)
+            return self.work.worked_bytes < enough
+        return self._writer.room and bool(self._free)
+
+    @property
+    def _most_bytes(self) -> int:
+        """Of one transaction, about."""
+        times = _FAR_TIMES if self._target.far else 1
+        return min(FETCH_BYTES, self._writer.quota.most_bytes) * times
+
+    def fill(
+        self, ready: AbstractSet[Connection], meanwhile: Callable[[], None]
+    ) -> None:
+        """Put what leaders answered into the next transaction, and ask for more.
+
+        `meanwhile` is called now and then: what is under way shall not wait for it.
+        """
+        work = self.work
+        if work is None:
+            work = Work(self._free.pop())
+            work.rewriter.begin()
+            self._intake.open(work)
+        for answer in self._reader.read(ready):
+            looked = work.worked_bytes
+            for _ in self._intake.take(answer, work):
+                if work.worked_bytes - looked >= _LOOK_BYTES:
+                    looked = work.worked_bytes
+                    meanwhile()
+            # Not after the next answer: the way to a leader may be long.
+            self._measure(work)
+            self._reader.ask()
+            if work.worked_bytes >= self._most_bytes:
+                break
+        if work.moved:
+            self.work = work
+        else:
+            self.give_back(work)
+
+    def take(self) -> Work | None:
+        """What was filled, to be written now."""
+        work, self.work = self.work, None
+        return work
+
+    def give_back(self, work: Work) -> None:
+        """It is written, or will not be: what it was made with is free."""
+        self._free.append(work.rewriter)
+        self._reader.give_back(work.buffers)
+
+    def begin_anew(self) -> int:
+        """Forget all works: how many were to be written, but for the one filled."""
+        begun = len(self._rewriters) - len(self._free) - (self.work is not None)
+        self._free = list(self._rewriters)
+        self.work = None
+        return begun
+
+    def _measure(self, work: Work) -> None:
+        """Ask for less where it grows when unpacked: a transaction shall not take long,
+        nor a busy partition hold up its neighbours.
+        """
+        if work.fetched_bytes >= _TELLING_BYTES:
+            growth = work.worked_bytes / work.fetched_bytes
+            self._growth += _GROWTH_WEIGHT * (growth - self._growth)
+        share = max(int(PARTITION_BYTES / self._growth), _LEAST_BYTES // 4)
+        allowed = self._writer.quota.most_bytes
+        self._reader.ask_for(
+            min(max(int(FETCH_BYTES / self._growth), _LEAST_BYTES), allowed),
+            min(share, allowed),
+        )
