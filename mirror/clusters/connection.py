@@ -106,12 +106,12 @@ class Connection:
         self._alias = config.alias
         self._client_id = client_id
         self._pending: deque[Pending] = deque()
-        self._outgoing = Outgoing()
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
         self._held_until = 0.0
         self._socket = handshake.open_socket(config, host, port)
+        self._outgoing = Outgoing(self._socket)
         began = time.monotonic()
         try:
             self.versions, self.features = handshake.negotiate(self, config, host)
@@ -223,13 +223,8 @@ class Connection:
             raise self._closed
         self._pending.append(pending)
         try:
-            if isinstance(self._socket, ssl.SSLSocket):
-                for buffer in buffers:
-                    self._socket.sendall(buffer)
-                self.active_at = time.monotonic()
-            else:
-                self._outgoing.put(buffers)
-                self._send_some()
+            self._outgoing.put(buffers)
+            self._send_some()
         except OSError as error:
             self._break(error)
         if len(self._pending) == 1:
@@ -251,12 +246,12 @@ class Connection:
                 self._break(error)
 
     def _send_some(self) -> None:
-        if self._outgoing.send(self._socket.fileno()):
+        if self._outgoing.send():
             self.active_at = time.monotonic()
 
     def _send_rest(self) -> None:
         """Until all is sent, or something came: an answer to what was sent whole."""
-        while self._outgoing:
+        while self._outgoing and not self.readable:
             poller = select.poll()
             poller.register(self._socket, select.POLLIN | select.POLLOUT)
             events = poller.poll(self.timeout_seconds * 1000)
@@ -339,8 +334,7 @@ class Connection:
             self._closed = error or UnreachableError(
                 f"cluster {self._alias}: connection to {self.address} is closed"
             )
-            if hasattr(self, "_socket"):
-                self._socket.close()
+            self._socket.close()
             self._outgoing.clear()
             while self._pending:
                 self._pending.popleft().fail(self._closed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 import random
 import select
 import socket
+import ssl
 import threading
 import time
 from typing import TYPE_CHECKING, cast
@@ -13,14 +15,39 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.clusters.sending import Outgoing
+from mirror.playground.certificates import CertificateAuthority
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from mirror.clusters.connection import Connection
 
 _MANY = 6 << 20
 
 Ends = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture(params=["plain", "tls"])
+def ends(ends: Ends, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]:
+    """The same ends, also with TLS between them."""
+    if request.param == "plain":
+        yield ends
+        return
+    authority = CertificateAuthority()
+    bundle = tmp_path / "server.pem"
+    bundle.write_text(authority.issue("server").bundle_pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(bundle)
+    server.num_tickets = 0  # they would come like an answer
+    client = ssl.create_default_context(cadata=authority.pem)
+    with ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(server.wrap_socket, ends[1], server_side=True)
+        ours = client.wrap_socket(ends[0], server_hostname="127.0.0.1")
+        theirs = accepted.result()
+    with closing(ours), closing(theirs):
+        yield ours, theirs
 
 
 def _pieces() -> list[bytes]:
@@ -35,7 +62,7 @@ class _Line:
     readable = False
 
     def __init__(self, ours: socket.socket) -> None:
-        self.outgoing = Outgoing()
+        self.outgoing = Outgoing(ours)
         self.closed = False
         self._ours = ours
 
@@ -48,7 +75,7 @@ class _Line:
 
     def send_on(self) -> None:
         try:
-            self.outgoing.send(self._ours.fileno())
+            self.outgoing.send()
         except OSError:
             self.closed = True
 
@@ -110,7 +137,7 @@ def test_a_peer_that_is_gone_counts_as_one_to_read(ends: Ends) -> None:
     assert ready == [line]
     assert time.monotonic() - began < 2
     with pytest.raises(OSError, match=r"."):
-        line.outgoing.send(ours.fileno())
+        line.outgoing.send()
 
 
 def test_the_bell_is_heard_while_sending(ends: Ends) -> None:
