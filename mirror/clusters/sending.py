@@ -39,7 +39,7 @@ class Outgoing:
 
     def put(self, buffers: Iterable[bytes | memoryview]) -> None:
         """These come next; they must not change before they are sent."""
-        views = map(memoryview, buffers)
+        views = (memoryview(buffer) for buffer in buffers)
         self._buffers += _pieces(views) if self._tls else views
 
     def clear(self) -> None:

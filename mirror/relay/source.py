@@ -244,7 +244,8 @@ class SourceReader:
         ]
 
     def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
-        """The answers on connections that have something to read.
+        """The answers on connections that have something to read, those first whose
+        leader was read the longest ago: who takes one may leave the others.
 
         Raises:
             LeaderError: a connection failed, or has owed its answer for too long.
@@ -252,7 +253,7 @@ class SourceReader:
         """
         waiting = [
             (lane, lane.pending)
-            for lane in self._lanes.values()
+            for lane in sorted(self._lanes.values(), key=lambda lane: lane.answered)
             if lane.pending is not None
         ]
         for lane, pending in waiting:

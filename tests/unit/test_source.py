@@ -28,20 +28,34 @@ pytestmark = pytest.mark.unit
 _MIB = 1 << 20
 
 
+_NO_NEWS = memoryview(bytes(4 + 4 + 2 + 4 + 4))
+"""A frame: correlation, throttle, error, session, no topics."""
+
+
 class _Connection:
-    """Takes questions and owes every answer."""
+    """Takes questions, and answers as soon as it is read."""
 
     versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - nobody adds to it
+    timeout_seconds = 30.0
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
+        self.owed: Pending | None = None
 
     def send_buffers(
         self, _key: int, _version: int, buffers: Sequence[bytes], *, flexible: bool
     ) -> Pending:
         assert not flexible
         self.requests.append(b"".join(buffers))
-        return Pending(cast("Any", self), 1, None)
+        self.owed = Pending(cast("Any", self), 1, None)
+        return self.owed
+
+    def read_answer(self) -> None:
+        assert self.owed is not None
+        self.owed.settle(_NO_NEWS)
+
+    def take_buffer(self, spare: bytearray) -> bytearray:
+        return spare
 
 
 class _Cluster:
@@ -120,6 +134,20 @@ def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:
     with pytest.raises(LeaderError, match=str(why)) as caught:
         reader.ask()
     assert set(caught.value.partitions) == {("t", 1), ("t", 3), ("t", 4)}
+
+
+def test_who_takes_one_answer_at_a_time_gets_them_in_turn() -> None:
+    """A leader that always has an answer ready does not keep the others waiting."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1, 2, 3])
+    for _ in range(5):
+        reader.ask()
+        before = {node: len(each.requests) for (node, _), each in cluster.made.items()}
+        for _ in range(3):
+            assert next(reader.read(cast("Any", set(cluster.made.values()))))
+            reader.ask()
+        after = {node: len(each.requests) for (node, _), each in cluster.made.items()}
+        assert after == {node: count + 1 for node, count in before.items()}
 
 
 def test_reading_anew_closes_every_connection() -> None:
