@@ -73,6 +73,6 @@ TLS = Encrypted(
     name="tls",
     title="1 KB, random, TLS on both sides",
     payloads=partial(payloads.incompressible, 1000),
-    records=4_000_000,
+    records=6_000_000,
     peers=("mirror",),
 )
