@@ -39,7 +39,7 @@ class BacklogResult:
         Column("early_worker_mb", "worker MB at 20 %", ",.0f"),
         Column("late_worker_mb", "worker MB at the end", ",.0f", "less"),
         Column("growth_mb", "growth MB", ",.0f"),
-        Column("remaining_error", "remaining time off by", ".0%"),
+        Column("remaining_error", "remaining time off by (-100%: not told)", ".0%"),
         Column("seconds", "s", ",.0f"),
     )
 
@@ -57,7 +57,7 @@ class BacklogResult:
     """Of the worker that grew most."""
     remaining_error: float
     """What it said at half-way of the time it would take, against what it took;
-    -1 if it said nothing."""
+    -1 if it said nothing, as its first lease had not ended."""
     workers_early: tuple[float, ...]
     """MB of each."""
     workers_late: tuple[float, ...]
