@@ -79,11 +79,11 @@ class Filling:
 
         `meanwhile` is called now and then: what is under way shall not wait for it.
         """
+        if self.work is None:
+            self.work = Work(self._free.pop())
+            self.work.rewriter.begin()
+            self._intake.open(self.work)
         work = self.work
-        if work is None:
-            work = Work(self._free.pop())
-            work.rewriter.begin()
-            self._intake.open(work)
         for answer in self._reader.read(ready):
             looked = work.worked_bytes
             for _ in self._intake.take(answer, work):
@@ -95,9 +95,8 @@ class Filling:
             self._reader.ask()
             if work.worked_bytes >= self._most_bytes:
                 break
-        if work.moved:
-            self.work = work
-        else:
+        if not work.moved:
+            self.work = None
             self.give_back(work)
 
     def take(self) -> Work | None:
