@@ -201,6 +201,17 @@ class Witness:
             assert lease is None or not lease.ended, f"it ended: {lease.ring()}"
             self._look()
 
+    def watch(
+        self, slot: Slot, lease: Lease, count: int, timeout: float
+    ) -> list[PartitionReport]:
+        """Have a slot copy until there are so many records; what it reports then."""
+        running = RunningLease(slot, lease)
+        try:
+            self.wait(count, timeout, running)
+        finally:
+            reports = running.ring()
+        return reports
+
     def assert_exactly(
         self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
     ) -> None:

@@ -289,7 +289,7 @@ def test_too_few_replicas_in_sync(
         wait_copied(mirror, b, lenient, keys(30), repeats=True)
         assert partition(mirror, lenient)["state"] == "RUNNING"
         target.start(3)
-        wait_copied(mirror, b, strict, keys(20), repeats=True)
+        wait_copied(mirror, b, strict, keys(20))
         wait_running(mirror, strict)
 
 

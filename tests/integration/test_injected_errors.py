@@ -117,22 +117,14 @@ class Lab:
         with copying.slot() as slot:
             self.witness.begin(copying.copy)
             with self.rules(copying, rule):
-                lease = RunningLease(slot, copying.lease(20))
-                try:
-                    self.witness.wait(_HALF, 10, lease)
-                finally:
-                    guilty, other = lease.ring()
+                guilty, other = self.witness.watch(slot, copying.lease(20), _HALF, 10)
                 assert not self.witness.found[0]
             assert rule.hits, "the rule never struck"
             assert guilty.state == "FAULTED"
             assert codes.name_of(rule.code) in guilty.reason
             assert (other.state, other.position) == ("RUNNING", _HALF)
             assert guilty.records == 0
-            lease = RunningLease(slot, copying.lease(20))
-            try:
-                self.witness.wait(2 * _HALF, 15, lease)
-            finally:
-                guilty, _ = lease.ring()
+            guilty, _ = self.witness.watch(slot, copying.lease(20), 2 * _HALF, 15)
         assert (guilty.state, guilty.position) == ("RUNNING", _HALF)
         self.witness.assert_exactly(copying.copy, keys(_PARTITIONS, _HALF))
 
@@ -220,11 +212,7 @@ def test_failed_writes_are_not_reported(lab: Lab, topic_name: str, topic: str) -
         seen = {(report.records, report.position) for report in reports}
         assert seen == {(0, 0)}
         lab.witness.begin(copying.copy)
-        lease = RunningLease(slot, copying.lease(20))
-        try:
-            lab.witness.wait(_HALF * _PARTITIONS, 15, lease)
-        finally:
-            lease.ring()
+        lab.witness.watch(slot, copying.lease(20), _HALF * _PARTITIONS, 15)
     lab.witness.assert_exactly(copying.copy, keys(_PARTITIONS, _HALF))
 
 

@@ -13,7 +13,7 @@ import uuid
 
 import pytest
 
-from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.copying import Copying, Witness, keys, send
 from tests.harness import create_topic, producer
 from tests.proxy import BrokerProxy, Mishap, Rule
 
@@ -91,11 +91,7 @@ def test_one_of_two_ways_is_slow_or_breaks(
         watch = _Watch(topic=copying.copy)
         with copying.slot() as slot, proxy.rules(watch, rule, slow):
             witness.begin(copying.copy)
-            lease = RunningLease(slot, copying.lease(60))
-            try:
-                witness.wait(_PARTITIONS * _EACH, 45, lease)
-            finally:
-                lease.ring()
+            witness.watch(slot, copying.lease(60), _PARTITIONS * _EACH, 45)
         assert rule.hits, "the rule never struck"
         assert set(watch.seen) == {frozenset({0}), frozenset({1})}
         witness.assert_exactly(copying.copy, expected)

@@ -17,7 +17,7 @@ import uuid
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
 
-from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.copying import Copying, Witness, keys, send
 from tests.harness import create_topic, producer
 from tests.proxy import BrokerProxy, Mishap, Rule
 
@@ -138,11 +138,7 @@ def test_one_of_several_transactions_fails(
             trickling(source, topic_name),
         ):
             witness.begin(copying.copy)
-            lease = RunningLease(slot, copying.lease(60))
-            try:
-                witness.wait(_PARTITIONS * _EACH, 45, lease)
-            finally:
-                lease.ring()
+            witness.watch(slot, copying.lease(60), _PARTITIONS * _EACH, 45)
         assert rule.hits, "the rule never struck"
         assert slow.hits > rule.skip // 2
         witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH))
