@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 import contextlib
 import select
-import ssl
 import struct
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafka.protocol.api_header import ResponseClassRegistry
 
 from mirror.clusters import handshake
-from mirror.clusters.receiving import receive
+from mirror.clusters.receiving import Incoming
 from mirror.clusters.sending import Outgoing
 from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
 
@@ -110,8 +109,12 @@ class Connection:
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
         self._held_until = 0.0
-        self._socket = handshake.open_socket(config, host, port)
-        self._outgoing = Outgoing(self._socket)
+        self._line = handshake.open_line(config, host, port)
+        self._outgoing = Outgoing(self._line)
+        self._incoming = Incoming(self._line)
+        self._head = memoryview(bytearray(_SIZE.size))
+        self._frame: memoryview | None = None
+        self._whole = False
         began = time.monotonic()
         try:
             self.versions, self.features = handshake.negotiate(self, config, host)
@@ -253,7 +256,7 @@ class Connection:
         """Until all is sent, or something came: an answer to what was sent whole."""
         while self._outgoing and not self.readable:
             poller = select.poll()
-            poller.register(self._socket, select.POLLIN | select.POLLOUT)
+            poller.register(self._line, select.POLLIN | select.POLLOUT)
             events = poller.poll(self.timeout_seconds * 1000)
             if not events:
                 raise TimeoutError
@@ -267,9 +270,13 @@ class Connection:
         Raises:
             UnreachableError: it has; the connection is closed.
         """
-        since = max(self.active_at, self._held_until)
-        if self._pending and time.monotonic() - since > patience:
-            self._break(TimeoutError())
+        while self._pending:
+            since = max(self.active_at, self._held_until)
+            if time.monotonic() - since <= patience:
+                return
+            self.read_on()
+            if self.active_at <= since:
+                self._break(TimeoutError())
 
     def hold(self, seconds: float) -> None:
         """The broker said that it reads nothing from us for so long (a quota): it owes
@@ -283,31 +290,48 @@ class Connection:
             raise self._closed
         try:
             self._send_rest()
-            frame = self._read_frame()
+            self._take_in(wait=True)
         except OSError as error:
             self._break(error)
-        self.active_at = time.monotonic()
+        frame, self._frame, self._whole = self._frame, None, False
+        assert frame is not None
         self._pending.popleft().settle(frame)
 
-    def _read_frame(self) -> memoryview:
-        oldest = self._pending[0]
-        view = memoryview(self._buffer)
-        receive(self._socket, view, 4)
-        size = _SIZE.unpack_from(view)[0]
+    def read_on(self) -> None:
+        """Take in what has come of the next answer, without waiting, so that the broker
+        can go on sending. A failure closes the connection, and reading tells of it.
+        """
+        if self._pending and not self.closed:
+            try:
+                self._take_in(wait=False)
+            except OSError as error:
+                with contextlib.suppress(UnreachableError):
+                    self._break(error)
+
+    def _take_in(self, *, wait: bool) -> None:
+        """The next answer's frame, as far as it comes."""
+        before = self._incoming.taken
+        if self._frame is None and self._incoming.fill(self._head, wait=wait):
+            self._frame = self._room_for(_SIZE.unpack(self._head)[0])
+        if self._frame is not None and not self._whole:
+            self._whole = self._incoming.fill(self._frame, wait=wait)
+            if self._whole and (
+                _SIZE.unpack_from(self._frame)[0] != self._pending[0].correlation
+            ):
+                raise ConnectionError("an answer to a request that was not asked")
+        if self._whole or self._incoming.taken != before:
+            self.active_at = time.monotonic()
+
+    def _room_for(self, size: int) -> memoryview:
         if not 4 <= size <= _MAX_SMALL_ANSWER:
             raise ConnectionError(
                 f"an answer of {size} bytes: no Kafka broker, or one that wants TLS?"
             )
-        if not oldest.raw:
-            frame = memoryview(bytearray(size))
-        else:
-            if size > len(self._buffer):
-                self._buffer = bytearray(size + (size >> 2))
-            frame = memoryview(self._buffer)[:size]
-        receive(self._socket, frame, size)
-        if _SIZE.unpack_from(frame)[0] != oldest.correlation:
-            raise ConnectionError("an answer to a request that was not asked")
-        return frame
+        if not self._pending[0].raw:
+            return memoryview(bytearray(size))
+        if size > len(self._buffer):
+            self._buffer = bytearray(size + (size >> 2))
+        return memoryview(self._buffer)[:size]
 
     def take_buffer(self, spare: bytearray) -> bytearray:
         """Give away the buffer of the last raw answer; the next comes into `spare`."""
@@ -316,11 +340,18 @@ class Connection:
 
     @property
     def readable(self) -> bool:
-        """Whether bytes wait inside the TLS layer, unseen by `select`."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        """Whether there is something to read that `select` does not see: an answer that
+        is taken in whole, or bytes inside the TLS layer.
+        """
+        return self._whole or self._line.unread
+
+    @property
+    def whole(self) -> bool:
+        """Whether the next answer can be read without waiting."""
+        return self._whole or self.closed
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._line.fileno()
 
     def _break(self, cause: OSError) -> NoReturn:
         text = "no answer in time" if isinstance(cause, TimeoutError) else str(cause)
@@ -334,7 +365,7 @@ class Connection:
             self._closed = error or UnreachableError(
                 f"cluster {self._alias}: connection to {self.address} is closed"
             )
-            self._socket.close()
+            self._line.close()
             self._outgoing.clear()
             while self._pending:
                 self._pending.popleft().fail(self._closed)

@@ -1,6 +1,6 @@
 """What happens before a connection may be used: TCP, TLS, versions, SASL.
 
-Functions in that order: `open_socket`, `negotiate`, `authenticate`. Each raises one
+Functions in that order: `open_line`, `negotiate`, `authenticate`. Each raises one
 clear error that names the cluster and the address. What is sent afterwards is not
 known here.
 """
@@ -17,6 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirror.clusters import codes, refusals, tokens
 from mirror.clusters.bearer import Bearer
+from mirror.clusters.line import Line, TlsLine
 from mirror.clusters.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.errors import AuthenticationError, UnreachableError
 
@@ -30,7 +31,7 @@ _AGAIN_SECONDS = 1.1
 """Brokers refuse who proves itself twice within a second."""
 
 
-def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
+def open_line(config: ClusterConfig, host: str, port: int) -> Line:
     """Connect, and agree on TLS where the cluster has it.
 
     Raises:
@@ -50,9 +51,9 @@ def open_socket(config: ClusterConfig, host: str, port: int) -> socket.socket:
     plain.settimeout(timeout)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not uses_tls(config):
-        return plain
+        return Line(plain)
     try:
-        return tls_context(config).wrap_socket(plain, server_hostname=host)
+        return TlsLine(plain, tls_context(config), host=host)
     except AuthenticationError:
         plain.close()
         raise

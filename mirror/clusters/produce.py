@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.clusters import codes
+from mirror.clusters.checksum import joined
 from mirror.errors import (
     BrokerError,
     ClusterError,
@@ -57,6 +58,8 @@ class EncodedBatch:
     runs: Runs | None = None
     """Which source offsets its records had: rows of (source offset of a run's first
     record, its index in the batch, how many), int64; None for records of our own."""
+    body_sum: int | None = None
+    """The body's CRC-32C, if it is known already."""
 
     @property
     def size(self) -> int:
@@ -71,7 +74,11 @@ class EncodedBatch:
             self.header, 21, attributes | (_TRANSACTIONAL if transactional else 0)
         )
         _PRODUCER.pack_into(self.header, 43, producer_id, epoch, sequence)
-        checksum = crc32c(self.body, crc32c(memoryview(self.header)[21:]))
+        checksum = crc32c(memoryview(self.header)[21:])
+        if self.body_sum is None:
+            checksum = crc32c(self.body, checksum)
+        else:
+            checksum = joined(checksum, self.body_sum, len(self.body))
         _CRC.pack_into(self.header, 17, checksum)
 
 

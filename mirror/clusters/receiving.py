@@ -1,61 +1,65 @@
-"""Bytes from a socket into a buffer, all of them.
+"""Bytes from a line into buffers, each of them whole.
 
-One function, `receive`. Of a large answer the kernel wakes us for each mebibyte, not
-for each packet (SO_RCVLOWAT), which spares both sides work. It knows nothing of what
-the bytes mean.
+Main type: `Incoming`. It waits for what is missing, or takes only what has come, so
+that a broker need not stop sending while we are at work. Of a large answer the kernel
+wakes us for each mebibyte, not for each packet (SO_RCVLOWAT), which spares both sides
+work. It knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
 
-import select
-import socket
-import ssl
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mirror.clusters.line import Line
 
 _LARGE = 64 << 10
 _PIECE = 1 << 20
 
 
-def receive(connected: socket.socket, view: memoryview, size: int) -> None:
-    """Fill the first `size` bytes of a view.
+class Incoming:
+    """What comes over a line."""
 
-    Raises:
-        TimeoutError: nothing came within the socket's timeout.
-        ConnectionError: the other side closed it.
-        OSError: anything else that is wrong with the socket.
-    """
-    done = 0
-    # What TLS has unpacked already, the kernel does not count.
-    if size >= _LARGE and not isinstance(connected, ssl.SSLSocket):
-        try:
-            done = _in_large_pieces(connected, view, size)
-        finally:
-            _wake_at(connected, 1)
-    while done < size:
-        done += _some(connected, view[done:size])
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._wakes_at = 1
+        self.taken = 0
+        """How many bytes are there of a view that is not whole."""
 
+    def fill(self, view: memoryview, *, wait: bool) -> bool:
+        """Go on filling a view: whether it is whole. Without `wait`, only with what is
+        there; the next call has to be for the same view, until it is whole.
 
-def _in_large_pieces(connected: socket.socket, view: memoryview, size: int) -> int:
-    """How far it came: to a small rest, or to where less came than was waited for."""
-    done = 0
-    while size - done >= _LARGE:
-        _wake_at(connected, min(size - done, _PIECE))
-        try:
-            done += _some(connected, view[done:size])
-        except TimeoutError:
-            _wake_at(connected, 1)
-            poller = select.poll()
-            poller.register(connected, select.POLLIN)
-            if not poller.poll(0):
-                raise
-            break
-    return done
+        Raises:
+            TimeoutError: nothing came within the line's timeout.
+            ConnectionError: the other side closed it.
+            OSError: anything else that is wrong with the connection.
+        """
+        while self.taken < len(view):
+            came = self._line.read(view[self.taken :])
+            if came == 0:
+                raise ConnectionError("the broker closed the connection")
+            if came is not None:
+                self.taken += came
+                continue
+            self._wake_for(len(view) - self.taken)
+            if not wait:
+                return False
+            # Less than what the kernel wakes us for may have come in time.
+            if not self._line.wait_to_read() and not self._came_late(view):
+                raise TimeoutError
+        self.taken = 0
+        self._wake_for(1)
+        return True
 
+    def _came_late(self, view: memoryview) -> bool:
+        came = self._line.read(view[self.taken :])
+        self.taken += came or 0
+        return bool(came)
 
-def _wake_at(connected: socket.socket, size: int) -> None:
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-
-
-def _some(connected: socket.socket, view: memoryview) -> int:
-    if not (count := connected.recv_into(view)):
-        raise ConnectionError("the broker closed the connection")
-    return count
+    def _wake_for(self, left: int) -> None:
+        """Have the kernel wake us for a piece of a large rest, or for any byte."""
+        wakes_at = min(left, _PIECE) if left >= _LARGE else 1
+        if wakes_at != self._wakes_at:
+            self._line.wake_at(wakes_at)
+            self._wakes_at = wakes_at

@@ -86,12 +86,13 @@ class Filling:
         work = self.work
         for answer in self._reader.read(ready):
             looked = work.worked_bytes
+            self._reader.ask_ahead(self._intake.foresee(answer))
             for _ in self._intake.take(answer, work):
                 if work.worked_bytes - looked >= _LOOK_BYTES:
                     looked = work.worked_bytes
                     meanwhile()
-            # Not after the next answer: the way to a leader may be long.
             self._measure(work)
+            # Not after the next answer: the way to a leader may be long.
             self._reader.ask()
             if work.worked_bytes >= self._most_bytes:
                 break

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
+_WORTH_FORESEEING = 256 << 10
+"""Bytes of an answer that take longer to work on than to ask for the next."""
 _OFFSET_OUT_OF_RANGE = 1
 _WORDS = {
     Cause.DELETED: "deleted before they were copied:",
@@ -103,6 +105,21 @@ class Intake:
         for key, jump in self._jumps.items():
             self._jump(key, jump, work)
         self._jumps = {}
+
+    def foresee(self, answer: Answer) -> dict[TopicPartition, tuple[int, int]]:
+        """Where its partitions will stand, and after which leader epoch, if all goes
+        well: found out in no time, and not to be relied on.
+        """
+        if len(answer.buffer) < _WORTH_FORESEEING:
+            return {}
+        ends = {
+            (part.topic, part.partition): scan.behind(
+                answer.buffer, part.start, part.end
+            )
+            for part in answer.fetched
+            if part.error == codes.NONE and part.diverging < 0
+        }
+        return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
     def take(self, answer: Answer, work: Work) -> Iterator[None]:
         """Put what one leader answered into the work, a partition at a time.

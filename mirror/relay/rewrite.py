@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, kernels, records, scan
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _RELAY_AT_LEAST = 16 << 10
 """A smaller batch is worth merging with its neighbours."""
 _MERGE_BYTES = 1 << 20
+_WORTH_SUMMING = 16 << 10
+"""Bytes of a batch whose sum is better made apart from its header's."""
 _MOST_RUNS = 1 << 14
 """Of a batch; so many holes, and it ends."""
 
@@ -287,4 +290,6 @@ def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedB
         body=body,
         count=count,
         runs=runs[: int(result[kernels.RUNS])].copy(),
+        # Later the processor has other things at hand.
+        body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
     )

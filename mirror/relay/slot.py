@@ -193,7 +193,10 @@ class Slot:
             self._settled(self._writer.write(work, self._target_topics))
 
     def _go_on_writing(self) -> None:
-        """What is under way shall not wait until the next transaction is filled."""
+        """What is under way shall not wait until the next transaction is filled, nor
+        leaders until there is room for it.
+        """
+        self._reader.read_on()
         ready, _ = wait(self._writer.connections(), None, 0.0)
         if ready:
             self._writer.receive(ready)

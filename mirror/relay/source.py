@@ -101,6 +101,7 @@ class SourceReader:
         self._lane_of: dict[TopicPartition, _Lane] = {}
         self._lanes: dict[tuple[int, int], _Lane] = {}
         self._spare: list[bytearray] = []
+        self._foreseen: dict[TopicPartition, tuple[int, int]] = {}
 
     def assign(
         self, positions: Mapping[TopicPartition, Position], topics: Mapping[str, Topic]
@@ -119,6 +120,7 @@ class SourceReader:
             for at, lane in self._lanes.items()
         }
         self._lane_of = {}
+        self._foreseen = {}
         dealt: Counter[int] = Counter()
         for topic, partition in positions:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
@@ -166,14 +168,38 @@ class SourceReader:
         """
         self._offsets[key] = offset
         self._epochs[key] = last_epoch
-        lane = self._lane_of[key]
-        lane.moved.pop(key, None)
-        lane.moved[key] = None
+        if self._foreseen.get(key) == (offset, last_epoch):
+            del self._foreseen[key]
+        else:
+            self._has_moved(key)
+
+    def _has_moved(self, key: TopicPartition) -> None:
+        moved = self._lane_of[key].moved
+        moved.pop(key, None)
+        moved[key] = None
+
+    def _next(self, key: TopicPartition) -> tuple[int, int]:
+        """What to ask for, and the epoch of the record before."""
+        return self._foreseen.get(key) or (self._offsets[key], self._epochs[key])
 
     def leave_out(self, key: TopicPartition) -> None:
         self._offsets.pop(key, None)
         if (lane := self._lane_of.get(key)) is not None:
             lane.moved[key] = None
+
+    def ask_ahead(self, foreseen: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Ask for what comes next, before what came is worked on. `foreseen`: the
+        arguments of `advance` that are likely for each partition; where it is not
+        called with them before `ask` is, the answer is dropped and it is asked again.
+
+        Raises:
+            LeaderError: as `ask` does.
+        """
+        if foreseen:
+            self._foreseen = dict(foreseen)
+            for key in foreseen:
+                self._has_moved(key)
+            self._ask_all()
 
     def ask(self) -> None:
         """Send a Fetch on every lane on which no answer is owed.
@@ -181,6 +207,12 @@ class SourceReader:
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
         """
+        for key in self._foreseen:
+            self._has_moved(key)
+        self._foreseen = {}
+        self._ask_all()
+
+    def _ask_all(self) -> None:
         for lane in self._lanes.values():
             if lane.pending is None and (lane.asked or lane.moved):
                 if time.monotonic() < lane.rests_until:
@@ -195,7 +227,7 @@ class SourceReader:
         forgotten = [key for key in lane.moved if key not in self._offsets]
         for key in forgotten:
             lane.asked.pop(key, None)
-        moved = {key: self._offsets[key] for key in lane.moved if key in self._offsets}
+        moved = {key: self._next(key)[0] for key in lane.moved if key in self._offsets}
         # Who was served goes to the back: brokers fill answers in the order asked.
         for key in moved:
             lane.asked.pop(key, None)
@@ -208,7 +240,7 @@ class SourceReader:
                 partition=key[1],
                 offset=offset,
                 leader_epoch=-1,
-                last_epoch=self._epochs[key],
+                last_epoch=self._next(key)[1],
             )
             for key, offset in (moved if goes_on else lane.asked).items()
         ]
@@ -243,6 +275,11 @@ class SourceReader:
             if lane.pending is not None
         ]
 
+    def read_on(self) -> None:
+        """Take in what has come meanwhile, so that leaders need not stop sending."""
+        for connection in self.connections():
+            connection.read_on()
+
     def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
         """The answers on connections that have something to read, those first whose
         leader was read the longest ago: who takes one may leave the others.
@@ -260,7 +297,9 @@ class SourceReader:
             connection = pending.connection
             patience = _MAX_WAIT_MS / 1000 + connection.timeout_seconds
             try:
-                if connection not in ready:
+                if connection in ready:
+                    connection.read_on()
+                if not (pending.answered or connection.whole):
                     connection.require_answer(patience)
                     continue
                 answer = self._read(lane, pending)

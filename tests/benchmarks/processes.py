@@ -65,9 +65,11 @@ class Service:
 
     def pids(self) -> list[int]:
         """Of the session, and of all descendants that left it."""
+        return sorted(self._among(_all_stats()))
+
+    def _among(self, stats: Mapping[int, _Stat]) -> set[int]:
         root = self._process.pid
         found = {root}
-        stats = _all_stats()
         # Parents may have a higher pid than their children: repeat until it is still.
         while True:
             more = {
@@ -76,12 +78,13 @@ class Service:
                 if stat.session == root or stat.parent in found
             }
             if more <= found:
-                return sorted(found)
+                return found
             found |= more
 
     def cpu_seconds(self) -> float:
         stats = _all_stats()
-        return sum(stats[pid].cpu_ticks for pid in self.pids() if pid in stats) / _TICKS
+        ours = self._among(stats)
+        return sum(stats[pid].cpu_ticks for pid in ours if pid in stats) / _TICKS
 
     def resident_bytes(self) -> int:
         """Shared pages count once per process that maps them."""

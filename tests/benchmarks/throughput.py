@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 7.0
 """JVMs and what is compiled take so long to be warm."""
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.1
 _START_SECONDS = 120.0
 _STALLED_SECONDS = 60.0
 _QUIET_SECONDS = 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 import socket
 import ssl
 import subprocess
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.serialization import pkcs12
 import pytest
 
-from mirror.clusters.handshake import open_socket
+from mirror.clusters.handshake import open_line
 from mirror.clusters.security import tls_context
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
@@ -97,8 +98,9 @@ class Stores:
             thread = threading.Thread(target=serve)
             thread.start()
             port = listener.getsockname()[1]
-            with open_socket(cluster, "127.0.0.1", port) as ours:
-                ours.recv(1)
+            with closing(open_line(cluster, "127.0.0.1", port)) as ours:
+                ours.wait_to_read()
+                ours.read(memoryview(bytearray(1)))
             thread.join(10)
         return seen[0]
 

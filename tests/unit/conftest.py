@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.clusters.line import Line, TlsLine
+from mirror.playground.certificates import CertificateAuthority
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -22,4 +28,27 @@ def ends() -> Iterator[Ends]:
         theirs, _ = server.accept()
     with closing(ours), closing(theirs):
         ours.settimeout(0.3)
+        yield ours, theirs
+
+
+@pytest.fixture(params=["plain", "tls"])
+def line(
+    ends: Ends, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Line, socket.socket]]:
+    """A line of ours over the first end, and the other end, with and without TLS."""
+    if request.param == "plain":
+        yield Line(ends[0]), ends[1]
+        return
+    authority = CertificateAuthority()
+    bundle = tmp_path / "server.pem"
+    bundle.write_text(authority.issue("server").bundle_pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(bundle)
+    server.num_tickets = 0  # they would come like an answer
+    client = ssl.create_default_context(cadata=authority.pem)
+    with ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(server.wrap_socket, ends[1], server_side=True)
+        ours = TlsLine(ends[0], client, host="127.0.0.1")
+        theirs = accepted.result()
+    with closing(theirs):
         yield ours, theirs

@@ -62,3 +62,26 @@ def test_batches_before_a_damaged_one_are_read(
         return
     with pytest.raises(CorruptBatchError, match="checksum"):
         read(b"".join(batches))
+
+
+@given(values, st.integers(0, 400), st.booleans())
+def test_where_batches_lead_to_is_seen_beforehand(
+    contents: list[bytes], cut: int, damaged: bool
+) -> None:
+    """Without a look at checksums it is known how far whole batches reach, and under
+    which leader the last one was written; a batch of an old format ends them.
+    """
+    batches = [stored(value, offset) for offset, value in enumerate(contents)]
+    for number, each in enumerate(batches):
+        each[12:16] = number.to_bytes(4, "big")
+    if damaged:
+        batches[-1][16] = 1
+    whole = len(contents) - damaged
+    log = b"".join(bytes(each) for each in batches)
+    if not damaged:
+        cut = min(cut, len(batches[-1]) - 1)
+        whole -= cut > 0
+        log = log[: len(log) - cut]
+    expected = (whole, whole - 1) if whole else (-1, -1)
+    buffer = np.frombuffer(bytearray(b"head" + log), np.uint8)
+    assert scan.behind(buffer, 4, len(buffer)) == expected

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import select
+import socket
+import ssl
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.receiving import receive
+from mirror.clusters.receiving import Incoming
 
 if TYPE_CHECKING:
-    import socket
+    from mirror.clusters.line import Line
 
 _LARGE = 3 << 20
+
+Ends = tuple["Line", socket.socket]
 
 
 def _sent(theirs: socket.socket, *pieces: bytes, pause: float = 0) -> threading.Thread:
@@ -28,61 +32,95 @@ def _sent(theirs: socket.socket, *pieces: bytes, pause: float = 0) -> threading.
     return thread
 
 
-def test_a_small_answer_behind_a_large_one_is_not_waited_for(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    """After a large answer the socket is readable again as soon as it has a byte."""
-    ours, theirs = ends
+def _readable(line: Line, seconds: float) -> bool:
+    poller = select.poll()
+    poller.register(line, select.POLLIN)
+    return line.unread or bool(poller.poll(seconds * 1000))
+
+
+def test_a_small_answer_behind_a_large_one_is_not_waited_for(line: Ends) -> None:
+    """After a large answer the line is readable again as soon as it has a byte."""
+    ours, theirs = line
     large = bytes(range(256)) * (_LARGE // 256)
     thread = _sent(theirs, large, b"x")
     buffer = bytearray(_LARGE)
-    receive(ours, memoryview(buffer), _LARGE)
+    incoming = Incoming(ours)
+    assert incoming.fill(memoryview(buffer), wait=True)
     assert bytes(buffer) == large
     thread.join()
-    poller = select.poll()
-    poller.register(ours, select.POLLIN)
-    assert poller.poll(1000)
-    receive(ours, memoryview(buffer), 1)
+    assert _readable(ours, 1)
+    assert incoming.fill(memoryview(buffer)[:1], wait=True)
     assert buffer[:1] == b"x"
 
 
-def test_a_large_answer_may_come_slowly(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+def test_what_has_come_is_taken_without_waiting(line: Ends) -> None:
+    """A part of an answer is taken at once, the rest when it comes; meanwhile nothing
+    is readable, and in the end every byte is in its place.
+    """
+    ours, theirs = line
+    whole = b"".join(bytes([number]) * 300_000 for number in range(10))
+    buffer = memoryview(bytearray(len(whole)))
+    incoming = Incoming(ours)
+    assert not incoming.fill(buffer, wait=False)
+    _sent(theirs, whole[:400_000]).join()
+    end = time.monotonic() + 5
+    while incoming.taken < 400_000 and time.monotonic() < end:
+        assert not incoming.fill(buffer, wait=False)
+    assert incoming.taken == 400_000
+    assert not _readable(ours, 0.05)
+    thread = _sent(theirs, whole[400_000:])
+    while not incoming.fill(buffer, wait=False):
+        assert _readable(ours, 5)
+    thread.join()
+    assert bytes(buffer) == whole
+    assert incoming.taken == 0
+
+
+def test_a_large_answer_may_come_slowly(line: Ends) -> None:
     """An answer of which a little comes within each timeout is received, though its
     mebibytes take longer than that.
     """
-    ours, theirs = ends
+    ours, theirs = line
     pieces = [bytes([number]) * 100_000 for number in range(8)]
     thread = _sent(theirs, *pieces, pause=0.1)
     whole = b"".join(pieces)
     buffer = bytearray(len(whole))
-    receive(ours, memoryview(buffer), len(whole))
+    assert Incoming(ours).fill(memoryview(buffer), wait=True)
     assert bytes(buffer) == whole
     thread.join()
 
 
 @pytest.mark.parametrize("first", [b"", b"y" * 500_000])
-def test_silence_is_noticed(
-    ends: tuple[socket.socket, socket.socket], first: bytes
-) -> None:
-    """When nothing comes any more, waiting ends with the socket's timeout; with a
+def test_silence_is_noticed(line: Ends, first: bytes) -> None:
+    """When nothing comes any more, waiting ends with the line's timeout; with a
     second one, if something had come.
     """
-    ours, theirs = ends
+    ours, theirs = line
     _sent(theirs, first).join()
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        receive(ours, memoryview(bytearray(_LARGE)), _LARGE)
+        Incoming(ours).fill(memoryview(bytearray(_LARGE)), wait=True)
     assert time.monotonic() - began < 1.5
 
 
-def test_a_closed_connection_is_told(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    """A connection that ends within an answer is an error, not a short answer."""
-    ours, theirs = ends
-    _sent(theirs, b"z" * 2_000_000).join(2)
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_closed_connection_is_told(line: Ends, wait: bool, politely: bool) -> None:
+    """A connection that ends within an answer is an error, not a short answer, be its
+    end announced or not.
+    """
+    ours, theirs = line
+    thread = _sent(theirs, b"z" * 2_000_000)
+    incoming = Incoming(ours)
+    buffer = memoryview(bytearray(_LARGE))
+    while incoming.taken < 2_000_000:
+        incoming.fill(buffer, wait=False)
+    thread.join()
+    if politely and isinstance(theirs, ssl.SSLSocket):
+        theirs.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            theirs.unwrap()  # it says so, and waits for us to say so
     theirs.close()
+    assert _readable(ours, 5)
     with pytest.raises(ConnectionError):
-        receive(ours, memoryview(bytearray(_LARGE)), _LARGE)
+        incoming.fill(buffer, wait=wait)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.handshake import open_socket
+from mirror.clusters.handshake import open_line
 from mirror.clusters.refusals import of_sasl, of_tls
 from mirror.clusters.security import sasl_client
 from mirror.config.cluster_settings import ClusterConfig
@@ -47,7 +47,7 @@ def refusal(bundle: Path, config: ClusterConfig) -> str:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(ClusterError) as caught:
-            open_socket(config, "127.0.0.1", listener.getsockname()[1])
+            open_line(config, "127.0.0.1", listener.getsockname()[1])
         thread.join(10)
     return str(caught.value)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 import random
 import select
 import socket
-import ssl
 import threading
 import time
 from typing import TYPE_CHECKING, cast
@@ -15,39 +13,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.clusters.sending import Outgoing
-from mirror.playground.certificates import CertificateAuthority
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from mirror.clusters.connection import Connection
+    from mirror.clusters.line import Line
 
 _MANY = 6 << 20
 
-Ends = tuple[socket.socket, socket.socket]
-
-
-@pytest.fixture(params=["plain", "tls"])
-def ends(ends: Ends, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ends]:
-    """The same ends, also with TLS between them."""
-    if request.param == "plain":
-        yield ends
-        return
-    authority = CertificateAuthority()
-    bundle = tmp_path / "server.pem"
-    bundle.write_text(authority.issue("server").bundle_pem)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(bundle)
-    server.num_tickets = 0  # they would come like an answer
-    client = ssl.create_default_context(cadata=authority.pem)
-    with ThreadPoolExecutor(1) as pool:
-        accepted = pool.submit(server.wrap_socket, ends[1], server_side=True)
-        ours = client.wrap_socket(ends[0], server_hostname="127.0.0.1")
-        theirs = accepted.result()
-    with closing(ours), closing(theirs):
-        yield ours, theirs
+Ends = tuple["Line", socket.socket]
 
 
 def _pieces() -> list[bytes]:
@@ -56,12 +30,12 @@ def _pieces() -> list[bytes]:
     return [chance.randbytes(size) for size in sizes]
 
 
-class _Line:
+class _Connection:
     """As much of a connection as `wait` asks for."""
 
     readable = False
 
-    def __init__(self, ours: socket.socket) -> None:
+    def __init__(self, ours: Line) -> None:
         self.outgoing = Outgoing(ours)
         self.closed = False
         self._ours = ours
@@ -90,66 +64,66 @@ def _read(theirs: socket.socket, size: int, into: bytearray) -> threading.Thread
     return thread
 
 
-def test_all_arrives_in_order_while_waiting(ends: Ends) -> None:
+def test_all_arrives_in_order_while_waiting(line: Ends) -> None:
     """What a socket does not take at once is sent on while answers are waited for."""
-    ours, theirs = ends
-    line = _Line(ours)
+    ours, theirs = line
+    connection = _Connection(ours)
     pieces = _pieces()
-    line.outgoing.put(pieces)
-    line.send_on()
-    assert line.sending
+    connection.outgoing.put(pieces)
+    connection.send_on()
+    assert connection.sending
     came = bytearray()
     whole = b"".join(pieces)
     thread = _read(theirs, len(whole), came)
     end = time.monotonic() + 10
-    while line.sending and time.monotonic() < end:
-        assert wait([cast("Connection", line)], None, 0.05) == ([], False)
+    while connection.sending and time.monotonic() < end:
+        assert wait([cast("Connection", connection)], None, 0.05) == ([], False)
     thread.join(10)
     assert bytes(came) == whole
 
 
-def test_nobody_waits_for_a_peer_that_reads_nothing(ends: Ends) -> None:
+def test_nobody_waits_for_a_peer_that_reads_nothing(line: Ends) -> None:
     """With a full socket, sending and waiting return in time, and an answer that comes
     meanwhile is told.
     """
-    ours, theirs = ends
-    line = _Line(ours)
-    line.outgoing.put([bytes(_MANY)] * 3)
+    ours, theirs = line
+    connection = _Connection(ours)
+    connection.outgoing.put([bytes(_MANY)] * 3)
     began = time.monotonic()
-    line.send_on()
-    assert wait([cast("Connection", line)], None, 0.1) == ([], False)
+    connection.send_on()
+    assert wait([cast("Connection", connection)], None, 0.1) == ([], False)
     assert time.monotonic() - began < 1
     theirs.sendall(b"answer")
-    assert wait([cast("Connection", line)], None, 5) == ([line], False)
+    assert wait([cast("Connection", connection)], None, 5) == ([connection], False)
     assert time.monotonic() - began < 2
 
 
-def test_a_peer_that_is_gone_counts_as_one_to_read(ends: Ends) -> None:
+def test_a_peer_that_is_gone_counts_as_one_to_read(line: Ends) -> None:
     """A connection that fails while it is sent on ends the wait at once."""
-    ours, theirs = ends
-    line = _Line(ours)
-    line.outgoing.put([bytes(_MANY)] * 3)
-    line.send_on()
+    ours, theirs = line
+    connection = _Connection(ours)
+    connection.outgoing.put([bytes(_MANY)] * 3)
+    connection.send_on()
     # Bytes that were not read make the other side reset it.
     theirs.close()
     began = time.monotonic()
-    ready, _ = wait([cast("Connection", line)], None, 5)
-    assert ready == [line]
+    ready, _ = wait([cast("Connection", connection)], None, 5)
+    assert ready == [connection]
     assert time.monotonic() - began < 2
     with pytest.raises(OSError, match=r"."):
-        line.outgoing.send()
+        connection.outgoing.send()
 
 
-def test_the_bell_is_heard_while_sending(ends: Ends) -> None:
+def test_the_bell_is_heard_while_sending(line: Ends) -> None:
     """A ringing bell ends the wait, though a request is not sent whole."""
-    ours, theirs = ends
-    line = _Line(ours)
-    line.outgoing.put([bytes(_MANY)] * 3)
-    line.send_on()
+    ours, theirs = line
+    connection = _Connection(ours)
+    connection.outgoing.put([bytes(_MANY)] * 3)
+    connection.send_on()
     bell, hand = socket.socketpair()
     with closing(bell), closing(hand):
         hand.send(b"x")
         assert select.select([bell], [], [], 1)[0]
-        _, rung = wait([cast("Connection", line)], bell.fileno(), 5)
+        _, rung = wait([cast("Connection", connection)], bell.fileno(), 5)
     assert rung
     assert theirs.fileno() >= 0

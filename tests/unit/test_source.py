@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+import struct
 from typing import TYPE_CHECKING, Any, cast
 import uuid
 
+from kafka.protocol.consumer import FetchRequest
 import pytest
 
 from mirror.clusters import fetch
@@ -32,15 +34,30 @@ _NO_NEWS = memoryview(bytes(4 + 4 + 2 + 4 + 4))
 """A frame: correlation, throttle, error, session, no topics."""
 
 
+def _news(*partitions: int) -> memoryview:
+    """A frame with four bytes of records of each of these partitions."""
+    parts = [
+        struct.pack(">ihqqqiii", number, 0, 99, 99, 0, 0, -1, 4) + b"data"
+        for number in partitions
+    ]
+    head = struct.pack(">iihii", 0, 0, 0, 0, 1) + struct.pack(
+        ">h1si", 1, b"t", len(parts)
+    )
+    return memoryview(head + b"".join(parts))
+
+
 class _Connection:
     """Takes questions, and answers as soon as it is read."""
 
     versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - nobody adds to it
     timeout_seconds = 30.0
 
+    whole = True
+
     def __init__(self) -> None:
         self.requests: list[bytes] = []
         self.owed: Pending | None = None
+        self.answer = _NO_NEWS
 
     def send_buffers(
         self, _key: int, _version: int, buffers: Sequence[bytes], *, flexible: bool
@@ -52,7 +69,10 @@ class _Connection:
 
     def read_answer(self) -> None:
         assert self.owed is not None
-        self.owed.settle(_NO_NEWS)
+        self.owed.settle(self.answer)
+
+    def read_on(self) -> None:
+        """All is there already."""
 
     def take_buffer(self, spare: bytearray) -> bytearray:
         return spare
@@ -159,3 +179,87 @@ def test_reading_anew_closes_every_connection() -> None:
     reader.assign({}, {})
     assert not cluster.made
     assert reader.connections() == []
+
+
+def _asked(connection: _Connection) -> list[dict[int, int]]:
+    """The offset of each partition, by request."""
+    return [
+        {
+            partition.partition: partition.fetch_offset
+            for topic in FetchRequest.decode(request, version=fetch.VERSION).topics
+            for partition in topic.partitions
+        }
+        for request in connection.requests
+    ]
+
+
+def _came(reader: SourceReader, connection: _Connection) -> list[int]:
+    """Of which partitions an answer that is read now brings something."""
+    answer = next(reader.read(cast("Any", {connection})))
+    return [part.partition for part in answer.fetched]
+
+
+@pytest.mark.parametrize(
+    ("stands_at", "asked_next", "brings"),
+    [
+        # As foreseen: nothing is asked twice, and the answer counts.
+        ((50, 3), {0: 50, 1: 7}, [0, 1]),
+        # Damaged in the middle, and left there.
+        ((40, 3), {0: 40, 1: 7}, [1]),
+        # Under another leader than it seemed.
+        ((50, 4), {0: 50, 1: 7}, [0, 1]),
+        # Nothing came of it at all.
+        (None, {0: 7, 1: 7}, [1]),
+    ],
+)
+def test_what_comes_next_is_asked_for_beforehand(
+    stands_at: tuple[int, int] | None, asked_next: dict[int, int], brings: list[int]
+) -> None:
+    """While an answer is worked on, its leader is asked from where that leads to; what
+    it answers is dropped if it does not lead there, and asked for again.
+    """
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1, 1])
+    reader.ask()
+    connection = cluster.made[1, "fetch 0"]
+    connection.answer = _news(0, 1)
+    assert _came(reader, connection) == [0, 1]
+    reader.ask_ahead({("t", 0): (50, 3)})
+    assert _asked(connection) == [{0: 7, 1: 7}, {0: 50, 1: 7}]
+    if stands_at is not None:
+        reader.advance(("t", 0), *stands_at)
+    reader.ask()
+    assert len(connection.requests) == 2
+    assert _came(reader, connection) == brings
+    reader.ask()
+    assert _asked(connection)[2] == asked_next
+
+
+def test_of_nothing_foreseen_nothing_is_asked() -> None:
+    """A question that says again what was said would bring the same again."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1])
+    reader.ask()
+    connection = cluster.made[1, "fetch 0"]
+    connection.answer = _news(0)
+    assert _came(reader, connection) == [0]
+    reader.ask_ahead({})
+    assert len(connection.requests) == 1
+
+
+def test_who_is_left_out_meanwhile_is_not_read() -> None:
+    """A partition that is set aside while more of it is on its way brings nothing."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1, 1])
+    reader.ask()
+    connection = cluster.made[1, "fetch 0"]
+    connection.answer = _news(0, 1)
+    assert _came(reader, connection) == [0, 1]
+    reader.ask_ahead({("t", 0): (50, 3), ("t", 1): (60, 3)})
+    reader.advance(("t", 1), 60, 3)
+    reader.leave_out(("t", 0))
+    reader.ask()
+    assert _came(reader, connection) == [1]
+    reader.advance(("t", 1), 70, 3)
+    reader.ask()
+    assert _asked(connection)[2] == {1: 70}
