@@ -86,7 +86,7 @@ def read(
     rows = rows[rows[:, scan.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
-    next_offset = int(rows[-1, scan.LAST]) + 1
+    next_offset, leader_epoch = _behind(buffer, rows)
     kept = rows
     if (rows[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
         kept = rows[_visible(buffer, rows, aborted)]
@@ -96,8 +96,22 @@ def read(
         rows=kept.copy(),
         next_offset=next_offset,
         skipped=skipped,
-        leader_epoch=_EPOCH.unpack_from(buffer.data, rows[-1, scan.AT] + 12)[0],
+        leader_epoch=leader_epoch,
     )
+
+
+def leads_to(buffer: Buffer, start: int, end: int, *, scratch: Rows) -> tuple[int, int]:
+    """What `read` would give as next offset and leader epoch if nothing is damaged;
+    (-1, -1) if no whole batch of our format comes first.
+    """
+    count, _ = scan.index(buffer, start, end, scratch)
+    return _behind(buffer, scratch[:count]) if count > 0 else (-1, -1)
+
+
+def _behind(buffer: Buffer, rows: Rows) -> tuple[int, int]:
+    """The offset behind the last batch, and under which leader that was written."""
+    at, last = int(rows[-1, scan.AT]), int(rows[-1, scan.LAST])
+    return last + 1, _EPOCH.unpack_from(buffer.data, at + 12)[0]
 
 
 def _undamaged(buffer: Buffer, rows: Rows) -> Rows:

@@ -90,26 +90,6 @@ def index(buffer, start, end, rows):
     return count, at
 
 
-@numba.njit("UniTuple(int64, 2)(uint8[::1], int64, int64)", cache=True, nogil=True)
-def behind(buffer, start, end):
-    """What the whole batches between start and end seem to lead to, unchecked.
-
-    Returns (the offset behind the last one, its leader epoch); -1 as the offset if
-    there is none, or one of another format.
-    """
-    offset = np.int64(-1)
-    epoch = np.int64(-1)
-    at = start
-    while at + _HEADER <= end:
-        size = np.int64(_int32(buffer, at + 8)) + 12
-        if buffer[at + 16] != 2 or size < _HEADER or at + size > end:
-            break
-        offset = _int64(buffer, at) + _int32(buffer, at + 23) + 1
-        epoch = np.int64(_int32(buffer, at + 12))
-        at += size
-    return offset, epoch
-
-
 @numba.njit(
     "int64(uint8[::1], int64[:, ::1], uint32[:, ::1], int64)", cache=True, nogil=True
 )

@@ -270,13 +270,15 @@ class Connection:
         Raises:
             UnreachableError: it has; the connection is closed.
         """
-        while self._pending:
-            since = max(self.active_at, self._held_until)
-            if time.monotonic() - since <= patience:
-                return
+        if self._overdue(patience):
+            # Of a large answer on a slow line nobody is told until much of it is there.
             self.read_on()
-            if self.active_at <= since:
+            if self._overdue(patience):
                 self._break(TimeoutError())
+
+    def _overdue(self, patience: float) -> bool:
+        since = max(self.active_at, self._held_until)
+        return bool(self._pending) and time.monotonic() - since > patience
 
     def hold(self, seconds: float) -> None:
         """The broker said that it reads nothing from us for so long (a quota): it owes
@@ -343,12 +345,12 @@ class Connection:
         """Whether there is something to read that `select` does not see: an answer that
         is taken in whole, or bytes inside the TLS layer.
         """
-        return self._whole or self._line.unread
+        return self.whole or self._line.unread
 
     @property
     def whole(self) -> bool:
-        """Whether the next answer can be read without waiting."""
-        return self._whole or self.closed
+        """Whether all of the next answer is taken in."""
+        return self._whole
 
     def fileno(self) -> int:
         return self._line.fileno()

@@ -35,27 +35,25 @@ class Incoming:
             ConnectionError: the other side closed it.
             OSError: anything else that is wrong with the connection.
         """
+        waited_in_vain = False
         while self.taken < len(view):
             came = self._line.read(view[self.taken :])
             if came == 0:
                 raise ConnectionError("the broker closed the connection")
             if came is not None:
                 self.taken += came
+                waited_in_vain = False
                 continue
+            # Only now: less than what the kernel wakes us for may have come in time.
+            if waited_in_vain:
+                raise TimeoutError
             self._wake_for(len(view) - self.taken)
             if not wait:
                 return False
-            # Less than what the kernel wakes us for may have come in time.
-            if not self._line.wait_to_read() and not self._came_late(view):
-                raise TimeoutError
+            waited_in_vain = not self._line.wait_to_read()
         self.taken = 0
         self._wake_for(1)
         return True
-
-    def _came_late(self, view: memoryview) -> bool:
-        came = self._line.read(view[self.taken :])
-        self.taken += came or 0
-        return bool(came)
 
     def _wake_for(self, left: int) -> None:
         """Have the kernel wake us for a piece of a large rest, or for any byte."""

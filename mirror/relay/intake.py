@@ -113,8 +113,8 @@ class Intake:
         if len(answer.buffer) < _WORTH_FORESEEING:
             return {}
         ends = {
-            (part.topic, part.partition): scan.behind(
-                answer.buffer, part.start, part.end
+            (part.topic, part.partition): batch.leads_to(
+                answer.buffer, part.start, part.end, scratch=self._scratch
             )
             for part in answer.fetched
             if part.error == codes.NONE and part.diverging < 0

@@ -84,4 +84,5 @@ def test_where_batches_lead_to_is_seen_beforehand(
         log = log[: len(log) - cut]
     expected = (whole, whole - 1) if whole else (-1, -1)
     buffer = np.frombuffer(bytearray(b"head" + log), np.uint8)
-    assert scan.behind(buffer, 4, len(buffer)) == expected
+    found = batch.leads_to(buffer, 4, len(buffer), scratch=batch.scratch())
+    assert found == expected

@@ -199,6 +199,17 @@ def _came(reader: SourceReader, connection: _Connection) -> list[int]:
     return [part.partition for part in answer.fetched]
 
 
+def _with_news_of(partitions: int) -> tuple[SourceReader, _Connection]:
+    """A reader whose leader just answered with records of so many partitions."""
+    cluster = _Cluster(far=False)
+    reader = _reader(cluster, [1] * partitions)
+    reader.ask()
+    connection = cluster.made[1, "fetch 0"]
+    connection.answer = _news(*range(partitions))
+    assert _came(reader, connection) == list(range(partitions))
+    return reader, connection
+
+
 @pytest.mark.parametrize(
     ("stands_at", "asked_next", "brings"),
     [
@@ -218,12 +229,7 @@ def test_what_comes_next_is_asked_for_beforehand(
     """While an answer is worked on, its leader is asked from where that leads to; what
     it answers is dropped if it does not lead there, and asked for again.
     """
-    cluster = _Cluster(far=False)
-    reader = _reader(cluster, [1, 1])
-    reader.ask()
-    connection = cluster.made[1, "fetch 0"]
-    connection.answer = _news(0, 1)
-    assert _came(reader, connection) == [0, 1]
+    reader, connection = _with_news_of(2)
     reader.ask_ahead({("t", 0): (50, 3)})
     assert _asked(connection) == [{0: 7, 1: 7}, {0: 50, 1: 7}]
     if stands_at is not None:
@@ -237,24 +243,14 @@ def test_what_comes_next_is_asked_for_beforehand(
 
 def test_of_nothing_foreseen_nothing_is_asked() -> None:
     """A question that says again what was said would bring the same again."""
-    cluster = _Cluster(far=False)
-    reader = _reader(cluster, [1])
-    reader.ask()
-    connection = cluster.made[1, "fetch 0"]
-    connection.answer = _news(0)
-    assert _came(reader, connection) == [0]
+    reader, connection = _with_news_of(1)
     reader.ask_ahead({})
     assert len(connection.requests) == 1
 
 
 def test_who_is_left_out_meanwhile_is_not_read() -> None:
     """A partition that is set aside while more of it is on its way brings nothing."""
-    cluster = _Cluster(far=False)
-    reader = _reader(cluster, [1, 1])
-    reader.ask()
-    connection = cluster.made[1, "fetch 0"]
-    connection.answer = _news(0, 1)
-    assert _came(reader, connection) == [0, 1]
+    reader, connection = _with_news_of(2)
     reader.ask_ahead({("t", 0): (50, 3), ("t", 1): (60, 3)})
     reader.advance(("t", 1), 60, 3)
     reader.leave_out(("t", 0))
