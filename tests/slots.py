@@ -41,7 +41,7 @@ class Point(StrEnum):
     BEFORE_TAKE_OVER = "before TargetWriter.take_over"
     BEFORE_EACH_ID = "before Producer.take_over"
     AFTER_TAKE_OVER = "after TargetWriter.take_over"
-    AFTER_PROGRESS = "after progress.read"
+    AFTER_PROGRESS = "after progress.read_proven"
     BEFORE_WRITE = "before TargetWriter.write"
     AFTER_WRITE = "before Producer.begin_commit"
     AFTER_COMMIT_REQUEST = "after Producer.begin_commit"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Leader
 
 _PURPOSE = "reading"
 _FETCH_BYTES = 8 << 20
@@ -56,21 +57,24 @@ class TopicReader:
         self._fetch_bytes = fetch_bytes
         self._rows = batch.scratch()
 
-    def read(self, *, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
+    def read(
+        self, *, end: int | None = None, at_least: int = 0
+    ) -> Iterator[tuple[int, bytes, bytes]]:
         """The offset of its batch, the key and the value of every record up to `end`;
         up to the topic's present end if none is given.
 
         With `committed` it waits until transactions that are open at the call have
-        ended. Records with a null key or value are left out.
+        ended. It also waits until the leader shows the offsets below `at_least`.
+        Records with a null key or value are left out.
 
         Raises:
-            ClusterError: the topic cannot be read, or somebody's transaction on it
-                stays open.
+            ClusterError: the topic cannot be read, its leader does not get as far as
+                `at_least`, or somebody's transaction on it stays open.
         """
         self.start = self._edge(admin.EARLIEST)
         self.position = max(self.position, self.start)
         if end is None:
-            end = self._edge(admin.LATEST)
+            end = max(self._edge(admin.LATEST), at_least)
         for buffer, rows in self.batches(end):
             yield from records.decode(buffer, rows)
 
@@ -102,28 +106,28 @@ class TopicReader:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
             elif time.monotonic() > deadline:
                 raise BrokerError(
-                    name="a transaction on it stays open",
-                    what=f"reading {self._topic} to its end",
+                    name="a transaction on it stays open, or its leader is cut off",
+                    what=f"reading {self._topic} up to offset {end}",
                     retriable=True,
                 )
             self.position = found.next_offset
 
-    def _leader(self) -> int:
+    def _leader(self) -> Leader:
         leader = self._cluster.topics([self._topic])[self._topic].leaders.get(
             self._partition
         )
         if leader is None or leader.node < 0:
             raise self._no_leader()
-        return leader.node
+        return leader
 
-    def _fetch(self, leader: int) -> tuple[bytes, fetch.Fetched]:
+    def _fetch(self, leader: Leader) -> tuple[bytes, fetch.Fetched]:
         request = fetch.encode(
             [
                 fetch.Wanted(
                     topic=self._topic,
                     partition=self._partition,
                     offset=self.position,
-                    leader_epoch=-1,
+                    leader_epoch=leader.epoch,
                 )
             ],
             isolation=fetch.READ_COMMITTED
@@ -134,7 +138,7 @@ class TopicReader:
             partition_max_bytes=self._fetch_bytes,
         )
         body = (
-            self._cluster.connection(leader, _PURPOSE)
+            self._cluster.connection(leader.node, _PURPOSE)
             .send_buffers(fetch.API_KEY, fetch.VERSION, [request], flexible=False)
             .result()
         )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FORMAT = 2
 _NO_ATTRIBUTES_NO_TIME_DELTA = b"\0\0"
+_NULL = b"\1"
 _NO_HEADERS = b"\0"
 
 
@@ -43,8 +44,8 @@ def header(
     return out
 
 
-def encode(records: Sequence[tuple[bytes, bytes]]) -> EncodedBatch:
-    """A batch of (key, value) records, all of this moment."""
+def encode(records: Sequence[tuple[bytes, bytes | None]]) -> EncodedBatch:
+    """A batch of (key, value) records, all of this moment; None is a tombstone."""
     now = int(time.time() * 1000)
     body = bytearray()
     for index, (key, value) in enumerate(records):
@@ -54,8 +55,7 @@ def encode(records: Sequence[tuple[bytes, bytes]]) -> EncodedBatch:
                 varint(index),
                 varint(len(key)),
                 key,
-                varint(len(value)),
-                value,
+                _NULL if value is None else varint(len(value)) + value,
                 _NO_HEADERS,
             )
         )

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
-from mirror.clusters import admin, codes
+from mirror.clusters import admin, codes, produce
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
+from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 256 << 10
 """Well below any `max.message.bytes` that is worth setting."""
 _OVERHEAD = 32
+_PROOF_TIMEOUT_MS = 5_000
+"""A leader that is cut off waits this long for its replicas; then another is asked."""
 
 
 class TopicWriter:
@@ -80,6 +83,31 @@ def write(
         producer.add_partitions([(topic, 0) for topic in batches])
     where = {(topic, 0): queue for topic, queue in batches.items()}
     Write(target, producer, where, target.topics(batches)).finish()
+
+
+def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
+    """Write a tombstone of this key to partition 0 and return its offset.
+
+    All replicas in sync have it then, which a leader that is cut off from them cannot
+    bring about; so that a leader that shows this offset shows all that was committed
+    before the call. (With itself as the only replica in sync it can.)
+
+    Raises:
+        MirrorError: the leader does not acknowledge it in time, or refuses it.
+    """
+    leader = cluster.topics([topic])[topic].leaders.get(0)
+    if leader is None or leader.node < 0:
+        raise UnreachableError(f"cluster {cluster.alias}: {topic} has no leader")
+    tombstone = records.encode([(key, None)])
+    tombstone.stamp(-1, -1, -1, transactional=False)
+    pending = produce.send(
+        cluster.connection(leader.node),
+        {(topic, 0): tombstone},
+        transactional_id=None,
+        version=produce.VERSION_PLAIN,
+        timeout_ms=_PROOF_TIMEOUT_MS,
+    )
+    return produce.check(pending.result()).offsets[topic, 0]
 
 
 def ensure_topic(

@@ -14,7 +14,7 @@ from kafka.protocol.admin import (
     CreateTopicsRequest,
     DescribeConfigsRequest,
 )
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from mirror.clusters import codes
 from mirror.errors import UnreachableError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
     from mirror.errors import ClusterError
 
 EARLIEST = -2
@@ -204,18 +205,78 @@ def list_offsets(
     *,
     timestamp: int,
     committed: bool = True,
+    topics: Mapping[str, Topic] | None = None,
 ) -> dict[tuple[str, int], int]:
     """The offset at a timestamp (`EARLIEST`, `LATEST`, or epoch milliseconds).
 
-    With `committed`, `LATEST` is the last stable offset. Partitions without a
-    leader or with an error are left out.
+    With `committed`, `LATEST` is the last stable offset. `topics` say who leads; by
+    default any broker is asked for that. Partitions without a leader or with an error
+    are left out.
     """
     return {
         key: answer.offset
         for key, answer in _listed(
-            cluster, partitions, timestamp=timestamp, committed=committed
+            cluster,
+            partitions,
+            timestamp=timestamp,
+            committed=committed,
+            topics=topics,
         )
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """Where a log's newest leader epoch, up to the one asked for, ends."""
+
+    epoch: int
+    """-1: the log knows none."""
+    offset: int
+    """Behind the epoch's last record."""
+
+
+def epoch_ends(
+    cluster: Cluster,
+    epochs: Mapping[tuple[str, int], int],
+    topics: Mapping[str, Topic],
+) -> dict[tuple[str, int], EpochEnd]:
+    """For each partition the newest epoch up to the given one that its leader's log
+    has records of, and where that ends; `topics` say who leads. Partitions whose
+    leader answers with an error are left out.
+
+    Source: OffsetForLeaderEpoch (KIP-320).
+    """
+    entry = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    partition_entry = entry.OffsetForLeaderPartition
+    ends: dict[tuple[str, int], EpochEnd] = {}
+    for node, asked in _by_leader(epochs, topics).items():
+        answer = cluster.call(
+            OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[
+                    entry(
+                        topic=topic,
+                        partitions=[
+                            partition_entry(
+                                partition=partition,
+                                current_leader_epoch=epoch,
+                                leader_epoch=epochs[topic, partition],
+                            )
+                            for partition, epoch in partitions
+                        ],
+                    )
+                    for topic, partitions in asked.items()
+                ],
+            ),
+            node=node,
+        )
+        for topic_answer in answer.topics:
+            for found in topic_answer.partitions:
+                if found.error_code == codes.NONE:
+                    ends[topic_answer.topic, found.partition] = EpochEnd(
+                        epoch=found.leader_epoch, offset=found.end_offset
+                    )
+    return ends
 
 
 def newest_timestamps(
@@ -242,19 +303,15 @@ def _listed(
     *,
     timestamp: int,
     committed: bool,
+    topics: Mapping[str, Topic] | None = None,
 ) -> Iterator[tuple[tuple[str, int], Any]]:
     """What leaders say of partitions; without those that have an error."""
     wanted = set(partitions)
-    topics = cluster.topics({topic for topic, _ in wanted})
-    by_node: dict[int, dict[str, list[int]]] = {}
-    for topic, partition in wanted:
-        leader = topics[topic].leaders.get(partition)
-        if leader is not None and leader.node >= 0:
-            by_node.setdefault(leader.node, {}).setdefault(topic, []).append(partition)
-
+    if topics is None:
+        topics = cluster.topics({topic for topic, _ in wanted})
     entry = ListOffsetsRequest.ListOffsetsTopic
     partition_entry = entry.ListOffsetsPartition
-    for node, asked in by_node.items():
+    for node, asked in _by_leader(wanted, topics).items():
         answer = cluster.call(
             ListOffsetsRequest(
                 replica_id=-1,
@@ -265,10 +322,10 @@ def _listed(
                         partitions=[
                             partition_entry(
                                 partition_index=index,
-                                current_leader_epoch=-1,
+                                current_leader_epoch=epoch,
                                 timestamp=timestamp,
                             )
-                            for index in indexes
+                            for index, epoch in indexes
                         ],
                     )
                     for topic, indexes in asked.items()
@@ -282,6 +339,19 @@ def _listed(
                 if partition_answer.error_code == codes.NONE:
                     key = (topic_answer.name, partition_answer.partition_index)
                     yield key, partition_answer
+
+
+def _by_leader(
+    partitions: Iterable[tuple[str, int]], topics: Mapping[str, Topic]
+) -> dict[int, dict[str, list[tuple[int, int]]]]:
+    """Partitions and their leader epochs, by leading broker and topic."""
+    by_node: dict[int, dict[str, list[tuple[int, int]]]] = {}
+    for topic, partition in partitions:
+        leader = topics[topic].leaders.get(partition)
+        if leader is not None and leader.node >= 0:
+            of_node = by_node.setdefault(leader.node, {})
+            of_node.setdefault(topic, []).append((partition, leader.epoch))
+    return by_node
 
 
 def _on_controller(cluster: Cluster, request: Any) -> Any:

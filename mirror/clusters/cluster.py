@@ -1,62 +1,39 @@
 """A cluster as its clients see it: brokers, leaders, coordinators, connections.
 
-Main types: `Cluster`, which keeps one connection per broker and purpose and asks
-for metadata, and the frozen `Topic` it answers with. A purpose keeps long polls
-and bulk data apart from small requests. What a request means is not known here
-(see `admin`, `fetch`, `produce`, `transactions`).
+Main type: `Cluster`, which keeps one connection per broker and purpose and asks
+for metadata (see `topics`). A purpose keeps long polls and bulk data apart from
+small requests. What a request means is not known here (see `admin`, `fetch`,
+`produce`, `transactions`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 import math
 import random
 import time
 from typing import TYPE_CHECKING, Any
-import uuid
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
 from mirror.clusters.connection import Connection
+from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.errors import AuthenticationError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    import uuid
 
+    from mirror.clusters.topics import Leader, Topic
     from mirror.config.cluster_settings import ClusterConfig
 
-_NO_ID = uuid.UUID(int=0)
 _PATIENCE_SECONDS = 30.0
 _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
 """From this version on a request may ask for many coordinators."""
 _KEYS_AT_ONCE = 500
 _FAR_SECONDS = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
-    """Which broker leads a partition; `node` is -1 while there is none."""
-
-    node: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic as metadata shows it. `error` is a Kafka error code, 0 if none."""
-
-    name: str
-    topic_id: uuid.UUID
-    leaders: Mapping[int, Leader]
-    error: int
-    replication_factor: int
-
-    @property
-    def partitions(self) -> int:
-        return len(self.leaders)
 
 
 class Cluster:
@@ -71,6 +48,7 @@ class Cluster:
         self._client_id = client_id
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
+        self._leaders = Leaders()
 
     def connect(self) -> Cluster:
         """Reach any broker and learn of the others.
@@ -165,12 +143,37 @@ class Cluster:
         self._learn(self.call(_metadata_request([])))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Topics by name: all that we may see, or those named (errors inside)."""
+        """Topics by name: all that we may see, or those named (errors inside), with
+        the newest leaders that any broker has named to us.
+        """
         if names is not None and not (names := list(names)):
             return {}
         answer = self.call(_metadata_request(names))
         self._learn(answer)
-        return {topic.name: _topic(topic) for topic in answer.topics}
+        shown = map(topic_of, answer.topics)
+        return {topic.name: self._leaders.newest(topic) for topic in shown}
+
+    def learn_leader(self, topic_id: uuid.UUID, partition: int, leader: Leader) -> None:
+        """Believe no broker any more that names an older leader than this one."""
+        self._leaders.learn(topic_id, partition, leader)
+
+    def views(self, names: Iterable[str]) -> Views:
+        """What every broker says of these topics, for questions on which a broker
+        that is cut off from its cluster must not have the only say.
+        """
+        request = list(names)
+        brokers = dict(self._brokers)
+        asked: set[int] = set()
+        answers = []
+        while left := sorted(brokers.keys() - asked):
+            asked.add(node := left[0])
+            self._brokers = brokers | self._brokers
+            with contextlib.suppress(UnreachableError, AuthenticationError):
+                answer = self.call(_metadata_request(request), node=node)
+                brokers |= {b.node_id: (b.host, b.port) for b in answer.brokers}
+                shown = map(topic_of, answer.topics)
+                answers.append({topic.name: topic for topic in shown})
+        return Views(brokers=len(brokers), answers=tuple(answers))
 
     def wait_for_topic(self, name: str) -> Topic:
         """The topic, once every partition of it has a leader.
@@ -285,24 +288,6 @@ def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:
     return MetadataRequest(
         topics=None
         if names is None
-        else [entry(topic_id=_NO_ID, name=name) for name in names],
+        else [entry(topic_id=NO_ID, name=name) for name in names],
         allow_auto_topic_creation=False,
-    )
-
-
-def _topic(answer: Any) -> Topic:
-    partitions = sorted(answer.partitions, key=lambda p: int(p.partition_index))
-    return Topic(
-        name=answer.name,
-        topic_id=answer.topic_id or _NO_ID,
-        leaders={
-            p.partition_index: Leader(
-                # A partition's error 9 (replica missing) leaves its leader usable.
-                node=p.leader_id if p.error_code in (0, 9) else -1,
-                epoch=p.leader_epoch,
-            )
-            for p in partitions
-        },
-        error=answer.error_code,
-        replication_factor=len(partitions[0].replica_nodes) if partitions else 0,
     )

@@ -20,9 +20,10 @@ from mirror.errors import ClusterError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Pending
     from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer
 
 TopicPartition = tuple[str, int]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import uuid
 
 from mirror.clusters import codes, configs
-from mirror.clusters.cluster import Leader, Topic
 from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.clusters.topics import Leader, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

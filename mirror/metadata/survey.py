@@ -17,7 +17,8 @@ from mirror.metadata import topics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic

@@ -21,8 +21,9 @@ from mirror.metadata.sides import Live
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.configs import TopicConfigs
+    from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
     from mirror.errors import ClusterError
     from mirror.metadata.sides import Side

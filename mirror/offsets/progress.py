@@ -7,9 +7,10 @@ names the *generation*: the driver run that may write now. A task that finds ano
 generation than its own has been replaced, and must stop.
 
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
-version INT16 = 0, next offset INT64, leader epoch INT32, topic id 16 bytes. The
-generation's key has an empty topic and partition -1; its value is version INT16 = 0
-and UTF-8 text.
+version INT16 = 0, next offset INT64, leader epoch INT32, topic id 16 bytes, and, once
+the topic was re-created, the id that it had before, 16 bytes. The generation's key has
+an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
+Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import uuid
 
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
+from mirror.batches.writing import prove_leader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +47,7 @@ _VALUE = struct.Struct(">hqi16s")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
+_PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,10 @@ class Position:
 
     offset: int
     leader_epoch: int = -1
+    """Under which the record before it was written; -1 if that is not known."""
     topic_id: uuid.UUID = NO_ID
+    left_id: uuid.UUID = NO_ID
+    """The topic's id before it was re-created: it never comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +80,7 @@ def encode(positions: Mapping[TopicPartition, Position]) -> EncodedBatch:
         [
             (
                 _key(topic, partition),
-                _VALUE.pack(
-                    0, position.offset, position.leader_epoch, position.topic_id.bytes
-                ),
+                _value(position),
             )
             for (topic, partition), position in positions.items()
         ]
@@ -101,6 +105,19 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
     return ProgressReader(cluster, topic, committed=committed).read()
 
 
+def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
+    """As `read`, from a leader that has just proven that it leads.
+
+    A leader that is cut off from its cluster shows what it knew then. Positions read
+    there would go back, and what they lead to would be copied twice.
+
+    Raises:
+        MirrorError: as `read`, or the leader cannot prove it.
+    """
+    proof = prove_leader(cluster, topic, _PROOF_KEY)
+    return ProgressReader(cluster, topic, committed=committed).read(at_least=proof + 1)
+
+
 class ProgressReader:
     """Reads the topic once, and later only what was added."""
 
@@ -109,9 +126,11 @@ class ProgressReader:
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
 
-    def read(self) -> Progress:
-        """As the function; what it returns is not changed by later calls."""
-        for _, key, value in self._reader.read():
+    def read(self, *, at_least: int = 0) -> Progress:
+        """As the function; what it returns is not changed by later calls. It waits
+        until the leader shows the offsets below `at_least`.
+        """
+        for _, key, value in self._reader.read(at_least=at_least):
             if key == _GENERATION_KEY:
                 self._generation = value[2:].decode()
                 continue
@@ -120,7 +139,10 @@ class ProgressReader:
             _, offset, epoch, topic_id = _VALUE.unpack_from(value)
             partition = _INT32.unpack_from(key, 2 + length)[0]
             self._positions[name, partition] = Position(
-                offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
+                offset=offset,
+                leader_epoch=epoch,
+                topic_id=uuid.UUID(bytes=topic_id),
+                left_id=_left_id(value),
             )
         return Progress(generation=self._generation, positions=dict(self._positions))
 
@@ -128,3 +150,16 @@ class ProgressReader:
 def _key(topic: str, partition: int) -> bytes:
     name = topic.encode()
     return _INT16.pack(len(name)) + name + _INT32.pack(partition)
+
+
+def _value(position: Position) -> bytes:
+    left = b"" if position.left_id == NO_ID else position.left_id.bytes
+    fixed = _VALUE.pack(
+        0, position.offset, position.leader_epoch, position.topic_id.bytes
+    )
+    return fixed + left
+
+
+def _left_id(value: bytes) -> uuid.UUID:
+    left = value[_VALUE.size : _VALUE.size + 16]
+    return uuid.UUID(bytes=left) if len(left) == 16 else NO_ID

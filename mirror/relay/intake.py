@@ -1,9 +1,10 @@
 """From what the source answered to what a transaction writes.
 
 Main type: `Intake`. It judges each partition's answer: its batches are read, rewritten
-and added to the work, or the partition is set aside with a reason, or a gap in the
-source's log becomes a `Jump`, which the transaction notes as lost. It sends nothing,
-and does not know when a transaction ends.
+and added to the work, or the partition is set aside with a reason. An offset that its
+leader does not have is looked into (`inquiry`), and becomes a `Jump` if it is gone,
+which the transaction notes as lost. It sends nothing to the target, and does not know
+when a transaction ends.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches import batch, scan
-from mirror.clusters import admin, codes
+from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
-from mirror.offsets.progress import Position
+from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery.losses import Cause
+from mirror.relay.gaps import Suspect
 from mirror.relay.jumps import Jump, loss_of
 from mirror.relay.tally import Counts
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from mirror.clusters.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
+    from mirror.relay.gaps import Gap
+    from mirror.relay.inquiry import Inquiry
     from mirror.relay.lease import Assignment
     from mirror.relay.rewrite import Rewritten
     from mirror.relay.source import Answer, SourceReader
@@ -60,6 +64,7 @@ class Intake:
         flow: FlowConfig,
         source: Cluster,
         reader: SourceReader,
+        inquiry: Inquiry,
         *,
         tally: Tally,
         faults: Faults,
@@ -68,6 +73,7 @@ class Intake:
         self._flow = flow
         self._source = source
         self._reader = reader
+        self._inquiry = inquiry
         self._tally = tally
         self._faults = faults
         self._log = log
@@ -77,6 +83,8 @@ class Intake:
         self._dead_letter_partitions = 0
         self._dead_lettering: set[TopicPartition] = set()
         self._ids: Mapping[str, uuid.UUID] = {}
+        self._left: dict[TopicPartition, uuid.UUID] = {}
+        self._suspects: dict[TopicPartition, Suspect] = {}
         self._jumps: dict[TopicPartition, Jump] = {}
 
     def begin(
@@ -84,21 +92,23 @@ class Intake:
         wanted: Mapping[TopicPartition, Assignment],
         limits: Mapping[str, int],
         ids: Mapping[str, uuid.UUID],
-        jumps: Mapping[TopicPartition, Jump],
+        left: Mapping[TopicPartition, uuid.UUID],
         *,
         dead_letter_partitions: int = 0,
     ) -> None:
         """What answers are for, and the largest batch of each target topic in bytes.
 
-        `ids` are those of the source topics that are read, `jumps` go into the next
-        work.
+        `ids` are those of the source topics that are read, `left` those that partitions
+        had before.
         """
         self._wanted = wanted
         self._limits = limits
         self._dead_letter_partitions = dead_letter_partitions
         self._dead_lettering.clear()
         self._ids = ids
-        self._jumps = dict(jumps)
+        self._left = dict(left)
+        self._suspects = {}
+        self._jumps = {}
 
     def open(self, work: Work) -> None:
         """Put what is known before any answer into the work."""
@@ -130,9 +140,9 @@ class Intake:
         for fetched in answer.fetched:
             key = (fetched.topic, fetched.partition)
             if fetched.error != codes.NONE:
-                self._failed(key, fetched.error, work)
+                self._failed(key, fetched.error)
             elif fetched.diverging >= 0:
-                self._diverged(key, fetched.diverging, work)
+                self._doubt(key)
             else:
                 self._take(fetched, answer.buffer, work)
             yield
@@ -250,6 +260,7 @@ class Intake:
             offset=offset,
             leader_epoch=leader_epoch,
             topic_id=self._ids[key[0]],
+            left_id=self._left.get(key, NO_ID),
         )
         self._reader.advance(key, offset, leader_epoch)
 
@@ -265,63 +276,89 @@ class Intake:
         work.moved[key] = jump.to
         self._reader.advance(key, jump.to.offset, jump.to.leader_epoch)
 
-    def _failed(self, key: TopicPartition, error: int, work: Work) -> None:
+    def _failed(self, key: TopicPartition, error: int) -> None:
         name = codes.name_of(error)
         if error in _STALE_METADATA:
             raise UnreachableError(f"source partition {key[0]}-{key[1]}: {name}")
-        if error != _OFFSET_OUT_OF_RANGE:
-            self.set_aside(key, f"reading source partition {key[0]}-{key[1]}: {name}")
-            return
-        self._out_of_range(key, work)
-
-    def _out_of_range(self, key: TopicPartition, work: Work) -> None:
-        """The source has no such offset: find out what became of it."""
-        topic, partition = key
-        position = self._reader.offset(key)
-        first = admin.list_offsets(self._source, [key], timestamp=admin.EARLIEST)
-        end = admin.list_offsets(
-            self._source, [key], timestamp=admin.LATEST, committed=False
-        )
-        topic_id = self._source.topics([topic])[topic].topic_id
-        if (
-            position is None
-            or key not in first
-            or key not in end
-            or topic_id != self._ids[topic]
-            or first[key] <= position <= end[key]
-        ):
-            # Made anew, or it was a leader's passing view: trying again tells.
-            self.set_aside(
-                key, f"source partition {topic}-{partition}: no offset {position}"
-            )
-        elif position < first[key]:
-            self._lose(key, Cause.DELETED, first=position, to=first[key], work=work)
+        if error == _OFFSET_OUT_OF_RANGE:
+            self._doubt(key)
         else:
-            self._lose(key, Cause.TRUNCATED, first=end[key], to=end[key], work=work)
+            self.set_aside(key, f"reading source partition {key[0]}-{key[1]}: {name}")
 
-    def _diverged(self, key: TopicPartition, at: int, work: Work) -> None:
-        """From an offset on, what was read is not what the source's log holds now."""
-        if (position := self._reader.offset(key)) is not None and at < position:
-            self._lose(key, Cause.TRUNCATED, first=at, to=at, work=work)
-        elif position is not None:
-            self.set_aside(
-                key, f"source partition {key[0]}-{key[1]} has another leader's log"
+    def _doubt(self, key: TopicPartition) -> None:
+        """A leader does not have what was read, or not where it is read on."""
+        if (offset := self._reader.offset(key)) is not None:
+            position = Position(
+                offset=offset,
+                leader_epoch=self._reader.last_epoch(key),
+                topic_id=self._ids[key[0]],
+                left_id=self._left.get(key, NO_ID),
             )
+            self.look_into(key, position)
 
-    def _lose(
-        self, key: TopicPartition, cause: Cause, *, first: int, to: int, work: Work
-    ) -> None:
-        """Go on at another offset, and note what is left out; or stop there."""
-        position = self._reader.offset(key)
-        assert position is not None
-        topic_id = self._ids[key[0]]
-        last = (to if cause is Cause.DELETED else position) - 1
+    def look_into(self, key: TopicPartition, position: Position) -> None:
+        """Read this partition no further until it is known what became of a position
+        that a broker does not have. What was committed last says so.
+        """
+        self._suspects[key] = Suspect(topic=key[0], partition=key[1], position=position)
+        self._inquiry.open(self._suspects[key])
+        self._reader.leave_out(key)
+
+    @property
+    def inquiring(self) -> bool:
+        """Whether some partitions wait for what the source says of them."""
+        return bool(self._suspects)
+
+    @property
+    def jumps_wait(self) -> bool:
+        """Whether there is something for a work without any answer."""
+        return bool(self._jumps)
+
+    def hear(self) -> None:
+        """Go by what was found out meanwhile; never waits."""
+        for finding in self._inquiry.findings():
+            suspect, key = finding.suspect, finding.suspect.key
+            if self._suspects.get(key) != suspect:
+                continue  # the slot took over since, and may stand elsewhere
+            del self._suspects[key]
+            gap = finding.gap
+            if finding.leader is not None:
+                topic_id = gap.to.topic_id if gap else suspect.position.topic_id
+                self._source.learn_leader(topic_id, key[1], finding.leader)
+            if gap is None:
+                self.set_aside(key, finding.reason)
+            elif gap.to.topic_id != self._ids[key[0]]:
+                self.set_aside(
+                    key, f"source topic {key[0]}: brokers disagree on its id"
+                )
+            elif reason := self._wait_for_owner(gap, suspect):
+                self.set_aside(key, reason)
+            else:
+                self._accept(key, gap, suspect.position)
+
+    def _wait_for_owner(self, gap: Gap, suspect: Suspect) -> str:
+        """Why people have to decide where to go on; empty if settings do."""
+        if gap.cause is Cause.RECREATED:
+            if self._flow.on_recreated_topic == "continue":
+                return ""
+            return (
+                f"source topic {suspect.topic} was deleted and created again: its copy "
+                f"so far ends at offset {suspect.position.offset} of the old one; "
+                "`mirror flow reset` says where to go on, on_recreated_topic: continue "
+                "goes on by itself"
+            )
+        if self._flow.on_loss == "continue":
+            return ""
+        span = f"offsets {gap.first} to {gap.last}"
+        return f"the source {_WORDS[gap.cause]} {span}; {_DECIDE}"
+
+    def _accept(self, key: TopicPartition, gap: Gap, old: Position) -> None:
         loss = loss_of(
-            self._flow.name, self._wanted[key], cause, first=first, last=last,
-            topic_id=topic_id,
-        )  # fmt: skip
-        if self._flow.on_loss == "stop":
-            self.set_aside(key, f"the source {_WORDS[cause]} {loss.span}; {_DECIDE}")
-            return
-        target = Position(offset=to, topic_id=topic_id)
-        self._jump(key, Jump(to=target, loss=loss), work)
+            self._flow.name,
+            self._wanted[key],
+            gap,
+            old=old,
+            end=self._tally.end_offset(key),
+        )
+        self._left[key] = gap.to.left_id
+        self._jumps[key] = Jump(to=gap.to, loss=loss)

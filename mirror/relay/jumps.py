@@ -1,8 +1,8 @@
 """Positions that move although nothing was copied: first ones, and those over gaps.
 
 Main type: `Jump`, a new position and the loss that its transaction notes. `begin_new`
-and `begin_anew` ask the source where topics begin that were never copied, or that were
-made anew; gaps within a log are `intake`'s to find.
+asks the source where partitions begin that were never copied; which gaps there are, and
+what is lost in them, `gaps` finds out.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import admin
 from mirror.offsets.progress import Position
-from mirror.recovery.losses import Cause, Loss
-from mirror.relay.obstacle import made_anew
+from mirror.recovery.losses import Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    import uuid
+    from collections.abc import Iterable, Mapping
 
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+    from mirror.relay.gaps import Gap
     from mirror.relay.lease import Assignment
 
 TopicPartition = tuple[str, int]
@@ -53,60 +53,23 @@ def begin_new(
     }
 
 
-def begin_anew(
-    source: Cluster,
-    wanted: Mapping[TopicPartition, Assignment],
-    positions: Mapping[TopicPartition, Position],
-    topics: Mapping[str, Topic],
-    *,
-    flow: str,
-    end_offset: Callable[[TopicPartition], int],
-) -> dict[TopicPartition, Jump]:
-    """Partitions of topics that were made anew begin at the new first record.
-
-    `end_offset` tells how far the old one was last seen to reach, -1 if it was not.
-    """
-    anew = [
-        key
-        for key in wanted
-        if key in positions and made_anew(topics[key[0]], positions[key])
-    ]
-    jumps = {}
-    found = admin.list_offsets(source, anew, timestamp=admin.EARLIEST)
-    for key, offset in found.items():
-        old, end = positions[key], end_offset(key)
-        jumps[key] = Jump(
-            to=Position(offset=offset, topic_id=topics[key[0]].topic_id),
-            loss=loss_of(
-                flow,
-                wanted[key],
-                Cause.RECREATED,
-                first=old.offset,
-                last=end - 1 if end > old.offset else None,
-                topic_id=old.topic_id,
-            ),
-        )
-    return jumps
-
-
 def loss_of(
-    flow: str,
-    assignment: Assignment,
-    cause: Cause,
-    *,
-    first: int,
-    last: int | None,
-    topic_id: uuid.UUID,
+    flow: str, assignment: Assignment, gap: Gap, *, old: Position, end: int
 ) -> Loss:
-    """What to note about offsets that are gone, as of now."""
+    """What to note about a gap, as of now. `old`: the position before; `end`: how far
+    its log was last seen to reach, -1 if it was not.
+    """
+    last = gap.last
+    if last is None and end > gap.first:
+        last = end - 1
     return Loss(
         at=time.time(),
         flow=flow,
         topic=assignment.topic,
         partition=assignment.partition,
         target_topic=assignment.target_topic,
-        cause=cause,
-        first=first,
+        cause=gap.cause,
+        first=gap.first,
         last=last,
-        topic_id=topic_id.hex,
+        topic_id=old.topic_id.hex,
     )

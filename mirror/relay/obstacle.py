@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
-    from mirror.clusters.cluster import Topic
+    from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment
 
@@ -28,12 +27,6 @@ def obstacle(
         return f"source partition {topic}-{partition} has no leader"
     if position is None:
         return f"no start offset for {topic}-{partition}"
-    if made_anew(source, position):
-        return (
-            f"source topic {topic} was deleted and created again: its copy so far "
-            f"ends at offset {position.offset} of the old one; `mirror flow reset` "
-            "says where to go on, on_recreated_topic: continue goes on by itself"
-        )
     if target.error:
         return f"target topic {target.name}: {codes.name_of(target.error)}"
     if partition not in target.leaders:
@@ -41,9 +34,3 @@ def obstacle(
     if target.leaders[partition].node < 0:
         return f"target partition {target.name}-{partition} has no leader"
     return ""
-
-
-def made_anew(source: Topic, position: Position) -> bool:
-    """Whether the position is one of an earlier topic of the same name."""
-    ids = (source.topic_id, position.topic_id)
-    return not source.error and ids[0] != ids[1] and NO_ID not in ids

@@ -51,7 +51,7 @@ def take_ownership(
     topic = progress.topic_name(flow.source)
     make_topics(flow, target)
     earlier = _Generation.parse(
-        progress.read(target, topic, committed=False).generation
+        progress.read_proven(target, topic, committed=False).generation
     )
     # Who died between writing this and fencing has fenced nobody: never fewer slots.
     made = _Generation(
@@ -92,7 +92,7 @@ def rewrite_progress(
     topic = progress.topic_name(flow.source)
     make_topics(flow, target)
     earlier = _Generation.parse(
-        progress.read(target, topic, committed=False).generation
+        progress.read_proven(target, topic, committed=False).generation
     )
     made = replace(earlier, slots=max(earlier.slots, 1), id=_new_id())
     holders = _fence(flow, target, made)
@@ -159,7 +159,7 @@ def _fence(flow: FlowConfig, target: Cluster, made: _Generation) -> list[Produce
 
 
 def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
-    known = progress.read(target, progress.topic_name(flow.source))
+    known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
         raise SupersededError(f"flow {flow.name}: a newer run of the flow is at work")
     return known

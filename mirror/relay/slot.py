@@ -29,8 +29,10 @@ from mirror.errors import (
 from mirror.offsets import progress
 from mirror.relay.faults import Faults
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
+from mirror.relay.gaps import remade
+from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
-from mirror.relay.jumps import Jump, begin_anew, begin_new
+from mirror.relay.jumps import begin_new
 from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
@@ -42,7 +44,7 @@ from mirror.relay.waiting import wait
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.clusters.cluster import Topic
+    from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, Plan
     from mirror.relay.report import PartitionReport
@@ -52,6 +54,8 @@ TopicPartition = tuple[str, int]
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+_HEAR_SECONDS = 0.05
+"""How soon an inquiry's end is noticed when nothing else happens."""
 _SETTLE_SECONDS = 7.0
 """Less than what makes a lease overdue: one slot's trouble shall not end the flow."""
 
@@ -92,10 +96,12 @@ class Slot:
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
+        self._inquiry = Inquiry(plan.source, client_id=client)
         self._intake = Intake(
             flow,
             self._source,
             self._reader,
+            self._inquiry,
             tally=self._tally,
             faults=self._faults,
             log=self._log,
@@ -148,6 +154,7 @@ class Slot:
         )
 
     def close(self) -> None:
+        self._inquiry.close()
         self._source.close()
         self._target.close()
 
@@ -170,11 +177,17 @@ class Slot:
             self._owner = False
         if not self._owner:
             self._take_over(lease)
+        self._intake.hear()
         self._reader.ask()
+        room = self._filling.room
         of_target = self._writer.connections()
-        of_source = self._reader.connections() if self._filling.room else []
+        of_source = self._reader.connections() if room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
+        if self._intake.inquiring:
+            longest = min(longest, _HEAR_SECONDS)
+        if room and self._intake.jumps_wait:
+            longest = 0.0
         ready, rung = wait(
             [*of_target, *of_source],
             bell,
@@ -182,7 +195,7 @@ class Slot:
         )
         self._writer.receive(set(of_target).intersection(ready))
         self._settled(self._writer.advance())
-        if of_source:
+        if of_source or (room and self._intake.jumps_wait):
             self._filling.fill(set(of_source).intersection(ready), self._go_on_writing)
         if self._writer.ready:
             self._write_next()
@@ -247,7 +260,7 @@ class Slot:
             self._source.connect()
         self._writer.take_over()
         self._tally.aborted(self._filling.begin_anew())
-        known = progress.read(self._target, self._notes.progress[0])
+        known = progress.read_proven(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
@@ -269,26 +282,18 @@ class Slot:
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
         self._positions |= begin_new(self._source, keys, self._positions, topics)
-        jumps: dict[TopicPartition, Jump] = {}
-        if self._plan.flow.on_recreated_topic == "continue":
-            jumps = begin_anew(
-                self._source,
-                {key: self._wanted[key] for key in keys},
-                self._positions,
-                topics,
-                flow=self._plan.flow.name,
-                end_offset=self._tally.end_offset,
-            )
-            self._positions |= {key: jump.to for key, jump in jumps.items()}
         usable = [key for key in keys if self._usable(key, topics)]
         self._reader.assign({key: self._positions[key] for key in usable}, topics)
         self._intake.begin(
             self._wanted,
             self._limits,
             {name: topic.topic_id for name, topic in topics.items()},
-            {key: jumps[key] for key in usable if key in jumps},
+            {key: self._positions[key].left_id for key in usable},
             dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
         )
+        for key in usable:
+            if _doubtful(self._positions[key], topics[key[0]], key[1]):
+                self._intake.look_into(key, self._positions[key])
         self._owner = True
         self._tally.slot_works()
 
@@ -325,3 +330,9 @@ class Slot:
         if not guilty:
             self._tally.slot_failed(str(error))
         return bool(guilty)
+
+
+def _doubtful(position: Position, topic: Topic, partition: int) -> bool:
+    """Whether the source shows another topic, or an older leader, than was copied."""
+    older = topic.leaders[partition].epoch < position.leader_epoch
+    return older or remade(topic.topic_id, position)

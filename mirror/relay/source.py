@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.batches.batch import Buffer
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection, Pending
     from mirror.clusters.fetch import Fetched
+    from mirror.clusters.topics import Topic
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
 
@@ -96,6 +97,8 @@ class SourceReader:
         for as many times as much."""
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        """Under which each partition's leader leads: an older or newer one refuses."""
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
         self._lane_of: dict[TopicPartition, _Lane] = {}
@@ -120,6 +123,7 @@ class SourceReader:
             for at, lane in self._lanes.items()
         }
         self._lane_of = {}
+        self._leader_epochs = {}
         self._foreseen = {}
         dealt: Counter[int] = Counter()
         for topic, partition in positions:
@@ -129,6 +133,7 @@ class SourceReader:
                 dealt[leader.node] += 1
                 lane.moved[topic, partition] = None
                 self._lane_of[topic, partition] = lane
+                self._leader_epochs[topic, partition] = leader.epoch
 
     def _lane(self, node: int, number: int) -> _Lane:
         """That of a leader's partition with this number, all in turn."""
@@ -154,6 +159,10 @@ class SourceReader:
 
     def offset(self, key: TopicPartition) -> int | None:
         return self._offsets.get(key)
+
+    def last_epoch(self, key: TopicPartition) -> int:
+        """Under which leader the record before the offset was written; -1: unknown."""
+        return self._epochs.get(key, -1)
 
     def answered(self, key: TopicPartition) -> float:
         """When this partition's leader last answered, with or without news of it;
@@ -239,7 +248,7 @@ class SourceReader:
                 topic=key[0],
                 partition=key[1],
                 offset=offset,
-                leader_epoch=-1,
+                leader_epoch=self._leader_epochs[key],
                 last_epoch=self._next(key)[1],
             )
             for key, offset in (moved if goes_on else lane.asked).items()

@@ -27,8 +27,9 @@ from mirror.relay.waiting import wait
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mirror.clusters.cluster import Cluster, Topic
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.topics import Topic
     from mirror.relay.notes import Batches, Notes
     from mirror.relay.work import Work
 

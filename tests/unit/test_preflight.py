@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from mirror.clusters.admin import NewTopic
-from mirror.clusters.cluster import Leader, Topic
 from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.clusters.topics import Leader, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import configs, topics
 from mirror.metadata.merging import Merging

@@ -11,8 +11,8 @@ from kafka.protocol.consumer import FetchRequest
 import pytest
 
 from mirror.clusters import fetch
-from mirror.clusters.cluster import Cluster, Leader, Topic
 from mirror.clusters.connection import Pending
+from mirror.clusters.topics import Leader, Topic
 from mirror.errors import (
     AuthenticationError,
     ClusterError,
@@ -24,6 +24,8 @@ from mirror.relay.source import SourceReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mirror.clusters.cluster import Cluster
 
 pytestmark = pytest.mark.unit
 

@@ -1,0 +1,199 @@
+"""Gaps in the source's logs: what became of offsets that a leader does not have.
+
+Main functions: `look`, which asks the source, and `judge`, which decides, pure. One
+leader's word is no proof: a broker that is cut off from its cluster misses records that
+were copied from its successors, and still shows deleted topics. So every broker is
+asked who leads, and only what the newest leader says counts; a topic is another one
+when more than half of the brokers say so. All partitions are asked about at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.clusters import admin
+from mirror.offsets.progress import NO_ID, Position
+from mirror.recovery.losses import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    import uuid
+
+    from mirror.clusters.admin import EpochEnd
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Leader, Topic, Views
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A position that some broker does not have, or has of another topic."""
+
+    topic: str
+    partition: int
+    position: Position
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Source offsets that are gone, and where to go on."""
+
+    cause: Cause
+    first: int
+    last: int | None
+    """Inclusive; None if it is not known."""
+    to: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of a suspect: a gap, or why there is none as far as we know."""
+
+    suspect: Suspect
+    gap: Gap | None = None
+    reason: str = ""
+    leader: Leader | None = None
+    """The newest leader that any broker names."""
+
+
+def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
+    """Ask the source about suspects, all at once.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    asked = {suspect.key: suspect for suspect in suspects}
+    views = source.views({topic for topic, _ in asked})
+    findings = {}
+    topics: dict[str, Topic] = {}
+    for key, suspect in asked.items():
+        shown = views.agreed(suspect.topic)
+        if reason := _in_the_way(suspect, shown, views):
+            findings[key] = Finding(suspect=suspect, reason=reason)
+        elif shown is not None:
+            topics[suspect.topic] = shown
+    open_ones = [key for key in asked if key not in findings]
+    first = admin.list_offsets(
+        source, open_ones, timestamp=admin.EARLIEST, topics=topics
+    )
+    end = admin.list_offsets(
+        source, first, timestamp=admin.LATEST, committed=False, topics=topics
+    )
+    epochs = {
+        key: asked[key].position.leader_epoch
+        for key in end
+        if asked[key].position.leader_epoch >= 0
+        and not remade(topics[key[0]].topic_id, asked[key].position)
+    }
+    common = admin.epoch_ends(source, epochs, topics)
+    for key in open_ones:
+        suspect, topic = asked[key], topics[key[0]]
+        leader = topic.leaders[key[1]]
+        if key not in end or (key in epochs and key not in common):
+            findings[key] = Finding(
+                suspect=suspect,
+                reason=f"{_name(suspect)}: broker {leader.node}, which leads it under "
+                f"epoch {leader.epoch}, does not say what it has of it",
+            )
+            continue
+        gap = judge(
+            suspect.position,
+            topic_id=topic.topic_id,
+            first=first[key],
+            end=end[key],
+            common=common.get(key),
+        )
+        findings[key] = Finding(
+            suspect=suspect,
+            gap=gap,
+            leader=leader,
+            reason=""
+            if gap
+            else f"{_name(suspect)}: a broker has no offset "
+            f"{suspect.position.offset}, but its leader, broker {leader.node}, has",
+        )
+    return list(findings.values())
+
+
+def judge(
+    position: Position,
+    *,
+    topic_id: uuid.UUID,
+    first: int,
+    end: int,
+    common: EpochEnd | None,
+) -> Gap | None:
+    """What is gone of a log that its leader shows from `first` up to `end`; None if
+    nothing is. `common`: the newest epoch up to the position's that the log has records
+    of, None if that was not asked for.
+    """
+    if remade(topic_id, position):
+        return Gap(
+            cause=Cause.RECREATED,
+            first=position.offset,
+            last=None,
+            to=Position(offset=first, topic_id=topic_id, left_id=position.topic_id),
+        )
+    if position.offset < first:
+        return _gap(Cause.DELETED, position, position.offset, first - 1, to=first)
+    at = position.offset
+    if common is None or common.epoch < 0:
+        at = min(at, end)
+    elif common.offset < at:
+        at = max(common.offset, first)
+    elif common.epoch < position.leader_epoch:
+        # The record before the position is another one, and perhaps more are: how
+        # many is not known. What follows it is there, so copying goes on where it is.
+        return _gap(Cause.TRUNCATED, position, at - 1, at - 1, to=at)
+    if at == position.offset:
+        return None
+    return _gap(Cause.TRUNCATED, position, at, position.offset - 1, to=at)
+
+
+def remade(topic_id: uuid.UUID, position: Position) -> bool:
+    """Whether the position is one of another topic of the same name."""
+    return topic_id != position.topic_id and NO_ID not in (topic_id, position.topic_id)
+
+
+def _gap(cause: Cause, position: Position, first: int, last: int, *, to: int) -> Gap:
+    return Gap(
+        cause=cause,
+        first=first,
+        last=last,
+        to=Position(offset=to, topic_id=position.topic_id, left_id=position.left_id),
+    )
+
+
+def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
+    """Why no leader can be asked about a suspect; empty if one can."""
+    position = suspect.position
+    if shown is None:
+        return (
+            f"source topic {suspect.topic}: {len(views.answers)} of {views.brokers} "
+            "brokers answer, and no topic id is named by more than half of all"
+        )
+    if shown.topic_id == position.left_id != NO_ID:
+        return (
+            f"source topic {suspect.topic}: brokers name the id that it had before it "
+            "was re-created; they are cut off from their cluster"
+        )
+    leader = shown.leaders.get(suspect.partition)
+    if leader is None or leader.node < 0:
+        return f"{_name(suspect)} has no leader"
+    if not remade(shown.topic_id, position) and leader.epoch < position.leader_epoch:
+        return (
+            f"{_name(suspect)}: broker {leader.node} leads it under epoch "
+            f"{leader.epoch}, but records of epoch {position.leader_epoch} were "
+            "copied: the brokers that answer are cut off from their cluster"
+        )
+    return ""
+
+
+def _name(suspect: Suspect) -> str:
+    return f"source partition {suspect.topic}-{suspect.partition}"

@@ -1,0 +1,87 @@
+"""Asking the source about gaps while the slot goes on copying.
+
+Main type: `Inquiry`. It has connections of its own and a thread that asks about all
+suspects that came up since it last asked, so that a lost partition, a far source or a
+broker that does not answer holds up no other partition. What the answers mean is
+`gaps`' to say; what becomes of them is `intake`'s.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.relay import gaps
+from mirror.relay.gaps import Finding
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.relay.gaps import Suspect
+
+TopicPartition = tuple[str, int]
+
+
+class Inquiry:
+    """Looks into the suspects of one slot."""
+
+    def __init__(self, source: ClusterConfig, *, client_id: str) -> None:
+        self._cluster = Cluster(source, client_id=client_id)
+        self._waiting: dict[TopicPartition, Suspect] = {}
+        self._answers: queue.SimpleQueue[list[Finding] | Exception] = (
+            queue.SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def open(self, suspect: Suspect) -> None:
+        """Have it looked into as soon as possible."""
+        self._waiting[suspect.key] = suspect
+
+    @property
+    def busy(self) -> bool:
+        """Whether `findings` will have something, or has."""
+        asking = self._thread is not None and self._thread.is_alive()
+        return asking or bool(self._waiting) or not self._answers.empty()
+
+    def findings(self) -> list[Finding]:
+        """What is known by now, without waiting; begins the next look if there is
+        something to look into.
+        """
+        found: list[Finding] = []
+        while not self._answers.empty():
+            answer = self._answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            found += answer
+        if self._waiting and (self._thread is None or not self._thread.is_alive()):
+            suspects, self._waiting = list(self._waiting.values()), {}
+            # A daemon: a broker that does not answer must not hold up a worker's end.
+            self._thread = threading.Thread(
+                target=self._look, args=(suspects,), name="gaps", daemon=True
+            )
+            self._thread.start()
+        return found
+
+    def close(self) -> None:
+        """Let go of the connections, once nothing is asked any more."""
+        self._waiting.clear()
+        self._closing.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._cluster.close()
+
+    def _look(self, suspects: list[Suspect]) -> None:
+        try:
+            if not self._cluster.cluster_id:
+                self._cluster.connect()
+            self._answers.put(gaps.look(self._cluster, suspects))
+        except MirrorError as error:
+            reason = str(error)
+            self._answers.put([Finding(suspect=s, reason=reason) for s in suspects])
+        except Exception as error:  # noqa: BLE001  raised where the slot looks
+            self._answers.put(error)
+        finally:
+            if self._closing.is_set():
+                self._cluster.close()
