@@ -475,6 +475,11 @@ class NumberedLoad:
         if failures:
             raise failures[0]
 
+    def reconnect(self, bootstrap: str) -> None:
+        """Go on by asking other brokers."""
+        self._bootstrap = bootstrap
+        self._producers = self._connect()
+
     def add_partition(self) -> None:
         """Use one partition more, which must exist by now."""
         self._sent[len(self._sent)] = 0

@@ -93,13 +93,18 @@ class Setting:
     target: str
     topic: str
     partitions: int
+    timeout: float = 30.0
+    """For one request, in seconds."""
 
     def config(self) -> MirrorConfig:
         return MirrorConfig.model_validate(
             {
                 "clusters": {
-                    "Z": {"bootstrap_servers": self.source},
-                    "B": {"bootstrap_servers": self.target},
+                    alias: {
+                        "bootstrap_servers": servers,
+                        "request_timeout_seconds": self.timeout,
+                    }
+                    for alias, servers in (("Z", self.source), ("B", self.target))
                 },
                 "flows": {"Z->B": {"topics": [self.topic]}},
             }
@@ -177,9 +182,9 @@ class SlotProcess:
         return self.how_it_ended(timeout)
 
     def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
         self._process.kill()
         self._process.join(10)
-        self._process.close()
 
 
 @dataclass(frozen=True, kw_only=True)

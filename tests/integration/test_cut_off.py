@@ -1,0 +1,177 @@
+"""A broker that loses its cluster and keeps its clients is not believed.
+
+Three brokers, of which one at a time is cut off from its peers and its controller while
+it goes on answering us: it still names itself as leader, and shows what it had then.
+Slots are killed and taken over again and again meanwhile, now asking that broker first,
+now the others.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.offsets import progress
+from mirror.recovery import losses
+from tests.cutoff import SplitCluster, leader_of, wait_for_another_leader
+from tests.harness import (
+    NumberedLoad,
+    assert_exactly_once,
+    copied_records,
+    create_topic,
+    order_of,
+    read_topic,
+    wait_for,
+)
+from tests.slots import Setting, SlotProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 3
+_TAKE_OVERS = 20
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitCluster]:
+    with SplitCluster(tmp_path_factory.mktemp("split")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., SlotProcess]]:
+    """Start a slot of all partitions; it dies with the test."""
+    with ExitStack() as stack:
+
+        def begin(setting: Setting, generation: str) -> SlotProcess:
+            process = SlotProcess(
+                setting, generation=generation, slot=0, partitions=range(_PARTITIONS)
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield begin
+
+
+class Mirrored:
+    """A topic, what was sent to it, and slots of one generation that copy it."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        source: str,
+        target: str,
+        start: Callable[..., SlotProcess],
+    ) -> None:
+        """`source` and `target` are for the test's own clients."""
+        self.target = target
+        self.copy = f"Z.{setting.topic}"
+        create_topic(source, setting.topic, _PARTITIONS)
+        create_topic(target, self.copy, _PARTITIONS)
+        self.load = NumberedLoad(source, setting.topic, _PARTITIONS, seed=1)
+        # Of one driver run: another generation alone would tell an old view.
+        generation = setting.take_ownership(slots=1)
+        self.start = lambda: start(setting, generation)
+
+    def send_and_copy(self, count: int) -> None:
+        """Have one slot copy all that was sent, and kill it."""
+        self.load.send(count)
+        slot = self.start()
+        wanted = self.load.order
+        wait_for(lambda: order_of(self.target, self.copy) == wanted, pause=0.5)
+        slot.kill()
+
+    def copied(self) -> int:
+        return copied_records(self.target, self.copy)
+
+    def check(self) -> None:
+        """Everything is there once, in order, and the ledger knows of no loss."""
+        assert_exactly_once(order_of(self.target, self.copy), self.load.order)
+        found = read_topic(self.target, losses.topic_name("Z"))
+        assert sum(map(len, found.values())) == 0
+
+
+def test_a_source_broker_cut_off(
+    split: SplitCluster,
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    start: Callable[..., SlotProcess],
+) -> None:
+    """The source's cut-off broker misses what was copied from its successor. Slots
+    that reach no other at first take no loss from that, nor copy anything again.
+    """
+    target = clusters["b"].bootstrap
+    setting = Setting(
+        source=split.bootstrap,
+        target=target,
+        topic=topic_name,
+        partitions=_PARTITIONS,
+        timeout=5.0,
+    )
+    mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
+    mirrored.send_and_copy(1500)
+    stale = leader_of(split.witness(), topic_name)
+    others = split.others(stale)
+    split.cut(stale)
+    wait_for_another_leader(split.witness(*others), topic_name, stale)
+    mirrored.load.reconnect(split.witness(*others))
+    with split.hidden(stale):
+        mirrored.send_and_copy(1500)
+    for _ in range(_TAKE_OVERS):
+        with split.hidden(*others):
+            asked, before = split.asked(stale), mirrored.copied()
+            slot = mirrored.start()
+            wait_for(lambda asked=asked: split.asked(stale) >= asked + 3)
+            time.sleep(1)  # for as long as that it reaches no other
+        mirrored.load.send(200)
+        wait_for(lambda before=before: mirrored.copied() > before)
+        slot.kill()
+    split.heal()
+    mirrored.send_and_copy(200)
+    mirrored.check()
+
+
+def test_a_target_broker_cut_off(
+    split: SplitCluster,
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    start: Callable[..., SlotProcess],
+) -> None:
+    """The target's cut-off broker led the progress, and shows an old one. Slots that
+    take over there do not go back to it: nothing is copied twice.
+    """
+    source = clusters["a"].bootstrap
+    setting = Setting(
+        source=source,
+        target=split.bootstrap,
+        topic=topic_name,
+        partitions=_PARTITIONS,
+        timeout=5.0,
+    )
+    mirrored = Mirrored(setting, source=source, target=split.witness(), start=start)
+    mirrored.send_and_copy(1500)
+    own = progress.topic_name("Z")
+    stale = leader_of(split.witness(), own)
+    others = split.others(stale)
+    split.cut(stale)
+    wait_for_another_leader(split.witness(*others), own, stale)
+    mirrored.target = split.witness(*others)
+    with split.hidden(stale):
+        mirrored.send_and_copy(1500)
+    for _ in range(_TAKE_OVERS):
+        before = mirrored.copied()
+        slot = mirrored.start()
+        mirrored.load.send(200)
+        wait_for(lambda before=before: mirrored.copied() > before)
+        slot.kill()
+    split.heal()
+    mirrored.send_and_copy(200)
+    mirrored.check()
