@@ -135,7 +135,7 @@ class SlotProcess:
         slot: int,
         partitions: Sequence[int],
         lease_seconds: float = 2.0,
-        ambush: Ambush | None = None,
+        ambush: Ambush | Sequence[Ambush] = (),
     ) -> None:
         self._end = _spawning.Event()
         self._result: Any = _spawning.SimpleQueue()
@@ -145,7 +145,7 @@ class SlotProcess:
             slot=slot,
             partitions=tuple(partitions),
             lease_seconds=lease_seconds,
-            ambush=ambush,
+            ambushes=(ambush,) if isinstance(ambush, Ambush) else tuple(ambush),
         )
         self._process = _spawning.Process(
             target=_run, args=(task, self._end, self._result), daemon=True
@@ -171,6 +171,12 @@ class SlotProcess:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def awake(self) -> bool:
+        """Resume it if it is suspended; always true."""
+        if self.suspended:
+            self.resume()
+        return True
+
     def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
         """`superseded`, `fenced` or `told to`; empty if it died or goes on."""
         self._process.join(timeout)
@@ -194,7 +200,7 @@ class _Task:
     slot: int
     partitions: tuple[int, ...]
     lease_seconds: float
-    ambush: Ambush | None
+    ambushes: tuple[Ambush, ...]
 
 
 def _run(task: _Task, end: Any, result: Any) -> None:
@@ -224,8 +230,8 @@ def _run(task: _Task, end: Any, result: Any) -> None:
     source.close()
     target.close()
     slot = Slot(plan, number)
-    if task.ambush is not None:
-        task.ambush.lie()
+    for ambush in task.ambushes:
+        ambush.lie()
     lease = 0
     try:
         while not end.is_set():

@@ -9,6 +9,8 @@ now the others.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -26,10 +28,10 @@ from tests.harness import (
     read_topic,
     wait_for,
 )
-from tests.slots import Setting, SlotProcess
+from tests.slots import Ambush, Point, Setting, SlotProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -50,9 +52,15 @@ def start() -> Iterator[Callable[..., SlotProcess]]:
     """Start a slot of all partitions; it dies with the test."""
     with ExitStack() as stack:
 
-        def begin(setting: Setting, generation: str) -> SlotProcess:
+        def begin(
+            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
+        ) -> SlotProcess:
             process = SlotProcess(
-                setting, generation=generation, slot=0, partitions=range(_PARTITIONS)
+                setting,
+                generation=generation,
+                slot=0,
+                partitions=range(_PARTITIONS),
+                ambush=ambush,
             )
             stack.callback(process.kill)
             return process
@@ -79,7 +87,7 @@ class Mirrored:
         self.load = NumberedLoad(source, setting.topic, _PARTITIONS, seed=1)
         # Of one driver run: another generation alone would tell an old view.
         generation = setting.take_ownership(slots=1)
-        self.start = lambda: start(setting, generation)
+        self.start = partial(start, setting, generation)
 
     def send_and_copy(self, count: int) -> None:
         """Have one slot copy all that was sent, and kill it."""
@@ -146,7 +154,7 @@ def test_a_target_broker_cut_off(
     start: Callable[..., SlotProcess],
 ) -> None:
     """The target's cut-off broker led the progress, and shows an old one. Slots that
-    take over there do not go back to it: nothing is copied twice.
+    reach no other just when they read it do not go back to it: nothing is copied twice.
     """
     source = clusters["a"].bootstrap
     setting = Setting(
@@ -166,11 +174,25 @@ def test_a_target_broker_cut_off(
     mirrored.target = split.witness(*others)
     with split.hidden(stale):
         mirrored.send_and_copy(1500)
-    for _ in range(_TAKE_OVERS):
+    stops = [
+        Ambush(point=point, number=signal.SIGSTOP)
+        for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
+    ]
+    for _ in range(_TAKE_OVERS // 2):
         before = mirrored.copied()
-        slot = mirrored.start()
+        slot = mirrored.start(stops)
+        wait_for(lambda slot=slot: slot.suspended)
+        with split.hidden(*others):
+            slot.resume()
+            # Here it may read the old progress, and stop again behind it.
+            ends = time.monotonic() + 2
+            wait_for(
+                lambda slot=slot, ends=ends: slot.suspended or time.monotonic() > ends
+            )
         mirrored.load.send(200)
-        wait_for(lambda before=before: mirrored.copied() > before)
+        wait_for(
+            lambda slot=slot, before=before: slot.awake() and mirrored.copied() > before
+        )
         slot.kill()
     split.heal()
     mirrored.send_and_copy(200)

@@ -9,34 +9,22 @@ import uuid
 
 import pytest
 
-from mirror.playground.ports import LOOPBACK, free_ports
-from tests.benchmarks.wan import Wan
 from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
+from tests.far import far_from
 from tests.harness import Order, assert_at_least_once, create_topic, producer
-from tests.proxy import BrokerProxy, Mishap, Rule
+from tests.proxy import Mishap, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.proxy import BrokerProxy
 
 pytestmark = pytest.mark.integration
 
 _ONE_WAY_SECONDS = 0.03
 _PARTITIONS, _EACH, _SIZE = 8, 2500, 5000
 """100 MB: more than a transaction takes, or an answer, or several."""
-
-
-@contextmanager
-def _far(cluster: PlaygroundCluster) -> Iterator[tuple[str, BrokerProxy]]:
-    """Its address over a distance, and the proxy before its broker."""
-    (port,) = free_ports(1)
-    address = f"{LOOPBACK}:{port}"
-    with (
-        BrokerProxy(cluster.bootstrap, seen_at=port) as proxy,
-        Wan(address, proxy.bootstrap, one_way_seconds=_ONE_WAY_SECONDS),
-    ):
-        yield address, proxy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +52,14 @@ def _distance(
     create_topic(source, topic, _PARTITIONS)
     send(producer(source), topic, order, bytes(_SIZE))
     with (
-        _far(clusters["a"]) as (far_source, source_proxy),
-        _far(clusters["b"]) as (far_target, target_proxy),
+        far_from(clusters["a"], one_way_seconds=_ONE_WAY_SECONDS) as (
+            far_source,
+            source_proxy,
+        ),
+        far_from(clusters["b"], one_way_seconds=_ONE_WAY_SECONDS) as (
+            far_target,
+            target_proxy,
+        ),
         Witness(clusters["b"].bootstrap) as witness,
     ):
         copying = Copying(

@@ -1,0 +1,93 @@
+"""Very many partitions lose records at once, far away; their neighbours do not wait."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+import uuid
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+import pytest
+
+from mirror.recovery import losses
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.far import far_from
+from tests.harness import create_topic, crowd, producer, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS, _HEALTHY = 2000, 100
+_EACH = 2
+
+
+def test_lost_beginnings_hold_up_no_neighbour(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+) -> None:
+    """1,900 of 2,000 partitions, 80 ms away, lose their beginning while the service is
+    down: the other 100 go on within 10 s, the ledger has every loss once, and what
+    follows the gaps is copied once.
+    """
+    clusters = make_clusters("a", "b", jvm=("-Xmx768m",))
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    copied, lost, late = (
+        keys(_PARTITIONS, _EACH, first=number * _EACH) for number in range(3)
+    )
+    gone = range(_HEALTHY, _PARTITIONS)
+    client = producer(source)
+    send(client, topic_name, copied, b"v")
+    with (
+        far_from(clusters["a"], one_way_seconds=0.04) as (address, _),
+        Witness(target) as witness,
+    ):
+        copying = Copying(
+            source=address,
+            target=target,
+            topic=topic_name,
+            alias=f"L{uuid.uuid4().hex[:6]}",
+        ).own()
+        witness.begin(copying.copy)
+        with copying.slot() as slot:
+            witness.watch(slot, copying.lease(120), _PARTITIONS * _EACH, 100)
+        send(client, topic_name, lost, b"v")
+        _delete_all(source, topic_name, gone)
+        send(client, topic_name, late, b"v")
+
+        copying.own()
+        began, slow = time.monotonic(), crowd()
+        with copying.slot() as slot:
+            lease = RunningLease(slot, copying.lease(300))
+            while any(len(witness.found[p]) < 3 * _EACH for p in range(_HEALTHY)):
+                have = sum(map(len, witness.found.values()))
+                witness.wait(have + 1, 100, lease)
+            took = time.monotonic() - began
+            witness.wait(_PARTITIONS * 3 * _EACH - len(gone) * _EACH, 200, lease)
+            lease.ring()
+        expected = {
+            p: copied[p] + (lost[p] if p < _HEALTHY else []) + late[p] for p in copied
+        }
+        witness.assert_exactly(copying.copy, expected)
+    entries = [
+        json.loads(message.value() or b"")
+        for messages in read_topic(target, losses.topic_name(copying.alias)).values()
+        for message in messages
+    ]
+    noted = sorted((each["partition"], each["first"], each["last"]) for each in entries)
+    assert [(p, _EACH, 2 * _EACH - 1) for p in gone] == noted
+    print(f"the healthy ones went on after {took:.1f} s")
+    assert took < 10 * max(slow, crowd())
+
+
+def _delete_all(bootstrap: str, topic: str, partitions: range) -> None:
+    """Delete every record that these partitions have now."""
+    ends = [TopicPartition(topic, p, 2 * _EACH) for p in partitions]
+    futures = AdminClient({"bootstrap.servers": bootstrap}).delete_records(ends)
+    for future in futures.values():
+        future.result(60)
