@@ -68,18 +68,16 @@ def topic_name(source_alias: str) -> str:
     return f"mirror-progress.{source_alias}.internal"
 
 
-def encode(positions: Mapping[TopicPartition, Position]) -> EncodedBatch:
-    """A batch with one record per partition."""
-    return records.encode(
-        [
-            (
-                _key(topic, partition),
-                _VALUE.pack(
-                    0, position.offset, position.leader_epoch, position.topic_id.bytes
-                ),
-            )
-            for (topic, partition), position in positions.items()
-        ]
+def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
+    """Batches that every topic takes, with one record per partition."""
+    return records.encode_all(
+        (
+            _key(topic, partition),
+            _VALUE.pack(
+                0, position.offset, position.leader_epoch, position.topic_id.bytes
+            ),
+        )
+        for (topic, partition), position in positions.items()
     )
 
 

@@ -69,7 +69,7 @@ def take_ownership(
     # Those that have a position were given one before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
     if found := starting.find(source, new, starting.place_of(flow.start)):
-        batches.insert(0, progress.encode(found))
+        batches = [*progress.encode(found), *batches]
     _write(target, {topic: batches}, holders)
     return begun.text
 
@@ -99,13 +99,13 @@ def rewrite_progress(
     decided = decide(_still_ours(flow, target, made).positions)
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
-        batches[topic] = [progress.encode(decided.positions)]
+        batches[topic] = progress.encode(decided.positions)
     if values := runs.encode(decided.blocks):
         batches[runs.topic_name(flow.source, flow.separator)] = [
             records.encode([(b"", value)]) for value in values
         ]
     if decided.losses:
-        batches[losses.topic_name(flow.source)] = [losses.encode(decided.losses)]
+        batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
     if batches:
         _write(target, batches, holders)
     return decided
