@@ -85,18 +85,20 @@ def encode_generation(generation: str) -> EncodedBatch:
     return records.encode([(_GENERATION_KEY, _INT16.pack(0) + generation.encode())])
 
 
-def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
+def read(
+    cluster: Cluster, topic: str, *, committed: bool = True, wait: bool = True
+) -> Progress:
     """Everything written so far, or only what is `committed`.
 
     For the latter it waits until transactions open at the call have ended: call it
-    after taking the own ones over. Without, the generation holds (it is written
-    outside transactions) and the positions mean nothing.
+    after taking the own ones over, or without `wait`, which stops before the first
+    that is open. What is not committed means nothing but that somebody was there.
 
     Raises:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
             stays open.
     """
-    return ProgressReader(cluster, topic, committed=committed).read()
+    return ProgressReader(cluster, topic, committed=committed).read(wait=wait)
 
 
 class ProgressReader:
@@ -107,9 +109,9 @@ class ProgressReader:
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
 
-    def read(self) -> Progress:
+    def read(self, *, wait: bool = True) -> Progress:
         """As the function; what it returns is not changed by later calls."""
-        for _, key, value in self._reader.read():
+        for _, key, value in self._reader.read(wait=wait):
             if key == _GENERATION_KEY:
                 self._generation = value[2:].decode()
                 continue
