@@ -8,10 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from kafka import KafkaAdminClient
 import numpy as np
 import pytest
 
+from mirror.clusters import group_offsets
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.group_offsets import Committed
 from mirror.config.schema import MirrorConfig
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
@@ -22,7 +25,7 @@ from mirror.relay.notes import Notes
 from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.relay.target import TargetWriter
 from mirror.relay.work import Work
-from tests.harness import read_topic
+from tests.harness import create_topic, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,6 +37,7 @@ pytestmark = pytest.mark.integration
 
 _LOSSES = 10_000
 _TOPIC_ID = uuid.UUID(int=17)
+_PARTITIONS = 300
 
 
 @pytest.fixture
@@ -177,3 +181,22 @@ def test_ten_thousand_positions_moved_on_purpose(
     the_map = _values(bootstrap, runs.topic_name(flow.source, flow.separator))
     found = {(b.topic, b.partition) for value in the_map for b in runs.decode(value)}
     assert found == wanted.keys()
+
+
+def test_a_group_with_much_metadata(
+    clusters: dict[str, PlaygroundCluster], cluster: Cluster, topic_name: str
+) -> None:
+    """Setting a group's offsets that are more than its coordinator takes at once, each
+    with the longest metadata that brokers allow, sets every one of them.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name, _PARTITIONS)
+    wanted = {
+        (topic_name, number): Committed(number, f"{number:04000}")
+        for number in range(_PARTITIONS)
+    }
+    assert group_offsets.commit(cluster, {topic_name: wanted}) == {}
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        shown = admin.list_group_offsets(topic_name)[topic_name]
+    found = {(key.topic, key.partition): tuple(each)[:2] for key, each in shown.items()}
+    assert found == wanted
