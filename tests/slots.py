@@ -56,8 +56,8 @@ class StartPoint(StrEnum):
     AFTER_EACH_READING = "after progress.read"
     BEFORE_WRITE = "before ownership.write"
     AFTER_WRITE = "after ownership.write"
-    BEFORE_ASKING = "before starting.find"
-    AFTER_ASKING = "after starting.find"
+    BEFORE_ASKING = "before starting.begin"
+    AFTER_ASKING = "after starting.begin"
     AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
     AFTER_COMMIT = "after Producer.committed"
 

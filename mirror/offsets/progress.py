@@ -7,7 +7,8 @@ names the *generation*: the driver run that may write now. A task that finds ano
 generation than its own has been replaced, and must stop.
 
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
-version INT16 = 0, next offset INT64, leader epoch INT32, topic id 16 bytes. The
+version INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16
+bytes. The
 generation's key has an empty topic and partition -1; its value is version INT16 = 0
 and UTF-8 text.
 """
@@ -33,6 +34,9 @@ TopicPartition = tuple[str, int]
 NO_ID = uuid.UUID(int=0)
 """The topic id where brokers have none (before 2.8)."""
 
+UNSETTLED = -1
+"""Of a partition that did not answer when the flow started for the first time."""
+
 TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
     # Small segments: a take-over reads the whole topic, so compaction must be quick.
@@ -52,6 +56,7 @@ class Position:
     """The next source offset to copy, and what it is an offset of."""
 
     offset: int
+    """`UNSETTLED`: where the records of `leader_epoch` end, yet to be asked for."""
     leader_epoch: int = -1
     topic_id: uuid.UUID = NO_ID
 
@@ -62,6 +67,8 @@ class Progress:
 
     generation: str = ""
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    unsettled: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    """Of partitions that have no position yet; see `starting.settle`."""
 
 
 def topic_name(source_alias: str) -> str:
@@ -108,6 +115,7 @@ class ProgressReader:
         self._reader = TopicReader(cluster, topic, committed=committed)
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
+        self._unsettled: dict[TopicPartition, Position] = {}
 
     def read(self, *, wait: bool = True) -> Progress:
         """As the function; what it returns is not changed by later calls."""
@@ -118,11 +126,20 @@ class ProgressReader:
             length = _INT16.unpack_from(key)[0]
             name = key[2 : 2 + length].decode()
             _, offset, epoch, topic_id = _VALUE.unpack_from(value)
-            partition = _INT32.unpack_from(key, 2 + length)[0]
-            self._positions[name, partition] = Position(
+            where = (name, _INT32.unpack_from(key, 2 + length)[0])
+            position = Position(
                 offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
             )
-        return Progress(generation=self._generation, positions=dict(self._positions))
+            if offset == UNSETTLED:
+                self._unsettled[where] = position
+                continue
+            self._unsettled.pop(where, None)
+            self._positions[where] = position
+        return Progress(
+            generation=self._generation,
+            positions=dict(self._positions),
+            unsettled=dict(self._unsettled),
+        )
 
 
 def _key(topic: str, partition: int) -> bytes:

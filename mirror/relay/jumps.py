@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import admin
+from mirror.offsets import starting
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause, Loss
 from mirror.relay.obstacle import made_anew
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster, Topic
+    from mirror.offsets.progress import Progress
+    from mirror.offsets.starting import Place
     from mirror.relay.lease import Assignment
 
 TopicPartition = tuple[str, int]
@@ -37,17 +40,25 @@ class Jump:
 def begin_new(
     source: Cluster,
     keys: Iterable[TopicPartition],
-    positions: Mapping[TopicPartition, Position],
+    known: Progress,
     topics: Mapping[str, Topic],
+    *,
+    place: Place,
 ) -> dict[TopicPartition, Position]:
     """Partitions without progress begin at their first record. (Where a flow is to
-    begin elsewhere, the driver has written that as progress.)
+    begin elsewhere, the driver has written that as progress.) Those that did not
+    answer when it did so begin at `place`, as it was then.
     """
-    new = [key for key in keys if key not in positions]
-    if not new:
-        return {}
+    waiting = {
+        key: known.unsettled[key]
+        for key in keys
+        if key in known.unsettled
+        and not made_anew(topics[key[0]], known.unsettled[key])
+    }
+    settled = starting.settle(source, waiting, place)
+    new = [key for key in keys if key not in known.positions and key not in waiting]
     found = admin.list_offsets(source, new, timestamp=admin.EARLIEST)
-    return {
+    return settled | {
         key: Position(offset=offset, topic_id=topics[key[0]].topic_id)
         for key, offset in found.items()
     }

@@ -26,7 +26,7 @@ from mirror.errors import (
     PartitionError,
     SupersededError,
 )
-from mirror.offsets import progress
+from mirror.offsets import progress, starting
 from mirror.relay.faults import Faults
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.intake import Intake
@@ -268,7 +268,8 @@ class Slot:
         self._positions = {
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
-        self._positions |= begin_new(self._source, keys, self._positions, topics)
+        place = starting.place_of(self._plan.flow.start)
+        self._positions |= begin_new(self._source, keys, known, topics, place=place)
         jumps: dict[TopicPartition, Jump] = {}
         if self._plan.flow.on_recreated_topic == "continue":
             jumps = begin_anew(

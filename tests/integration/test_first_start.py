@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
+from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
 from tests.copying import Copying, SlotAlone, Witness, keys, send
@@ -21,6 +22,8 @@ from tests.harness import (
 from tests.slots import Ambush, OwnerProcess, Point, StartPoint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
@@ -138,3 +141,52 @@ def test_an_open_transaction_does_not_hide_the_beginning(
     copy_to_the_end(copying)
     with Witness(clusters["b"].bootstrap) as witness:
         witness.assert_exactly(copying.copy, {**sent, _PARTITIONS: added})
+
+
+def test_partition_without_a_leader_at_the_first_start(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    copying: Copying,
+) -> None:
+    """A partition that has no leader when a flow with `start: latest` starts for the
+    first time begins where its log ended then: nothing older is copied, and nothing
+    that it takes before a slot first looks at it is left out. Its neighbour goes on
+    meanwhile.
+    """
+    cluster = make_clusters("a", nodes=3)["a"]
+    copying.source = cluster.bootstrap
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(
+        copying.topic,
+        num_partitions=_PARTITIONS,
+        replica_assignment=[[3], [1]],
+        config={"min.insync.replicas": "1"},
+    )
+    admin.create_topics([new])[copying.topic].result(30)
+
+    def has_leader() -> bool:
+        shown = admin.list_topics(copying.topic, timeout=10).topics[copying.topic]
+        return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
+
+    wait_for(has_leader)
+    source = producer(cluster.bootstrap)
+    send(source, copying.topic, keys(_PARTITIONS, _EACH), b"v")
+    cluster.kill(3)
+    wait_for(lambda: not has_leader())
+    copying.own()
+    after = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(source, copying.topic, {1: after[1]}, b"v")
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.begin(copying.copy)
+        with copying.slot() as slot:
+            reports = witness.watch(
+                slot, copying.lease(PATIENCE_SECONDS), _EACH, PATIENCE_SECONDS
+            )
+        waiting = next(each for each in reports if each.partition == 0)
+        assert "has no leader" in waiting.reason
+        copying.own()
+        cluster.start(3)
+        wait_for(has_leader)
+        send(source, copying.topic, {0: after[0]}, b"v")
+        copy_to_the_end(copying)
+        witness.assert_exactly(copying.copy, after)
