@@ -115,6 +115,22 @@ def test_first_start_killed_at(
         witness.assert_exactly(copying.copy, expected)
 
 
+def test_first_start_at_least_once(
+    clusters: dict[str, PlaygroundCluster], copying: Copying
+) -> None:
+    """Without exactly-once there is no transaction to die in, and the first start still
+    decides: what comes behind it is copied although a second one follows.
+    """
+    copying.settings["exactly_once"] = False
+    copying.own()
+    after = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(producer(clusters["a"].bootstrap), copying.topic, after, b"v")
+    copying.own()
+    copy_to_the_end(copying)
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.assert_exactly(copying.copy, after)
+
+
 def test_an_open_transaction_does_not_hide_the_beginning(
     clusters: dict[str, PlaygroundCluster], copying: Copying
 ) -> None:
