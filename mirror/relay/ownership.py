@@ -54,8 +54,8 @@ def take_ownership(
     if made.begun:
         return made.text
 
-    # Positions and that they are settled are one transaction: who dies before its
-    # commit has settled nothing.
+    # Positions, and that they are settled, are one transaction: a driver that dies
+    # before its commit has settled nothing.
     known = _still_ours(flow, target, made)
     begun = replace(made, begun=True, id=_new_id())
     batches = [begun.encoded()]
@@ -128,10 +128,10 @@ class Rewriting:
 def _fence(
     flow: FlowConfig, target: Cluster, *, slots: int, begun: bool = False
 ) -> tuple[_Generation, Producer | None]:
-    """Write a new generation, then fence whoever worked under an earlier one.
+    """Write a new generation, then fence every run that worked under an earlier one.
 
     Returns what was written, and the owner that goes on writing; without exactly-once
-    there is none, and nobody can be fenced.
+    there is none, and nothing is fenced.
     """
     owner = _take_over(flow, target, owner_id(flow.name)) if flow.exactly_once else None
     topic = progress.topic_name(flow.source)
@@ -139,7 +139,7 @@ def _fence(
         progress.read(target, topic, committed=False).generation
     )
     made = _Generation(
-        # Who died between writing this and fencing has fenced nobody: never fewer.
+        # A run that died between writing this and fencing fenced nothing: never fewer.
         slots=max(slots, earlier.slots),
         begun=begun or _has_begun(target, topic),
     )
@@ -164,8 +164,8 @@ def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Prod
 def _has_begun(target: Cluster, topic: str) -> bool:
     """Whether an earlier run committed where partitions begin.
 
-    Slots of its that are not fenced yet may have transactions open, which hide what
-    stands behind them: it committed that before any slot could begin one.
+    Its slots are not fenced yet and may have transactions open, which hide what stands
+    behind them: it committed that before any slot could begin one.
     """
     return _Generation.parse(progress.read(target, topic, wait=False).generation).begun
 

@@ -164,8 +164,8 @@ def test_a_moment_is_asked_for_as_a_moment() -> None:
 def test_only_partitions_of_the_same_topic_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What waits for its position begins there; of a topic made anew meanwhile, and of
-    a partition found later, all is new.
+    """What waits for its position begins there; a topic that was deleted and created
+    again meanwhile, and a partition found later, begin at their first record.
     """
     source: Any = Source(*(Log(epoch=1, begins={1: 80}, end=90) for _ in range(3)))
     monkeypatch.setattr(jumps.admin, "list_offsets", starting.admin.list_offsets)
