@@ -105,7 +105,13 @@ class Copying:
                 for partition in range(self.partitions)
             )
             self.generation = take_ownership(
-                flow, source, target, slots=1, partitions={}
+                flow,
+                source,
+                target,
+                slots=1,
+                partitions={
+                    (a.topic, a.partition): a.topic_id for a in self._assignments
+                },
             )
             self.plan = Plan(
                 flow=flow,

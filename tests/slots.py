@@ -22,7 +22,8 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.transactions import Producer
 from mirror.config.schema import MirrorConfig
 from mirror.errors import FencedError, SupersededError
-from mirror.offsets import progress
+from mirror.offsets import progress, starting
+from mirror.relay import ownership
 from mirror.relay.lease import Assignment, Lease, Plan
 from mirror.relay.ownership import take_ownership
 from mirror.relay.slot import Slot
@@ -30,7 +31,7 @@ from mirror.relay.target import TargetWriter
 from tests.harness import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _spawning = multiprocessing.get_context("spawn")
 
@@ -48,10 +49,25 @@ class Point(StrEnum):
     AFTER_COMMIT = "after Producer.committed"
 
 
+class StartPoint(StrEnum):
+    """A step of a driver that becomes the owner of a flow."""
+
+    BEFORE_EACH_ID = "before Producer.take_over"
+    AFTER_EACH_READING = "after progress.read"
+    BEFORE_WRITE = "before ownership.write"
+    AFTER_WRITE = "after ownership.write"
+    BEFORE_ASKING = "before starting.begin"
+    AFTER_ASKING = "after starting.begin"
+    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
+    AFTER_COMMIT = "after Producer.committed"
+
+
 _OWNERS: dict[str, Any] = {
     "TargetWriter": TargetWriter,
     "Producer": Producer,
     "progress": progress,
+    "ownership": ownership,
+    "starting": starting,
 }
 
 
@@ -59,7 +75,7 @@ _OWNERS: dict[str, Any] = {
 class Ambush:
     """Send ourselves a signal at the n-th pass of a point, and `again` at all later."""
 
-    point: Point
+    point: Point | StartPoint
     number: signal.Signals
     passes: int = 1
     again: bool = False
@@ -122,6 +138,47 @@ class Setting:
         finally:
             source.close()
             target.close()
+
+
+class OwnerProcess:
+    """A driver in a process of its own that becomes the owner, and does no more."""
+
+    def __init__(self, own: Callable[[], object], *, ambush: Ambush) -> None:
+        """`own` travels pickled; so does nothing that it returns."""
+        self._result: Any = _spawning.SimpleQueue()
+        self._process = _spawning.Process(
+            target=_own, args=(own, ambush, self._result), daemon=True
+        )
+        self._process.start()
+
+    @property
+    def suspended(self) -> bool:
+        assert self._process.pid is not None
+        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
+
+    def resume(self) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
+        """`owner`, `fenced`, or empty if it was killed."""
+        self._process.join(timeout)
+        assert self._process.exitcode in {0, -signal.SIGKILL}
+        return "" if self._result.empty() else self._result.get()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(10)
+        self._process.close()
+
+
+def _own(own: Callable[[], object], ambush: Ambush, result: Any) -> None:
+    ambush.lie()
+    try:
+        own()
+        result.put("owner")
+    except FencedError:
+        result.put("fenced")
 
 
 class SlotProcess:

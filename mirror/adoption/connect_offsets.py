@@ -118,7 +118,7 @@ def write(
         value = encode_value(offset)
         parts.setdefault((topic, number), []).append((key, value))
     batches: dict[TopicPartition, list[EncodedBatch]] = {
-        where: [records.encode(pairs)] for where, pairs in parts.items()
+        where: records.encode_all(pairs) for where, pairs in parts.items()
     }
     producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
     producer.take_over()

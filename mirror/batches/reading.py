@@ -58,14 +58,15 @@ class TopicReader:
         self._rows = batch.scratch()
 
     def read(
-        self, *, end: int | None = None, at_least: int = 0
+        self, *, end: int | None = None, at_least: int = 0, wait: bool = True
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """The offset of its batch, the key and the value of every record up to `end`;
         up to the topic's present end if none is given.
 
         With `committed` it waits until transactions that are open at the call have
-        ended. It also waits until the leader shows the offsets below `at_least`.
-        Records with a null key or value are left out.
+        ended; without `wait` it stops before the first of them. It also waits until the
+        leader shows the offsets below `at_least`. Records with a null key or value are
+        left out.
 
         Raises:
             ClusterError: the topic cannot be read, its leader does not get as far as
@@ -74,7 +75,8 @@ class TopicReader:
         self.start = self._edge(admin.EARLIEST)
         self.position = max(self.position, self.start)
         if end is None:
-            end = max(self._edge(admin.LATEST), at_least)
+            committed = self._committed and not wait
+            end = max(self._edge(admin.LATEST, committed=committed), at_least)
         for buffer, rows in self.batches(end):
             yield from records.decode(buffer, rows)
 
@@ -147,13 +149,13 @@ class TopicReader:
             raise codes.error_for(fetched.error, f"reading {self._topic}")
         return body, fetched
 
-    def _edge(self, timestamp: int) -> int:
+    def _edge(self, timestamp: int, *, committed: bool = False) -> int:
         """The log's start or end, waiting for a leader that has just been elected."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         where = (self._topic, self._partition)
         while True:
             found = admin.list_offsets(
-                self._cluster, [where], timestamp=timestamp, committed=False
+                self._cluster, [where], timestamp=timestamp, committed=committed
             )
             if found:
                 return found[where]

@@ -18,15 +18,20 @@ from mirror.batches.batch import CODEC_MASK
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mirror.batches.batch import Buffer, Rows
+
+BATCH_BYTES = 256 << 10
+"""Of one batch of ours: well below any `max.message.bytes` that is worth setting."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FORMAT = 2
 _NO_ATTRIBUTES_NO_TIME_DELTA = b"\0\0"
 _NULL = b"\1"
 _NO_HEADERS = b"\0"
+_OVERHEAD = 32
+"""What a record takes besides key and value, at most."""
 
 
 def header(
@@ -72,6 +77,28 @@ def encode(records: Sequence[tuple[bytes, bytes | None]]) -> EncodedBatch:
         body=bytes(body),
         count=len(records),
     )
+
+
+def encode_all(
+    records: Iterable[tuple[bytes, bytes]], max_bytes: int = BATCH_BYTES
+) -> list[EncodedBatch]:
+    """Batches of (key, value) records, in this order, of at most so many bytes each.
+
+    As few as that allows; only a record that is larger by itself gets a larger batch.
+    """
+    batches: list[EncodedBatch] = []
+    part: list[tuple[bytes, bytes]] = []
+    size = HEADER_SIZE
+    for key, value in records:
+        more = len(key) + len(value) + _OVERHEAD
+        if part and size + more > max_bytes:
+            batches.append(encode(part))
+            part, size = [], HEADER_SIZE
+        part.append((key, value))
+        size += more
+    if part:
+        batches.append(encode(part))
+    return batches
 
 
 def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:

@@ -17,14 +17,11 @@ from mirror.clusters.write import Write
 from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
 
-_BATCH_BYTES = 256 << 10
-"""Well below any `max.message.bytes` that is worth setting."""
-_OVERHEAD = 32
 _PROOF_TIMEOUT_MS = 5_000
 """A leader that is cut off waits this long for its replicas; then another is asked."""
 
@@ -49,7 +46,7 @@ class TopicWriter:
         if producer is None:
             producer = _idempotent(self._cluster)
         self._producer = None  # until it is known that this write went well
-        batches = list(_batches(pairs))
+        batches = records.encode_all(pairs)
         topics = self._cluster.topics([self._topic])
         Write(self._cluster, producer, {(self._topic, 0): batches}, topics).finish()
         self._producer = producer
@@ -140,16 +137,3 @@ def _idempotent(cluster: Cluster) -> Producer:
     producer = Producer(cluster, transactional_id=None, transaction_timeout_ms=0)
     producer.take_over()
     return producer
-
-
-def _batches(pairs: Sequence[tuple[bytes, bytes]]) -> Iterator[EncodedBatch]:
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for key, value in pairs:
-        part.append((key, value))
-        size += len(key) + len(value) + _OVERHEAD
-        if size >= _BATCH_BYTES:
-            yield records.encode(part)
-            part, size = [], 0
-    if part:
-        yield records.encode(part)

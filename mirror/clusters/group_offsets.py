@@ -29,6 +29,9 @@ _MANY_GROUPS = 8
 _COMMIT_AT_MOST = 9
 _PATIENCE_SECONDS = 10.0
 _IN_FLIGHT = 32
+_COMMIT_BYTES = 256 << 10
+_OVERHEAD = 64
+"""What a coordinator's record takes besides names and metadata, at most."""
 
 
 class Committed(NamedTuple):
@@ -95,22 +98,42 @@ def commit(
     """
     refused: dict[str, dict[TopicPartition, int]] = {}
     nodes = cluster.group_coordinators(offsets)
-    names = list(offsets)
-    for first in range(0, len(names), _IN_FLIGHT):
-        part = names[first : first + _IN_FLIGHT]
+    asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
+    for first in range(0, len(asked), _IN_FLIGHT):
         pending = [
-            cluster.connection(nodes[group]).send(
-                _commit_request(group, offsets[group]), at_most=_COMMIT_AT_MOST
+            (
+                group,
+                cluster.connection(nodes[group]).send(
+                    _commit_request(group, part), at_most=_COMMIT_AT_MOST
+                ),
             )
-            for group in part
+            for group, part in asked[first : first + _IN_FLIGHT]
         ]
-        for group, each in zip(part, pending, strict=True):
+        for group, each in pending:
             for topic in each.result().topics:
                 for partition in topic.partitions:
                     if partition.error_code != codes.NONE:
                         key = (topic.name, partition.partition_index)
                         refused.setdefault(group, {})[key] = partition.error_code
     return refused
+
+
+def _parts(
+    group: str, offsets: Mapping[TopicPartition, Committed]
+) -> Iterator[dict[TopicPartition, Committed]]:
+    """What one request may set: a coordinator writes that as one batch."""
+    part: dict[TopicPartition, Committed] = {}
+    size = 0
+    for key, committed in offsets.items():
+        texts = (group, key[0], committed.metadata)
+        more = sum(len(text.encode()) for text in texts) + _OVERHEAD
+        if part and size + more > _COMMIT_BYTES:
+            yield part
+            part, size = {}, 0
+        part[key] = committed
+        size += more
+    if part:
+        yield part
 
 
 def _commit_request(

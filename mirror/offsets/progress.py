@@ -7,10 +7,11 @@ names the *generation*: the driver run that may write now. A task that finds ano
 generation than its own has been replaced, and must stop.
 
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
-version INT16 = 0, next offset INT64, leader epoch INT32, topic id 16 bytes, and, once
-the topic was re-created, the id that it had before, 16 bytes. The generation's key has
-an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
-Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
+version INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16
+bytes, and, once the topic was re-created, the id that it had before, 16 bytes. The
+generation's key has an empty topic and partition -1; its value is version INT16 = 0
+and UTF-8 text. Tombstones with partition -2 mean nothing: a leader proves with them
+that it leads.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ TopicPartition = tuple[str, int]
 NO_ID = uuid.UUID(int=0)
 """The topic id where brokers have none (before 2.8)."""
 
+UNSETTLED = -1
+"""Of a partition that did not answer when the flow started for the first time."""
+
 TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
     # Small segments: a take-over reads the whole topic, so compaction must be quick.
@@ -55,6 +59,7 @@ class Position:
     """The next source offset to copy, and what it is an offset of."""
 
     offset: int
+    """`UNSETTLED`: where the records of `leader_epoch` end, yet to be asked for."""
     leader_epoch: int = -1
     """Under which the record before it was written; -1 if that is not known."""
     topic_id: uuid.UUID = NO_ID
@@ -68,22 +73,19 @@ class Progress:
 
     generation: str = ""
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    unsettled: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    """Of partitions that have no position yet; see `starting.settle`."""
 
 
 def topic_name(source_alias: str) -> str:
     return f"mirror-progress.{source_alias}.internal"
 
 
-def encode(positions: Mapping[TopicPartition, Position]) -> EncodedBatch:
-    """A batch with one record per partition."""
-    return records.encode(
-        [
-            (
-                _key(topic, partition),
-                _value(position),
-            )
-            for (topic, partition), position in positions.items()
-        ]
+def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
+    """Batches that every topic takes, with one record per partition."""
+    return records.encode_all(
+        (_key(topic, partition), _value(position))
+        for (topic, partition), position in positions.items()
     )
 
 
@@ -91,18 +93,20 @@ def encode_generation(generation: str) -> EncodedBatch:
     return records.encode([(_GENERATION_KEY, _INT16.pack(0) + generation.encode())])
 
 
-def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
+def read(
+    cluster: Cluster, topic: str, *, committed: bool = True, wait: bool = True
+) -> Progress:
     """Everything written so far, or only what is `committed`.
 
     For the latter it waits until transactions open at the call have ended: call it
-    after taking the own ones over. Without, the generation holds (it is written
-    outside transactions) and the positions mean nothing.
+    after taking the own ones over, or without `wait`, which stops before the first
+    that is open. What is not committed means nothing but that somebody was there.
 
     Raises:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
             stays open.
     """
-    return ProgressReader(cluster, topic, committed=committed).read()
+    return ProgressReader(cluster, topic, committed=committed).read(wait=wait)
 
 
 def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
@@ -125,26 +129,36 @@ class ProgressReader:
         self._reader = TopicReader(cluster, topic, committed=committed)
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
+        self._unsettled: dict[TopicPartition, Position] = {}
 
-    def read(self, *, at_least: int = 0) -> Progress:
+    def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
         """As the function; what it returns is not changed by later calls. It waits
         until the leader shows the offsets below `at_least`.
         """
-        for _, key, value in self._reader.read(at_least=at_least):
+        for _, key, value in self._reader.read(at_least=at_least, wait=wait):
             if key == _GENERATION_KEY:
                 self._generation = value[2:].decode()
                 continue
             length = _INT16.unpack_from(key)[0]
             name = key[2 : 2 + length].decode()
             _, offset, epoch, topic_id = _VALUE.unpack_from(value)
-            partition = _INT32.unpack_from(key, 2 + length)[0]
-            self._positions[name, partition] = Position(
+            where = (name, _INT32.unpack_from(key, 2 + length)[0])
+            position = Position(
                 offset=offset,
                 leader_epoch=epoch,
                 topic_id=uuid.UUID(bytes=topic_id),
                 left_id=_left_id(value),
             )
-        return Progress(generation=self._generation, positions=dict(self._positions))
+            if offset == UNSETTLED:
+                self._unsettled[where] = position
+                continue
+            self._unsettled.pop(where, None)
+            self._positions[where] = position
+        return Progress(
+            generation=self._generation,
+            positions=dict(self._positions),
+            unsettled=dict(self._unsettled),
+        )
 
 
 def _key(topic: str, partition: int) -> bytes:

@@ -24,6 +24,7 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
+from mirror.batches import records
 from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ _RUN = np.dtype(
     [("partition", ">i4"), ("count", ">i4"), ("up", ">i8"), ("down", ">i8")]
 )
 _ID_SIZE = 16
-_MOST_RUNS = 30_000
-"""Of one value: 720 KB, which any topic takes."""
+_MOST_BYTES = records.BATCH_BYTES - 1024
+"""Of one value: with what its batch adds, any topic takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +82,12 @@ def joined(runs: RunArray) -> RunArray:
 def encode(blocks: Iterable[Block]) -> list[bytes]:
     """Values that hold all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
-    room = 0
     ordered = sorted(blocks, key=lambda block: (block.topic, block.partition))
     for _, group in itertools.groupby(ordered, key=lambda block: block.topic):
         for part in _parts(list(group)):
-            count = sum(len(block.runs) for block in part)
-            if count > room:
+            if not values or len(values[-1]) + len(part) > _MOST_BYTES:
                 values.append(bytearray(_INT16.pack(VERSION)))
-                room = _MOST_RUNS
-            room -= count
-            values[-1] += _head(part[0], count)
-            for block in part:
-                values[-1] += _rows(block)
+            values[-1] += part
     return [bytes(value) for value in values]
 
 
@@ -138,28 +133,21 @@ def decode(
         ) from error
 
 
-def _parts(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Blocks of one topic, cut so that none exceeds what a value holds."""
-    part: list[Block] = []
-    room = _MOST_RUNS
+def _parts(blocks: list[Block]) -> Iterator[bytes]:
+    """Blocks of one topic, encoded, cut so that each part has room in a value."""
+    most = (_MOST_BYTES - _INT16.size - len(_head(blocks[0], 0))) // _RUN.itemsize
+    part: list[bytes] = []
+    count = 0
     for block in blocks:
-        for first in range(0, len(block.runs), _MOST_RUNS):
-            piece = block.runs[first : first + _MOST_RUNS]
-            if len(piece) > room:
-                yield part
-                part, room = [], _MOST_RUNS
-            room -= len(piece)
-            part.append(
-                Block(
-                    topic=block.topic,
-                    partition=block.partition,
-                    target_topic=block.target_topic,
-                    topic_id=block.topic_id,
-                    runs=piece,
-                )
-            )
+        for first in range(0, len(block.runs), most):
+            piece = block.runs[first : first + most]
+            if count + len(piece) > most:
+                yield _head(blocks[0], count) + b"".join(part)
+                part, count = [], 0
+            count += len(piece)
+            part.append(_rows(block.partition, piece))
     if part:
-        yield part
+        yield _head(blocks[0], count) + b"".join(part)
 
 
 def _head(block: Block, count: int) -> bytes:
@@ -176,12 +164,12 @@ def _head(block: Block, count: int) -> bytes:
     )
 
 
-def _rows(block: Block) -> bytes:
-    rows = np.empty(len(block.runs), _RUN)
-    rows["partition"] = block.partition
-    rows["count"] = block.runs[:, COUNT]
-    rows["up"] = block.runs[:, UPSTREAM]
-    rows["down"] = block.runs[:, DOWNSTREAM]
+def _rows(partition: int, runs: RunArray) -> bytes:
+    rows = np.empty(len(runs), _RUN)
+    rows["partition"] = partition
+    rows["count"] = runs[:, COUNT]
+    rows["up"] = runs[:, UPSTREAM]
+    rows["down"] = runs[:, DOWNSTREAM]
     return rows.tobytes()
 
 

@@ -2,16 +2,19 @@
 
 Main type: `Place`, the first record there is, the end, a moment, or an offset. It only
 asks the source; who writes what it answers as progress are `ownership` and `reset`.
+Partitions that do not answer at a flow's very first start (`begin`) get a mark instead,
+by which their position is found once they do (`settle`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+import time
 from typing import TYPE_CHECKING
 import uuid
 
 from mirror.clusters import admin
-from mirror.offsets.progress import Position
+from mirror.offsets.progress import UNSETTLED, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 TopicPartition = tuple[str, int]
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,71 @@ def find(
         key: Position(offset=offset, topic_id=uuid.UUID(partitions[key]))
         for key, offset in found.items()
     }
+
+
+def begin(
+    source: Cluster, partitions: Mapping[TopicPartition, str], place: Place
+) -> dict[TopicPartition, Position]:
+    """As `find`, of every partition: of those that do not answer, an unsettled one.
+
+    Partitions that have a leader are asked for some seconds; it may be a new one.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    # First: a leader's end of later on would be too late.
+    topics = source.topics({topic for topic, _ in partitions})
+    found = find(source, partitions, place)
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while missing := {k: v for k, v in partitions.items() if k not in found}:
+        if not _led(source, missing) or time.monotonic() > patience:
+            break
+        time.sleep(_PAUSE_SECONDS)
+        found |= find(source, missing, place)
+    for key, topic_id in missing.items():
+        leader = topics[key[0]].leaders.get(key[1])
+        found[key] = Position(
+            offset=UNSETTLED,
+            leader_epoch=-1 if leader is None else leader.epoch,
+            topic_id=uuid.UUID(topic_id),
+        )
+    return found
+
+
+def settle(
+    source: Cluster, unsettled: Mapping[TopicPartition, Position], place: Place
+) -> dict[TopicPartition, Position]:
+    """The positions of partitions that did not answer at first; one that does not
+    answer now either is left out.
+
+    The end is that of the leader's records which the partition had then: a partition
+    without a leader takes none, so that later ones are those that came since.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    ids = {key: each.topic_id.hex for key, each in unsettled.items()}
+    found = find(source, ids, place)
+    if place.timestamp != admin.LATEST:
+        return found
+    # Behind it: what has no end of the epoch has nothing that came since, either.
+    then = {k: e.leader_epoch for k, e in unsettled.items() if e.leader_epoch >= 0}
+    topics = source.topics({topic for topic, _ in then})
+    for key, end in admin.epoch_ends(source, then, topics).items():
+        if key in found and end.offset >= 0:
+            found[key] = replace(found[key], offset=end.offset)
+    return found
+
+
+def _led(source: Cluster, partitions: Iterable[TopicPartition]) -> bool:
+    """Whether any of them has a leader."""
+    partitions = list(partitions)
+    topics = source.topics({topic for topic, _ in partitions})
+    return any(
+        (leader := topics[topic].leaders.get(partition)) is not None
+        and leader.node >= 0
+        for topic, partition in partitions
+    )
 
 
 def _within(

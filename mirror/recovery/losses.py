@@ -120,16 +120,14 @@ def topic_name(source_alias: str) -> str:
     return f"mirror-losses.{source_alias}.internal"
 
 
-def encode(losses: Iterable[Loss]) -> EncodedBatch:
-    """A batch with one record per loss."""
-    return records.encode(
-        [
-            (
-                f"{loss.topic}-{loss.partition}".encode(),
-                json.dumps(loss.document(), ensure_ascii=False).encode(),
-            )
-            for loss in losses
-        ]
+def encode(losses: Iterable[Loss]) -> list[EncodedBatch]:
+    """Batches that every topic takes, with one record per loss."""
+    return records.encode_all(
+        (
+            f"{loss.topic}-{loss.partition}".encode(),
+            json.dumps(loss.document(), ensure_ascii=False).encode(),
+        )
+        for loss in losses
     )
 
 

@@ -12,14 +12,18 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import admin
+from mirror.offsets import starting
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Loss
+from mirror.relay.gaps import remade
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
+    from mirror.offsets.progress import Progress
+    from mirror.offsets.starting import Place
     from mirror.relay.gaps import Gap
     from mirror.relay.lease import Assignment
 
@@ -37,17 +41,25 @@ class Jump:
 def begin_new(
     source: Cluster,
     keys: Iterable[TopicPartition],
-    positions: Mapping[TopicPartition, Position],
+    known: Progress,
     topics: Mapping[str, Topic],
+    *,
+    place: Place,
 ) -> dict[TopicPartition, Position]:
     """Partitions without progress begin at their first record. (Where a flow is to
-    begin elsewhere, the driver has written that as progress.)
+    begin elsewhere, the driver has written that as progress.) Those that did not
+    answer when it did so begin at `place`, as it was then.
     """
-    new = [key for key in keys if key not in positions]
-    if not new:
-        return {}
+    waiting = {
+        key: known.unsettled[key]
+        for key in keys
+        if key in known.unsettled
+        and not remade(topics[key[0]].topic_id, known.unsettled[key])
+    }
+    settled = starting.settle(source, waiting, place)
+    new = [key for key in keys if key not in known.positions and key not in waiting]
     found = admin.list_offsets(source, new, timestamp=admin.EARLIEST)
-    return {
+    return settled | {
         key: Position(offset=offset, topic_id=topics[key[0]].topic_id)
         for key, offset in found.items()
     }

@@ -62,12 +62,12 @@ class Notes:
                 records.encode([(b"", value)]) for value in values
             ]
         if work.losses:
-            batches[self.losses] = [losses.encode(work.losses)]
+            batches[self.losses] = losses.encode(work.losses)
         return batches
 
     def how_far(self, work: Work) -> Batches:
         """The progress: positions, which hold as soon as they can be read."""
-        return {self.progress: [progress.encode(work.moved)]}
+        return {self.progress: progress.encode(work.moved)}
 
 
 def _blocks(placed: Iterable[Placed], work: Work) -> Iterable[runs.Block]:

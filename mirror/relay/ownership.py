@@ -4,7 +4,8 @@ Main functions: `take_ownership`, before the first lease of a driver run, and
 `rewrite_progress`, for people who move positions. Both write a new generation to the
 progress topic, then fence every transactional id that an earlier run may hold. A task
 of an earlier run is thereafter either fenced, or reads the new generation when it
-takes over, and stops: there is no third case.
+takes over, and stops: there is no third case. Drivers write under an id of their own,
+taken over before they read: of two at a time only the later one can write.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mirror.clusters.transactions import Producer
 from mirror.errors import SupersededError
 from mirror.offsets import progress, runs, starting
 from mirror.recovery import losses
-from mirror.relay.target import transactional_ids
+from mirror.relay.target import owner_id, transactional_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,31 +47,23 @@ def take_ownership(
     that are written down here, before anything is copied.
 
     Raises:
-        SupersededError: another run began meanwhile.
+        FencedError: another run began meanwhile.
     """
-    topic = progress.topic_name(flow.source)
     make_topics(flow, target)
-    earlier = _Generation.parse(
-        progress.read_proven(target, topic, committed=False).generation
-    )
-    # Who died between writing this and fencing has fenced nobody: never fewer slots.
-    made = _Generation(
-        slots=max(slots, earlier.slots),
-        begun=earlier.begun or flow.start == "earliest",
-    )
-    holders = _fence(flow, target, made)
+    made, owner = _fence(flow, target, slots=slots, begun=flow.start == "earliest")
     if made.begun:
         return made.text
 
-    # Once only, so under a fenced id: of two first starts at a time one must fail.
+    # Positions, and that they are settled, are one transaction: a driver that dies
+    # before its commit has settled nothing.
     known = _still_ours(flow, target, made)
     begun = replace(made, begun=True, id=_new_id())
-    batches = [progress.encode_generation(begun.text)]
+    batches = [begun.encoded()]
     # Those that have a position were given one before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
-    if found := starting.find(source, new, starting.place_of(flow.start)):
-        batches.insert(0, progress.encode(found))
-    _write(target, {topic: batches}, holders)
+    if found := starting.begin(source, new, starting.place_of(flow.start)):
+        batches = [*progress.encode(found), *batches]
+    _write(target, {progress.topic_name(flow.source): batches}, owner)
     return begun.text
 
 
@@ -86,28 +79,23 @@ def rewrite_progress(
     run meanwhile.
 
     Raises:
-        SupersededError: a run of the flow began meanwhile; nothing was written.
+        FencedError: a run of the flow began meanwhile; nothing was written.
         ClusterError: the target refuses. Nothing was written, or all of it.
     """
-    topic = progress.topic_name(flow.source)
     make_topics(flow, target)
-    earlier = _Generation.parse(
-        progress.read_proven(target, topic, committed=False).generation
-    )
-    made = replace(earlier, slots=max(earlier.slots, 1), id=_new_id())
-    holders = _fence(flow, target, made)
+    made, owner = _fence(flow, target, slots=1)
     decided = decide(_still_ours(flow, target, made).positions)
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
-        batches[topic] = [progress.encode(decided.positions)]
+        batches[progress.topic_name(flow.source)] = progress.encode(decided.positions)
     if values := runs.encode(decided.blocks):
         batches[runs.topic_name(flow.source, flow.separator)] = [
             records.encode([(b"", value)]) for value in values
         ]
     if decided.losses:
-        batches[losses.topic_name(flow.source)] = [losses.encode(decided.losses)]
+        batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
     if batches:
-        _write(target, batches, holders)
+        _write(target, batches, owner)
     return decided
 
 
@@ -137,25 +125,50 @@ class Rewriting:
     """What the offset map shall know besides."""
 
 
-def _fence(flow: FlowConfig, target: Cluster, made: _Generation) -> list[Producer]:
-    """Write a new generation, then fence whoever worked under an earlier one: the
-    holders of all ids, none without exactly-once.
+def _fence(
+    flow: FlowConfig, target: Cluster, *, slots: int, begun: bool = False
+) -> tuple[_Generation, Producer | None]:
+    """Write a new generation, then fence every run that worked under an earlier one.
+
+    Returns what was written, and the owner that goes on writing; without exactly-once
+    there is none, and nothing is fenced.
     """
+    owner = _take_over(flow, target, owner_id(flow.name)) if flow.exactly_once else None
     topic = progress.topic_name(flow.source)
-    write(target, {topic: [progress.encode_generation(made.text)]})
-    ids = [i for slot in range(made.slots) for i in transactional_ids(flow.name, slot)]
-    holders = [
-        Producer(
-            target,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
-        )
-        for transactional_id in ids
-        if flow.exactly_once
-    ]
-    for holder in holders:
-        holder.take_over()
-    return holders
+    earlier = _Generation.parse(
+        progress.read_proven(target, topic, committed=False).generation
+    )
+    made = _Generation(
+        # A run that died between writing this and fencing fenced nothing: never fewer.
+        slots=max(slots, earlier.slots),
+        begun=begun or _has_begun(target, topic),
+    )
+    _write(target, {topic: [made.encoded()]}, owner)
+    if owner is not None:
+        for slot in range(made.slots):
+            for transactional_id in transactional_ids(flow.name, slot):
+                _take_over(flow, target, transactional_id)
+    return made, owner
+
+
+def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
+    producer = Producer(
+        target,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+    )
+    producer.take_over()
+    return producer
+
+
+def _has_begun(target: Cluster, topic: str) -> bool:
+    """Whether an earlier run committed where partitions begin.
+
+    Its slots are not fenced yet and may have transactions open, which hide what stands
+    behind them: it committed that before any slot could begin one. The leader has
+    proven itself a moment ago.
+    """
+    return _Generation.parse(progress.read(target, topic, wait=False).generation).begun
 
 
 def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
@@ -168,12 +181,12 @@ def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progres
 def _write(
     target: Cluster,
     batches: Mapping[str, Sequence[EncodedBatch]],
-    holders: Sequence[Producer],
+    owner: Producer | None,
 ) -> None:
-    """All or nothing, where there is a holder of a fenced id."""
-    write(target, batches, holders[0] if holders else None)
-    if holders:
-        holders[0].commit()
+    """All or nothing, where there is an owner."""
+    write(target, batches, owner)
+    if owner is not None:
+        owner.commit()
 
 
 def _new_id() -> str:
@@ -197,6 +210,9 @@ class _Generation:
             return cls()
         fields = json.loads(text)
         return cls(slots=fields["slots"], begun=fields["begun"])
+
+    def encoded(self) -> EncodedBatch:
+        return progress.encode_generation(self.text)
 
     @property
     def text(self) -> str:

@@ -26,7 +26,7 @@ from mirror.errors import (
     PartitionError,
     SupersededError,
 )
-from mirror.offsets import progress
+from mirror.offsets import progress, starting
 from mirror.relay.faults import Faults
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.gaps import remade
@@ -281,7 +281,8 @@ class Slot:
         self._positions = {
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
-        self._positions |= begin_new(self._source, keys, self._positions, topics)
+        place = starting.place_of(self._plan.flow.start)
+        self._positions |= begin_new(self._source, keys, known, topics, place=place)
         usable = [key for key in keys if self._usable(key, topics)]
         self._reader.assign({key: self._positions[key] for key in usable}, topics)
         self._intake.begin(

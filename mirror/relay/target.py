@@ -48,6 +48,11 @@ def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
     return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(IN_TURN))
 
 
+def owner_id(flow: str) -> str:
+    """The id of a driver that is the flow's owner, under which no slot writes."""
+    return f"mirror.{flow}.owner"
+
+
 class TargetWriter:
     """Writes what a slot copied, together with its progress."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+import functools
 import random
 import signal
 import time
@@ -20,7 +21,14 @@ from tests.harness import (
     order_of,
     wait_for,
 )
-from tests.slots import Ambush, Point, Setting, SlotProcess
+from tests.slots import (
+    Ambush,
+    OwnerProcess,
+    Point,
+    Setting,
+    SlotProcess,
+    StartPoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,6 +197,38 @@ def test_wakes_id_by_id(setting: Setting, start: Callable[..., SlotProcess]) -> 
         goes_on()
     assert living.end() == "told to"
     check(setting, load)
+
+
+def test_a_driver_suspended_before_it_says_so(
+    setting: Setting, start: Callable[..., SlotProcess]
+) -> None:
+    """A driver run sleeps right before it would name itself the owner, and meanwhile
+    another one with more slots begins: on waking it is fenced, and those copy on,
+    every record exactly once.
+    """
+    load = NumberedLoad(setting.source, setting.topic, _PARTITIONS, seed=9)
+    late = OwnerProcess(
+        functools.partial(setting.take_ownership, slots=1),
+        ambush=Ambush(point=StartPoint.BEFORE_WRITE, number=signal.SIGSTOP),
+    )
+    try:
+        wait_for(lambda: late.suspended)
+        generation = setting.take_ownership(slots=2)
+        with load.streaming(chunk=200, pause=0.01):
+            living = [
+                start(generation=generation, slot=slot, partitions=partitions)
+                for slot, partitions in enumerate(([0, 1], [2, 3]))
+            ]
+            before = copied_records(setting.target, f"Z.{setting.topic}")
+            wait_for(
+                lambda: copied_records(setting.target, f"Z.{setting.topic}") > before
+            )
+            late.resume()
+            assert late.how_it_ended() == "fenced"
+    finally:
+        late.kill()
+    check(setting, load)
+    assert [each.end() for each in living] == ["told to", "told to"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""The very first start of a flow, with `start: latest`, and what becomes of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+import uuid
+
+from confluent_kafka.admin import AdminClient, NewTopic
+import pytest
+
+from tests.copying import Copying, SlotAlone, Witness, keys, send
+from tests.harness import (
+    PATIENCE_SECONDS,
+    add_partitions,
+    create_topic,
+    end_offsets,
+    producer,
+    wait_for,
+)
+from tests.slots import Ambush, OwnerProcess, Point, StartPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 2
+_EACH = 50
+
+# Where one of them is met twice, the first is about the generation and the second about
+# where partitions begin; there are four ids, the driver's and the slot's.
+_STEPS = [
+    *((StartPoint.BEFORE_EACH_ID, passes) for passes in (1, 2, 3, 4)),
+    *((StartPoint.AFTER_EACH_READING, passes) for passes in (1, 2, 3)),
+    *((StartPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
+    *((StartPoint.AFTER_WRITE, passes) for passes in (1, 2)),
+    (StartPoint.BEFORE_ASKING, 1),
+    (StartPoint.AFTER_ASKING, 1),
+    *((StartPoint.AFTER_COMMIT_REQUEST, passes) for passes in (1, 2)),
+    *((StartPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
+]
+_PROMISED = (StartPoint.AFTER_COMMIT, 2)
+_UNDECIDED = (StartPoint.AFTER_COMMIT_REQUEST, 2)
+
+
+@pytest.fixture
+def copying(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Copying:
+    """A flow that has never run, of a topic that holds records."""
+    made = Copying(
+        source=clusters["a"].bootstrap,
+        target=clusters["b"].bootstrap,
+        topic=topic_name,
+        # An alias of its own: whether a flow ever ran is told by its progress topic.
+        alias=f"F{uuid.uuid4().hex[:8]}",
+        settings={"start": "latest"},
+    )
+    create_topic(clusters["a"].bootstrap, topic_name, _PARTITIONS)
+    send(producer(clusters["a"].bootstrap), topic_name, keys(_PARTITIONS, _EACH), b"v")
+    return made
+
+
+def copy_to_the_end(copying: Copying) -> None:
+    """Run leases until everything on the source is copied."""
+    assert isinstance(copying.source, str)
+    ends = end_offsets(copying.source, copying.topic)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with copying.slot() as slot:
+        while True:
+            reports = slot.run(copying.lease(0.5))
+            if all(each.position >= ends[each.partition] for each in reports):
+                return
+            assert time.monotonic() < deadline, reports
+
+
+@pytest.mark.parametrize(
+    ("point", "passes"), _STEPS, ids=[f"{p.name.lower()}-{n}" for p, n in _STEPS]
+)
+def test_first_start_killed_at(
+    clusters: dict[str, PlaygroundCluster],
+    copying: Copying,
+    point: StartPoint,
+    passes: int,
+) -> None:
+    """A first start with `start: latest` that dies at this very point promised nothing
+    unless it committed: nothing of what was there before a start that succeeded is
+    copied, and all that came after it is, once.
+    """
+    source = producer(clusters["a"].bootstrap)
+    first = OwnerProcess(
+        copying.own,
+        ambush=Ambush(point=point, passes=passes, number=signal.SIGKILL),
+    )
+    try:
+        assert not first.how_it_ended(), "it got through"
+    finally:
+        first.kill()
+    between = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(source, copying.topic, between, b"v")
+    copying.own()
+    after = keys(_PARTITIONS, _EACH, first=2 * _EACH)
+    send(source, copying.topic, after, b"v")
+    copy_to_the_end(copying)
+    both = {number: between[number] + after[number] for number in range(_PARTITIONS)}
+    with Witness(clusters["b"].bootstrap) as witness:
+        expected = both if (point, passes) == _PROMISED else after
+        if (point, passes) == _UNDECIDED:
+            # Which of the two is not known; but it is one of them, as a whole.
+            witness.begin(copying.copy)
+            witness.wait(_PARTITIONS * _EACH, PATIENCE_SECONDS)
+            expected = after if witness.found == after else both
+        witness.assert_exactly(copying.copy, expected)
+
+
+def test_first_start_at_least_once(
+    clusters: dict[str, PlaygroundCluster], copying: Copying
+) -> None:
+    """Without exactly-once there is no transaction to die in, and the first start still
+    decides: what comes behind it is copied although a second one follows.
+    """
+    copying.settings["exactly_once"] = False
+    copying.own()
+    after = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(producer(clusters["a"].bootstrap), copying.topic, after, b"v")
+    copying.own()
+    copy_to_the_end(copying)
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.assert_exactly(copying.copy, after)
+
+
+def test_an_open_transaction_does_not_hide_the_beginning(
+    clusters: dict[str, PlaygroundCluster], copying: Copying
+) -> None:
+    """A slot that dies with a transaction open hides what stands behind that on the
+    target; the next start still knows that the flow has begun: a partition added
+    since is copied from its first record.
+    """
+    bootstrap = clusters["a"].bootstrap
+    source = producer(bootstrap)
+    copying.own()
+    sent = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(source, copying.topic, sent, b"v")
+    slot = SlotAlone(
+        copying, ambush=Ambush(point=Point.AFTER_WRITE, number=signal.SIGKILL)
+    )
+    try:
+        wait_for(lambda: not slot.process.is_alive())
+    finally:
+        slot.kill()
+    add_partitions(bootstrap, copying.topic, _PARTITIONS + 1)
+    added = keys(_PARTITIONS + 1, _EACH)[_PARTITIONS]
+    send(producer(bootstrap), copying.topic, {_PARTITIONS: added}, b"v")
+    copying.own()
+    copy_to_the_end(copying)
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.assert_exactly(copying.copy, {**sent, _PARTITIONS: added})
+
+
+def test_partition_without_a_leader_at_the_first_start(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    copying: Copying,
+) -> None:
+    """A partition that has no leader when a flow with `start: latest` starts for the
+    first time begins where its log ended then: nothing older is copied, and nothing
+    that it takes before a slot first looks at it is left out. Its neighbour goes on
+    meanwhile.
+    """
+    cluster = make_clusters("a", nodes=3)["a"]
+    copying.source = cluster.bootstrap
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(
+        copying.topic,
+        num_partitions=_PARTITIONS,
+        replica_assignment=[[3], [1]],
+        config={"min.insync.replicas": "1"},
+    )
+    admin.create_topics([new])[copying.topic].result(30)
+
+    def has_leader() -> bool:
+        shown = admin.list_topics(copying.topic, timeout=10).topics[copying.topic]
+        return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
+
+    wait_for(has_leader)
+    source = producer(cluster.bootstrap)
+    send(source, copying.topic, keys(_PARTITIONS, _EACH), b"v")
+    cluster.kill(3)
+    wait_for(lambda: not has_leader())
+    copying.own()
+    after = keys(_PARTITIONS, _EACH, first=_EACH)
+    send(source, copying.topic, {1: after[1]}, b"v")
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.begin(copying.copy)
+        with copying.slot() as slot:
+            reports = witness.watch(
+                slot, copying.lease(PATIENCE_SECONDS), _EACH, PATIENCE_SECONDS
+            )
+        waiting = next(each for each in reports if each.partition == 0)
+        assert "has no leader" in waiting.reason
+        copying.own()
+        cluster.start(3)
+        wait_for(has_leader)
+        send(source, copying.topic, {0: after[0]}, b"v")
+        copy_to_the_end(copying)
+        witness.assert_exactly(copying.copy, after)

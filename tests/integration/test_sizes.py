@@ -1,0 +1,202 @@
+"""Very much to note at once, written to real brokers and counted by other clients."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+import uuid
+
+from kafka import KafkaAdminClient
+import numpy as np
+import pytest
+
+from mirror.clusters import group_offsets
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.group_offsets import Committed
+from mirror.config.schema import MirrorConfig
+from mirror.offsets import progress, runs
+from mirror.offsets.progress import Position
+from mirror.offsets.runs import Block
+from mirror.recovery import losses
+from mirror.recovery.losses import Cause, Loss
+from mirror.relay.notes import Notes
+from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.relay.target import TargetWriter
+from mirror.relay.work import Work
+from tests.harness import create_topic, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.config.schema import FlowConfig
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_LOSSES = 10_000
+_TOPIC_ID = uuid.UUID(int=17)
+_PARTITIONS = 300
+
+
+@pytest.fixture
+def flow(clusters: dict[str, PlaygroundCluster]) -> FlowConfig:
+    """A flow that no other test has."""
+    alias = f"S{uuid.uuid4().hex[:8]}"
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {
+                alias: {"bootstrap_servers": clusters["a"].bootstrap},
+                "B": {"bootstrap_servers": clusters["b"].bootstrap},
+            },
+            "flows": {f"{alias}->B": {"topics": [".*"]}},
+        }
+    )
+    return config.flows[f"{alias}->B"]
+
+
+@pytest.fixture
+def cluster(
+    clusters: dict[str, PlaygroundCluster], flow: FlowConfig
+) -> Iterator[Cluster]:
+    """The flow's target."""
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {"B": {"bootstrap_servers": clusters["b"].bootstrap}},
+            "flows": {},
+        }
+    ).clusters["B"]
+    with contextlib.closing(Cluster(config).connect()) as made:
+        yield made
+
+
+def _key(number: int) -> tuple[str, int]:
+    return f"{number:040}", number
+
+
+def _positions() -> dict[tuple[str, int], Position]:
+    return {
+        _key(number): Position(offset=number, topic_id=_TOPIC_ID)
+        for number in range(_LOSSES)
+    }
+
+
+def _losses(flow: FlowConfig) -> list[Loss]:
+    return [
+        Loss(
+            at=time.time(),
+            flow=flow.name,
+            topic=topic,
+            partition=number,
+            target_topic=f"A.{topic}",
+            cause=Cause.DELETED,
+            first=number,
+            last=number + 99,
+            topic_id=_TOPIC_ID.hex,
+        )
+        for topic, number in map(_key, range(_LOSSES))
+    ]
+
+
+def _values(bootstrap: str, topic: str) -> list[bytes]:
+    """What a read_committed consumer of another maker finds."""
+    return [
+        message.value() or b""
+        for messages in read_topic(bootstrap, topic).values()
+        for message in messages
+    ]
+
+
+def _assert_all_lost(bootstrap: str, flow: FlowConfig) -> None:
+    found = [
+        json.loads(value)
+        for value in _values(bootstrap, losses.topic_name(flow.source))
+    ]
+    assert len(found) == _LOSSES
+    ranges = {(e["topic"], e["partition"]): (e["first"], e["last"]) for e in found}
+    assert ranges == {_key(n): (n, n + 99) for n in range(_LOSSES)}
+
+
+def _assert_positions(
+    bootstrap: str, flow: FlowConfig, cluster: Cluster, wanted: Mapping[Any, Position]
+) -> None:
+    topic = progress.topic_name(flow.source)
+    # One record each, and those of the generation.
+    assert len(_values(bootstrap, topic)) >= len(wanted)
+    assert progress.read(cluster, topic).positions == wanted
+
+
+def test_a_transaction_with_ten_thousand_losses(
+    clusters: dict[str, PlaygroundCluster], flow: FlowConfig, cluster: Cluster
+) -> None:
+    """A slot's transaction that jumps over gaps of 10,000 partitions at once is
+    committed, and the ledger has each of them once, read by an ordinary consumer.
+    """
+    bootstrap = clusters["b"].bootstrap
+    take_ownership(flow, cluster, cluster, slots=1, partitions={})
+    notes = Notes.of(flow.source, flow.separator)
+    writer = TargetWriter(
+        cluster,
+        notes,
+        flow=flow.name,
+        slot=0,
+        exactly_once=True,
+        transaction_timeout_ms=60_000,
+    )
+    writer.take_over()
+    rewriter: Any = None
+    work = Work(rewriter, moved=_positions(), losses=_losses(flow))
+    done = writer.write(work, cluster.topics(notes.topics))
+    assert [*done, *writer.settle(60)] == [work]
+    _assert_all_lost(bootstrap, flow)
+    _assert_positions(bootstrap, flow, cluster, work.moved)
+
+
+def test_ten_thousand_positions_moved_on_purpose(
+    clusters: dict[str, PlaygroundCluster], flow: FlowConfig, cluster: Cluster
+) -> None:
+    """Moving 10,000 positions, with a loss and a part of the offset map for each, is
+    one transaction: an ordinary consumer finds all of it.
+    """
+    bootstrap = clusters["b"].bootstrap
+    blocks = [
+        Block(
+            topic=topic,
+            partition=number,
+            target_topic=f"A.{topic}",
+            topic_id=_TOPIC_ID,
+            runs=np.array([[number, number, 7]]),
+        )
+        for topic, number in map(_key, range(_LOSSES))
+    ]
+    wanted = _positions()
+    rewrite_progress(
+        flow,
+        cluster,
+        lambda _: Rewriting(positions=wanted, losses=_losses(flow), blocks=blocks),
+    )
+    _assert_all_lost(bootstrap, flow)
+    _assert_positions(bootstrap, flow, cluster, wanted)
+    the_map = _values(bootstrap, runs.topic_name(flow.source, flow.separator))
+    found = {(b.topic, b.partition) for value in the_map for b in runs.decode(value)}
+    assert found == wanted.keys()
+
+
+def test_a_group_with_much_metadata(
+    clusters: dict[str, PlaygroundCluster], cluster: Cluster, topic_name: str
+) -> None:
+    """Setting a group's offsets that are more than its coordinator takes at once, each
+    with the longest metadata that brokers allow, sets every one of them.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name, _PARTITIONS)
+    wanted = {
+        (topic_name, number): Committed(number, f"{number:04000}")
+        for number in range(_PARTITIONS)
+    }
+    assert group_offsets.commit(cluster, {topic_name: wanted}) == {}
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        shown = admin.list_group_offsets(topic_name)[topic_name]
+    found = {(key.topic, key.partition): tuple(each)[:2] for key, each in shown.items()}
+    assert found == wanted
