@@ -21,6 +21,7 @@ import uuid
 
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
+from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,7 @@ TOPIC_CONFIGS = {
 _VALUE = struct.Struct(">hqi16s")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+_LENGTH = struct.Struct(">H")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
 
 
@@ -83,6 +85,28 @@ def encode(positions: Mapping[TopicPartition, Position]) -> EncodedBatch:
     )
 
 
+def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
+    """What one record says: the generation, or where a partition stands.
+
+    Raises:
+        ClusterError: it is neither.
+    """
+    try:
+        if key == _GENERATION_KEY:
+            return value[_INT16.size :].decode()
+        length = _LENGTH.unpack_from(key)[0]
+        name = key[2 : 2 + length].decode()
+        _, offset, epoch, topic_id = _VALUE.unpack_from(value)
+        partition = _INT32.unpack_from(key, 2 + length)[0]
+    except (struct.error, ValueError) as error:
+        raise ClusterError(
+            f"a record of the progress topic is damaged: {error}"
+        ) from error
+    return (name, partition), Position(
+        offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
+    )
+
+
 def encode_generation(generation: str) -> EncodedBatch:
     return records.encode([(_GENERATION_KEY, _INT16.pack(0) + generation.encode())])
 
@@ -96,7 +120,7 @@ def read(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
 
     Raises:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
-            stays open.
+            stays open, or it holds a record that is none of ours.
     """
     return ProgressReader(cluster, topic, committed=committed).read()
 
@@ -112,16 +136,11 @@ class ProgressReader:
     def read(self) -> Progress:
         """As the function; what it returns is not changed by later calls."""
         for _, key, value in self._reader.read():
-            if key == _GENERATION_KEY:
-                self._generation = value[2:].decode()
-                continue
-            length = _INT16.unpack_from(key)[0]
-            name = key[2 : 2 + length].decode()
-            _, offset, epoch, topic_id = _VALUE.unpack_from(value)
-            partition = _INT32.unpack_from(key, 2 + length)[0]
-            self._positions[name, partition] = Position(
-                offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
-            )
+            found = decode(key, value)
+            if isinstance(found, str):
+                self._generation = found
+            else:
+                self._positions[found[0]] = found[1]
         return Progress(generation=self._generation, positions=dict(self._positions))
 
 
