@@ -23,6 +23,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x10, 0x20, 0x40
 HEADER_SIZE = 61
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_zstd = zstandard.ZstdCompressor()
 _MASK = (1 << 64) - 1
 
 Header = tuple[bytes, bytes | None]
@@ -118,12 +119,12 @@ def sealed(whole: bytearray) -> bytearray:
 
 def _streamed_zstd(data: bytes) -> bytes:
     """As Java's client does: its frames do not tell their size."""
-    packer = zstandard.ZstdCompressor().compressobj()
+    packer = _zstd.compressobj()
     return packer.compress(data) + packer.flush()
 
 
 def _gzipped(data: bytes) -> bytes:
-    packer = zlib.compressobj(9, wbits=31)
+    packer = zlib.compressobj(wbits=31)
     return packer.compress(data) + packer.flush()
 
 

@@ -133,13 +133,14 @@ class Decoder:
             [name.array(pa.string()), content.array(pa.binary())],
             fields=list(HEADERS.value_type),
         )
-        times = places[:, to_columns.TIME].copy().view("datetime64[ms]")
+        # Not by way of numpy, whose times have one that means none.
+        times = pa.array(places[:, to_columns.TIME].copy()).view(pa.timestamp("ms"))
         return pa.RecordBatch.from_arrays(
             [
                 pa.repeat(pa.scalar(at[0]), count),
                 pa.repeat(pa.scalar(at[1], pa.int32()), count),
                 pa.array(places[:, to_columns.OFFSET].copy()),
-                pa.array(times),
+                times,
                 key.array(pa.binary()),
                 value.array(pa.binary()),
                 pa.ListArray.from_arrays(pa.array(header_ends), pairs, type=HEADERS),
