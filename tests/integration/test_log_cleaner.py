@@ -86,15 +86,27 @@ def test_a_control_batch_without_records_ends_no_flow(
         cleanup_policy="compact",
         delete_retention_ms="0",
         segment_ms="100",
+        segment_bytes=str(1 << 20),
         min_cleanable_dirty_ratio="0.0001",
     )
     copying = Copying(
         source=source, target=target, topic=topic_name, alias=f"C{uuid.uuid4().hex[:6]}"
     ).own()
     assert copying.plan is not None
-    aborted_by_its_successor(source, topic_name, f"x-{topic_name}")
     client = Producer({"bootstrap.servers": source})
     sent: list[bytes] = []
+
+    def send(value: bytes) -> None:
+        sent.append(b"%d" % len(sent))
+        client.produce(topic_name, key=sent[-1], value=value, partition=0)
+        assert client.flush(30) == 0
+
+    # The cleaner joins segments up to 1 MiB, and an answer ends with a segment: so the
+    # marker between these two is the last thing in its answer.
+    send(bytes(700_000))
+    aborted_by_its_successor(source, topic_name, f"x-{topic_name}")
+    time.sleep(0.11)  # a segment ends by the clock
+    send(bytes(700_000))
     deadline = time.monotonic() + 60
     with closing(Cluster(copying.plan.source).connect()) as cluster:
         # Each record is a segment of its own, and work for the cleaner.
@@ -103,13 +115,9 @@ def test_a_control_batch_without_records_ends_no_flow(
             for _, attributes, count in batches(cluster, topic_name)
         ):
             assert time.monotonic() < deadline, list(batches(cluster, topic_name))
-            sent.append(b"%d" % len(sent))
-            client.produce(topic_name, key=sent[-1], value=b"v", partition=0)
-            assert client.flush(30) == 0
-            time.sleep(0.11)  # a segment ends by the clock
-        sent.append(b"behind")
-        client.produce(topic_name, key=sent[-1], value=b"v", partition=0)
-        assert client.flush(30) == 0
+            time.sleep(0.11)
+            send(b"v")
+        send(b"behind")
 
         with copying.slot() as slot, Witness(target) as witness:
             witness.begin(copying.copy)
