@@ -92,7 +92,8 @@ def read(
     `aborted`: (producer id, first offset) of aborted transactions, as answered.
 
     Raises:
-        CorruptBatchError: a checksum is wrong or the message format is not v2.
+        CorruptBatchError: a checksum is wrong, a header contradicts itself, a marker
+            says nothing, or the message format is not v2.
     """
     count, at = scan.index(buffer, start, end, scratch)
     if count == scan.UNKNOWN_FORMAT:

@@ -85,6 +85,7 @@ def index(buffer, start, end, rows):
             size < _HEADER
             or base <= reached
             or base > _LAST_OFFSET
+            or delta < 0
             or records < 0
             or records > delta + 1
             or (attributes & 7 == 0 and records * _LEAST_RECORD > size - _HEADER)

@@ -227,6 +227,7 @@ def test_bytes_behind_the_last_record_are_damage(made):
         {"count": 2, "last_delta": 0},
         {"count": 3, "last_delta": 5},
         {"last_delta": -1},
+        {"last_delta": -1, "count": 0},
         {"last_delta": -(1 << 31)},
         {"base": -1},
         {"base": (1 << 63) - 1},
