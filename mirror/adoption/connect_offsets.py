@@ -172,17 +172,16 @@ def _pairs(
     """Key, value, and whether a transaction wrote them."""
     reader = TopicReader(cluster, where[0], partition=where[1], position=first)
     for buffer, rows in reader.batches(end):
-        in_transaction = (rows[:, scan.ATTRIBUTES] & TRANSACTIONAL) != 0
-        for number, (source, places) in enumerate(
-            listing.listed(buffer, rows, position=first)
-        ):
-            for place in places[places[:, to_columns.OFFSET] < end].tolist():
-                key = _bytes(source, place, to_columns.KEY_AT, to_columns.KEY_SIZE)
-                value = _bytes(
-                    source, place, to_columns.VALUE_AT, to_columns.VALUE_SIZE
-                )
-                if key is not None:
-                    yield key, value, bool(in_transaction[number])
+        for row in rows:
+            in_transaction = bool(row[scan.ATTRIBUTES] & TRANSACTIONAL)
+            for source, places in listing.listed(buffer, row[None], position=first):
+                for place in places[places[:, to_columns.OFFSET] < end].tolist():
+                    key = _bytes(source, place, to_columns.KEY_AT, to_columns.KEY_SIZE)
+                    value = _bytes(
+                        source, place, to_columns.VALUE_AT, to_columns.VALUE_SIZE
+                    )
+                    if key is not None:
+                        yield key, value, in_transaction
 
 
 def _bytes(source: Buffer, place: list[int], at: int, size: int) -> bytes | None:

@@ -63,7 +63,6 @@ class Decoder:
     def read(
         self,
         source: Buffer,
-        end: int,
         sections: Rows,
         *,
         at: tuple[str, int],
@@ -76,13 +75,13 @@ class Decoder:
         Raises:
             CorruptBatchError: records do not fit their batch.
         """
-        state = np.zeros(3, np.int64)
+        state = np.zeros(kernels.STATES, np.int64)
         found = self._result
-        while state[kernels.ROW] < len(sections):
+        whole = len(sections)
+        while (row := state[kernels.ROW]) < whole:
             to_columns.find(
                 source,
-                end,
-                sections,
+                sections[:whole],
                 state,
                 position,
                 self._via,
@@ -91,17 +90,22 @@ class Decoder:
                 self._places,
                 found,
             )
-            if found[to_columns.BROKEN]:
-                base = sections[state[kernels.ROW], kernels.FIRST_OFFSET]
-                raise CorruptBatchError(
-                    f"the batch at offset {base} is damaged: a record does not fit"
-                )
+            if (broken := int(found[to_columns.BROKEN]) - 1) >= 0:
+                whole = broken  # what stands before it is shown first
+                if broken > row:
+                    continue
+                break
             places = self._places[: found[to_columns.FOUND]]
             yield Chunk(
                 batch=self._batch(source, places, at),
                 source=source,
                 places=places,
                 looping=int(found[to_columns.LOOPING]),
+            )
+        if whole < len(sections):
+            raise CorruptBatchError(
+                f"the batch at offset {sections[whole, kernels.FIRST_OFFSET]} is "
+                "damaged: its records do not fit"
             )
 
     def _batch(
@@ -129,13 +133,14 @@ class Decoder:
             [name.array(pa.string()), content.array(pa.binary())],
             fields=list(HEADERS.value_type),
         )
-        times = places[:, to_columns.TIME].copy().view("datetime64[ms]")
+        # Not by way of numpy, whose times have one that means none.
+        times = pa.array(places[:, to_columns.TIME].copy()).view(pa.timestamp("ms"))
         return pa.RecordBatch.from_arrays(
             [
                 pa.repeat(pa.scalar(at[0]), count),
                 pa.repeat(pa.scalar(at[1], pa.int32()), count),
                 pa.array(places[:, to_columns.OFFSET].copy()),
-                pa.array(times),
+                times,
                 key.array(pa.binary()),
                 value.array(pa.binary()),
                 pa.ListArray.from_arrays(pa.array(header_ends), pairs, type=HEADERS),

@@ -29,14 +29,18 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""The log cleaner's mark: the header's base time is when it may remove markers and
+tombstones, and no record's time; records count theirs from it all the same."""
 
 _MOST_BATCHES = 1 << 16
 _SMALL_BATCH = 1 << 10
 """Up to here a compiled sum is quicker than calling the library's."""
 _CRC_TABLES = scan.crc_tables()
+_OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
+_CONTROL_KEY = struct.Struct(">hh")
 _ABORT_MARKER = 0
 
 
@@ -52,6 +56,21 @@ class Batches:
     """Records of aborted transactions and markers that were left out."""
     leader_epoch: int = -1
     """Under which leader the last batch was written."""
+    seen: Rows | None = None
+    """All batches, those that are not copied too."""
+
+    def until(self, buffer: Buffer, offset: int) -> tuple[int, int]:
+        """Where to read on if only what stands before `offset` is done, and under which
+        leader the batch before was written; epoch -1 if none was seen.
+
+        That is the end of this batch if `offset` is behind it: what once stood between
+        may have been of other leaders.
+        """
+        if self.seen is None or offset <= self.seen[0, scan.BASE]:
+            return offset, -1
+        before = self.seen[self.seen[:, scan.BASE] < offset]
+        end, epoch = _behind(buffer, before)
+        return min(offset, end), epoch
 
 
 def scratch() -> Rows:
@@ -73,13 +92,20 @@ def read(
     `aborted`: (producer id, first offset) of aborted transactions, as answered.
 
     Raises:
-        CorruptBatchError: a checksum is wrong or the message format is not v2.
+        CorruptBatchError: a checksum is wrong, a header contradicts itself, a marker
+            says nothing, or the message format is not v2.
     """
     count, at = scan.index(buffer, start, end, scratch)
-    if count < 0:
+    if count == scan.UNKNOWN_FORMAT:
         raise CorruptBatchError(
             f"message format v{buffer[at + 16]} at offset {position}: mirror copies "
             "format v2; rewrite the topic with a producer of Kafka 0.11 or newer"
+        )
+    if count == scan.DAMAGED:
+        base = _OFFSET.unpack_from(buffer.data, at)[0]
+        raise CorruptBatchError(
+            f"the batch at offset {base} is damaged: the sizes, counts "
+            "and offsets in its header cannot all be right"
         )
     # First of all: nothing in a damaged header can be believed, offsets included.
     rows = _undamaged(buffer, scratch[:count])
@@ -87,16 +113,17 @@ def read(
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
     next_offset, leader_epoch = _behind(buffer, rows)
-    kept = rows
-    if (rows[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
-        kept = rows[_visible(buffer, rows, aborted)]
-    kept = kept[kept[:, scan.COUNT] > 0]
+    # The log cleaner leaves batches without records, markers too: these mark nothing.
+    kept = rows[rows[:, scan.COUNT] > 0]
+    if (kept[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
+        kept = kept[_visible(buffer, kept, aborted)]
     skipped = int(rows[:, scan.COUNT].sum() - kept[:, scan.COUNT].sum())
     return Batches(
-        rows=kept.copy(),
+        rows=kept,
         next_offset=next_offset,
         skipped=skipped,
         leader_epoch=leader_epoch,
+        seen=rows,
     )
 
 
@@ -106,6 +133,22 @@ def leads_to(buffer: Buffer, start: int, end: int, *, scratch: Rows) -> tuple[in
     """
     count, _ = scan.index(buffer, start, end, scratch)
     return _behind(buffer, scratch[:count]) if count > 0 else (-1, -1)
+
+
+def sections(rows: Rows) -> Rows:
+    """Where the records of batches lie that are not compressed, a row per batch (see
+    `kernels.merge`).
+    """
+    out = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
+    out[:, kernels.SOURCE_AT] = rows[:, scan.AT] + HEADER_SIZE
+    out[:, kernels.SOURCE_END] = rows[:, scan.AT] + rows[:, scan.SIZE]
+    out[:, kernels.RECORDS] = rows[:, scan.COUNT]
+    out[:, kernels.FIRST_TIME] = rows[:, scan.BASE_TIME]
+    out[:, kernels.FIRST_OFFSET] = rows[:, scan.BASE]
+    out[:, kernels.LAST_DELTA] = rows[:, scan.LAST] - rows[:, scan.BASE]
+    appended = (rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME) != 0
+    out[:, kernels.FIXED_TIME] = np.where(appended, rows[:, scan.MAX_TIME], -1)
+    return out
 
 
 def _behind(buffer: Buffer, rows: Rows) -> tuple[int, int]:
@@ -146,24 +189,32 @@ def _visible(
     waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
     hidden: set[int] = set()
     visible = np.ones(len(rows), np.bool_)
-    columns = [scan.AT, scan.LAST, scan.ATTRIBUTES, scan.PRODUCER]
-    for row, (at, last, attributes, producer) in enumerate(rows[:, columns].tolist()):
+    columns = [scan.LAST, scan.ATTRIBUTES, scan.PRODUCER]
+    for row, (last, attributes, producer) in enumerate(rows[:, columns].tolist()):
         while waiting and waiting[-1][0] <= last:
             hidden.add(waiting.pop()[1])
         if attributes & CONTROL:
             visible[row] = False
-            if _is_abort(buffer, at):
+            if _is_abort(buffer, rows[row]):
                 hidden.discard(producer)
         elif attributes & TRANSACTIONAL and producer in hidden:
             visible[row] = False
     return visible
 
 
-def _is_abort(buffer: Buffer, at: int) -> bool:
+def _is_abort(buffer: Buffer, row: Rows) -> bool:
     """Whether a control batch is an abort marker: its record's key is
     (version INT16, type INT16), type 0 for abort.
     """
+    at, end = int(row[scan.AT]), int(row[scan.AT] + row[scan.SIZE])
     fields = np.empty((1, 4), np.int64)
-    kernels.fields(buffer, at + HEADER_SIZE, 1, fields)
-    key_at = int(fields[0, 0])
-    return bool(_INT16.unpack_from(buffer.data, key_at + 2)[0] == _ABORT_MARKER)
+    fitting = row[scan.ATTRIBUTES] & CODEC_MASK == 0 and (
+        kernels.fields(buffer, at + HEADER_SIZE, end, 1, fields) >= 0
+    )
+    key_at, key_size = fields[0, :2].tolist() if fitting else (0, -1)
+    if key_size < _CONTROL_KEY.size:
+        raise CorruptBatchError(
+            f"the control batch at offset {row[scan.BASE]} is damaged: it says of no "
+            "transaction how it ended"
+        )
+    return bool(_CONTROL_KEY.unpack_from(buffer.data, key_at)[1] == _ABORT_MARKER)

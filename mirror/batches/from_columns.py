@@ -19,7 +19,7 @@ from mirror.batches.kernels import (
     _copy,
     _equals,
     _put_varint,
-    _varint,
+    _sized,
     _varint_size,
 )
 from mirror.batches.to_columns import HEADERS, HEADERS_AT, HIDDEN
@@ -58,9 +58,8 @@ def _hidden(buffer, places, record, via, out, at):
     p = places[record, HEADERS_AT]
     for _ in range(places[record, HEADERS]):
         start = p
-        name_size, name_at = _varint(buffer, p)
-        content_size, content_at = _varint(buffer, name_at + name_size)
-        p = content_at + max(content_size, 0)
+        name_size, name_at, p = _sized(buffer, p, buffer.size)
+        _, _, p = _sized(buffer, p, buffer.size)
         if _equals(buffer, name_at, name_size, via):
             if at >= 0:
                 _copy(out, at + total, buffer, start, p - start)

@@ -2,8 +2,10 @@
 
 `merge` copies records into one output, dropping those that already came through the
 target, adding the provenance header, and renumbering; `fields` finds keys and values.
-Bytes in, bytes out: no allocation, no Python object, no I/O. Which batches there are
-is `scan`'s to tell. Format: Kafka's message format v2.
+Bytes in, bytes out: no allocation, no Python object, no I/O. Any producer may have
+made the bytes, so every number is read by `_varint` or `_sized`, which never look
+behind the end that they are given. Which batches there are is `scan`'s to tell.
+Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from numba.extending import intrinsic
 import numpy as np
 
 # Columns of the rows that `merge` reads.
-SOURCE_AT, RECORDS, FIRST_TIME, FIRST_OFFSET, FIXED_TIME = range(5)
-MERGE_COLUMNS = 5
+SOURCE_AT, SOURCE_END, RECORDS, FIRST_TIME, FIRST_OFFSET, LAST_DELTA, FIXED_TIME = (
+    range(7)
+)
+MERGE_COLUMNS = 7
 
 # Slots of `merge`'s state: where it stands in the rows, so that it can be resumed.
-ROW, POSITION, DONE = range(3)
+ROW, POSITION, DONE, REACHED = range(4)
+STATES = 4
 
 # Slots of `merge`'s result.
 END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST, RUNS = range(7)
@@ -29,6 +34,11 @@ RESULTS = 7
 
 _HEADER = 61
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
+_NO_NUMBER = -2  # neither a size nor null
+
+LEAST_RECORD = 6
+"""Bytes of a record behind its own size: attributes, two deltas, and the sizes of
+key, value and headers."""
 
 
 def _memcpy(_context, out, _at, source, _start, _size):
@@ -58,17 +68,31 @@ _copy: Any = intrinsic(_memcpy)
 
 
 @numba.njit(inline="always")
-def _varint(buffer, at):
+def _varint(buffer, at, end):
+    """A number and what follows it. If it does not end before `end`, that is `end + 1`,
+    and so is what follows all that is read there: to look once, at last, will do.
+    """
     value = np.uint64(0)
     shift = np.uint64(0)
-    while True:
+    while at < end and shift < np.uint64(70):
         byte = np.uint64(buffer[at])
         at += 1
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
-            break
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
         shift += np.uint64(7)
-    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+    return np.int64(_NO_NUMBER), end + 1
+
+
+@numba.njit(inline="always")
+def _sized(buffer, at, end):
+    """Size (-1: null) and place of a value behind its size, and what follows; a size of
+    -2, and `end + 1`, if it does not end before `end`.
+    """
+    size, start = _varint(buffer, at, end)
+    if size < -1 or size > end - start:
+        return np.int64(_NO_NUMBER), end + 1, end + 1
+    return size, start, start + max(size, 0)
 
 
 @numba.njit(inline="always")
@@ -111,14 +135,13 @@ def _equals(buffer, start, size, wanted):
 # Signatures are spelled out: a call with anything else fails at once instead of
 # compiling a second version in the middle of a flow.
 @numba.njit(
-    "void(uint8[::1], int64, int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
+    "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
     " uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])",
     cache=True,
     nogil=True,
 )
 def merge(
     buffer,
-    limit_in,
     rows,
     state,
     first_offset,
@@ -132,9 +155,9 @@ def merge(
 ):
     """Copy records of the listed batches into `out`, from byte 61 on.
 
-    buffer: where the uncompressed record sections lie; limit_in: their end.
+    buffer: where the uncompressed record sections lie.
     rows: one per batch (see MERGE_COLUMNS); a FIXED_TIME >= 0 is the time of all
-      its records (LogAppendTime).
+      its records (LogAppendTime), no offset is behind FIRST_OFFSET + LAST_DELTA.
     state: where to begin; written back, so the next call goes on behind.
     first_offset: records below it are left out (a fetch inside a batch).
     key, stamp: header key to look at and encoded header to append (empty: none).
@@ -143,8 +166,9 @@ def merge(
       one's source offset, its index in `out`, and how many they are.
     Stops before an output of limit_out bytes is exceeded, but copies one record; and
     when there is no room for another run.
-    `result` tells the end, records copied, newest time, records dropped, 1 as BROKEN
-    if a record does not fit its batch, and the number of runs.
+    `result` tells the end, records copied, newest time, records dropped, and the number
+    of runs; or else, if records do not fit their batch, as BROKEN its row, the first
+    one being 1, and nothing counts.
     """
     at = _HEADER
     copied = 0
@@ -154,7 +178,7 @@ def merge(
     row = state[ROW]
     position = state[POSITION]
     done = state[DONE]
-    result[BROKEN] = 0
+    reached = state[REACHED]
     full = False
     run = np.int64(-1)
     next_offset = np.int64(-1)
@@ -162,17 +186,17 @@ def merge(
     while row < rows.shape[0]:
         if done == 0:
             position = rows[row, SOURCE_AT]
+            reached = np.int64(-1)
         batch_time = rows[row, FIRST_TIME]
         fixed = rows[row, FIXED_TIME]
+        section_end = rows[row, SOURCE_END]
+        last_delta = rows[row, LAST_DELTA]
+        result[BROKEN] = row + 1
         while done < rows[row, RECORDS]:
-            if position >= limit_in:
-                result[BROKEN] = 1
+            size, body = _varint(buffer, position, section_end)
+            if size < LEAST_RECORD or size > section_end - body:
                 return
-            size, body = _varint(buffer, position)
             end = body + size
-            if size < 6 or end > limit_in:
-                result[BROKEN] = 1
-                return
             if copied > 0 and at + size + stamp.size + _SLACK > limit_out:
                 full = True
                 break
@@ -180,8 +204,11 @@ def merge(
                 full = True
                 break
             attributes = buffer[body]
-            delta_time, p = _varint(buffer, body + 1)
-            delta_offset, p = _varint(buffer, p)
+            delta_time, p = _varint(buffer, body + 1, end)
+            delta_offset, p = _varint(buffer, p, end)
+            if delta_offset <= reached or delta_offset > last_delta:
+                return
+            reached = delta_offset
             start = p
             position = end
             done += 1
@@ -193,33 +220,25 @@ def merge(
             headers = np.int64(0)
             headers_at = end
             if looking:
-                length, p = _varint(buffer, p)
-                if length > 0:
-                    p += length
-                length, p = _varint(buffer, p)
-                if length > 0:
-                    p += length
-                if p >= end:
-                    result[BROKEN] = 1
+                _, _, p = _sized(buffer, p, end)
+                _, _, count_at = _sized(buffer, p, end)
+                headers, headers_at = _varint(buffer, count_at, end)
+                if headers < 0 or headers > end - headers_at:
                     return
-                count_at = p
-                headers, p = _varint(buffer, p)
-                headers_at = p
                 drop = False
                 if home.size > 0:
+                    p = headers_at
                     for _ in range(headers):
-                        key_size, key_at = _varint(buffer, p)
-                        value_size, p = _varint(buffer, key_at + key_size)
-                        if value_size > 0:
-                            if _equals(buffer, key_at, key_size, key) and _ends_with(
-                                buffer, p, value_size, home
-                            ):
-                                drop = True
-                                break
-                            p += value_size
-                        if p > end:
-                            result[BROKEN] = 1
+                        name_size, name_at, p = _sized(buffer, p, end)
+                        value_size, value_at, p = _sized(buffer, p, end)
+                        if name_size < 0 or p > end:
                             return
+                        if _equals(buffer, name_at, name_size, key) and _ends_with(
+                            buffer, value_at, value_size, home
+                        ):
+                            drop = True
+                    if p != end:
+                        return
                 if drop:
                     dropped += 1
                     continue
@@ -264,38 +283,42 @@ def merge(
             copied += 1
         if full:
             break
+        if position != section_end:
+            return
         row += 1
         done = 0
     state[ROW] = row
     state[POSITION] = position
     state[DONE] = done
+    state[REACHED] = reached
     result[END] = at
     result[COPIED] = copied
     result[NEWEST] = newest
     result[DROPPED] = dropped
+    result[BROKEN] = 0
     result[OLDEST] = base_time
     result[RUNS] = run + 1
 
 
-@numba.njit("int64(uint8[::1], int64, int64, int64[:, ::1])", cache=True, nogil=True)
-def fields(buffer, at, count, rows):
-    """Where the keys and values of `count` records lie.
+@numba.njit(
+    "int64(uint8[::1], int64, int64, int64, int64[:, ::1])", cache=True, nogil=True
+)
+def fields(buffer, at, limit, count, rows):
+    """Where the keys and values of `count` records lie that stand before `limit`.
 
     Writes (key start, key size, value start, value size) per record, a size of -1
-    for null, and returns the end of the last record.
+    for null, and returns the end of the last record; -1 if one does not fit.
     """
     for i in range(count):
-        size, p = _varint(buffer, at)
-        end = p + size
-        _, p = _varint(buffer, p + 1)
-        _, p = _varint(buffer, p)
-        size, p = _varint(buffer, p)
-        rows[i, 0] = p
-        rows[i, 1] = size
-        if size > 0:
-            p += size
-        size, p = _varint(buffer, p)
-        rows[i, 2] = p
-        rows[i, 3] = size
+        size, body = _varint(buffer, at, limit)
+        if size < LEAST_RECORD or size > limit - body:
+            return -1
+        end = body + size
+        _, p = _varint(buffer, body + 1, end)
+        _, p = _varint(buffer, p, end)
+        rows[i, 1], rows[i, 0], p = _sized(buffer, p, end)
+        rows[i, 3], rows[i, 2], p = _sized(buffer, p, end)
+        if p >= end:
+            return -1
         at = end
     return at

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import codecs, kernels, scan, to_columns
-from mirror.batches.batch import CODEC_MASK, LOG_APPEND_TIME
+from mirror.batches.batch import CODEC_MASK, sections
 from mirror.clusters.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BYTES = 1 << 62
+_AT_ONCE = 1 << 16
 
 
 def listed(
     buffer: Buffer, rows: Rows, *, position: int = 0
 ) -> Iterator[tuple[Buffer, Rows]]:
-    """For each batch the bytes in which its records lie, and a row per record from
-    `position` on (columns: `to_columns.OFFSET` and so on).
+    """The bytes in which records lie, and a row per record from `position` on (columns:
+    `to_columns.OFFSET` and so on), at least once for each batch.
 
     Raises:
         CorruptBatchError: records do not fit their batch.
@@ -42,21 +43,20 @@ def listed(
         if codec != codecs.NONE:
             unpacked = bytearray(codecs.decompress(codec, buffer.data[start:end]))
             source, start, end = np.frombuffer(unpacked, np.uint8), 0, len(unpacked)
-        section = np.empty((1, kernels.MERGE_COLUMNS), np.int64)
+        section = sections(row[None])
         section[0, kernels.SOURCE_AT] = start
-        section[0, kernels.RECORDS] = row[scan.COUNT]
-        section[0, kernels.FIRST_TIME] = row[scan.BASE_TIME]
-        section[0, kernels.FIRST_OFFSET] = row[scan.BASE]
-        appended = int(row[scan.ATTRIBUTES]) & LOG_APPEND_TIME
-        section[0, kernels.FIXED_TIME] = row[scan.MAX_TIME] if appended else -1
-        places = np.empty((int(row[scan.COUNT]), to_columns.PLACE_COLUMNS), np.int64)
-        to_columns.find(
-            source, end, section, np.zeros(3, np.int64), position,
-            _NOTHING, _NOTHING, _MOST_BYTES, places, result,
-        )  # fmt: skip
-        if result[to_columns.BROKEN]:
-            raise CorruptBatchError(
-                f"the batch at offset {row[scan.BASE]} is damaged: a record does not "
-                "fit"
-            )
-        yield source, places[: result[to_columns.FOUND]]
+        section[0, kernels.SOURCE_END] = end
+        state = np.zeros(kernels.STATES, np.int64)
+        while state[kernels.ROW] == 0:
+            count = min(int(row[scan.COUNT]), _AT_ONCE)
+            places = np.empty((count, to_columns.PLACE_COLUMNS), np.int64)
+            to_columns.find(
+                source, section, state, position,
+                _NOTHING, _NOTHING, _MOST_BYTES, places, result,
+            )  # fmt: skip
+            if result[to_columns.BROKEN]:
+                raise CorruptBatchError(
+                    f"the batch at offset {row[scan.BASE]} is damaged: a record does "
+                    "not fit"
+                )
+            yield source, places[: result[to_columns.FOUND]]

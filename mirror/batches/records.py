@@ -16,6 +16,7 @@ import numpy as np
 from mirror.batches import codecs, kernels, scan
 from mirror.batches.batch import CODEC_MASK
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +33,8 @@ _NULL = b"\1"
 _NO_HEADERS = b"\0"
 _OVERHEAD = 32
 """What a record takes besides key and value, at most."""
+_AT_ONCE = 1 << 13
+"""Records that are looked for at a time: a batch may name more than memory holds."""
 
 
 def header(
@@ -104,25 +107,33 @@ def encode_all(
 def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
     """Base offset of the batch, key and value of each record in the listed batches;
     records with a null among them are left out.
+
+    Raises:
+        CorruptBatchError: records do not fit their batch.
     """
+    places = np.empty((_AT_ONCE, 4), np.int64)
     for row in rows:
-        at, size = int(row[scan.AT]), int(row[scan.SIZE])
-        source, start = buffer, at + HEADER_SIZE
+        at, end = int(row[scan.AT]) + HEADER_SIZE, int(row[scan.AT] + row[scan.SIZE])
+        source = buffer
         codec = int(row[scan.ATTRIBUTES]) & CODEC_MASK
         if codec != codecs.NONE:  # a topic's own compression.type may say so
-            section = buffer.data[start : at + size]
-            unpacked = bytearray(codecs.decompress(codec, section))
-            source, start = np.frombuffer(unpacked, np.uint8), 0
-        places = np.empty((int(row[scan.COUNT]), 4), np.int64)
-        kernels.fields(source, start, len(places), places)
-        data = source.data
-        for key_at, key_size, value_at, value_size in places.tolist():
-            if key_size >= 0 and value_size >= 0:
-                yield (
-                    int(row[scan.BASE]),
-                    bytes(data[key_at : key_at + key_size]),
-                    bytes(data[value_at : value_at + value_size]),
+            unpacked = bytearray(codecs.decompress(codec, buffer.data[at:end]))
+            source, at, end = np.frombuffer(unpacked, np.uint8), 0, len(unpacked)
+        data, base = source.data, int(row[scan.BASE])
+        for done in range(0, int(row[scan.COUNT]), _AT_ONCE):
+            count = min(int(row[scan.COUNT]) - done, _AT_ONCE)
+            at = kernels.fields(source, at, end, count, places)
+            if at < 0:
+                raise CorruptBatchError(
+                    f"the batch at offset {base} is damaged: a record does not fit"
                 )
+            for key_at, key_size, value_at, value_size in places[:count].tolist():
+                if key_size >= 0 and value_size >= 0:
+                    yield (
+                        base,
+                        bytes(data[key_at : key_at + key_size]),
+                        bytes(data[value_at : value_at + value_size]),
+                    )
 
 
 def varint(value: int) -> bytes:

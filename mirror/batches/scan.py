@@ -14,8 +14,13 @@ import numpy as np
 AT, SIZE, BASE, LAST, COUNT, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER = range(9)
 COLUMNS = 9
 
+# What `index` tells instead of a count.
+UNKNOWN_FORMAT, DAMAGED = -2, -3
+
 _HEADER = 61
-_UNKNOWN_MAGIC = -2
+_LEAST_RECORD = 7  # with its own size
+_LAST_OFFSET = (1 << 63) - (1 << 32)
+"""Behind it offsets of a batch might wrap."""
 
 
 @numba.njit(inline="always")
@@ -60,25 +65,41 @@ def crc_tables() -> np.ndarray:
 def index(buffer, start, end, rows):
     """List the whole batches between start and end.
 
-    Returns (rows written, where it stopped). The count is -2 if a batch of an old
-    format (v0, v1) or of an unknown one stands at the place where it stopped.
-    A batch cut off by the fetch limit at the end is left out.
+    Returns (rows written, where it stopped). If there are none the first number is
+    UNKNOWN_FORMAT where a batch of an old format (v0, v1) or of an unknown one comes
+    first, and DAMAGED where a header does whose sizes, counts and offsets cannot all be
+    right. A batch cut off by the fetch limit at the end is left out.
     """
     count = 0
     at = start
+    reached = np.int64(-1)
     while at + _HEADER <= end and count < rows.shape[0]:
+        if buffer[at + 16] != 2:
+            break
         size = np.int64(_int32(buffer, at + 8)) + 12
-        if buffer[at + 16] != 2 or size < _HEADER:
-            return (_UNKNOWN_MAGIC if count == 0 else count), at
+        base = _int64(buffer, at)
+        delta = np.int64(_int32(buffer, at + 23))
+        records = np.int64(_int32(buffer, at + 57))
+        attributes = (np.int64(buffer[at + 21]) << 8) | buffer[at + 22]
+        if (
+            size < _HEADER
+            or base <= reached
+            or base > _LAST_OFFSET
+            or delta < 0
+            or records < 0
+            or records > delta + 1
+            or (attributes & 7 == 0 and records * _LEAST_RECORD > size - _HEADER)
+        ):
+            return (DAMAGED if count == 0 else count), at
         if at + size > end:
             break
-        base = _int64(buffer, at)
+        reached = base + delta
         rows[count, AT] = at
         rows[count, SIZE] = size
         rows[count, BASE] = base
-        rows[count, LAST] = base + _int32(buffer, at + 23)
-        rows[count, COUNT] = _int32(buffer, at + 57)
-        rows[count, ATTRIBUTES] = (np.int64(buffer[at + 21]) << 8) | buffer[at + 22]
+        rows[count, LAST] = reached
+        rows[count, COUNT] = records
+        rows[count, ATTRIBUTES] = attributes
         rows[count, BASE_TIME] = _int64(buffer, at + 27)
         rows[count, MAX_TIME] = _int64(buffer, at + 35)
         rows[count, PRODUCER] = _int64(buffer, at + 43)
@@ -86,7 +107,7 @@ def index(buffer, start, end, rows):
         at += size
     # A short answer may end within an old-format entry, too small for our header.
     if count == 0 and at + 17 <= end and buffer[at + 16] != 2:
-        return _UNKNOWN_MAGIC, at
+        return UNKNOWN_FORMAT, at
     return count, at
 
 

@@ -16,13 +16,18 @@ from mirror.batches.kernels import (
     FIRST_OFFSET,
     FIRST_TIME,
     FIXED_TIME,
+    LAST_DELTA,
+    LEAST_RECORD,
     POSITION,
+    REACHED,
     RECORDS,
     ROW,
     SOURCE_AT,
+    SOURCE_END,
     _copy,
     _ends_with,
     _equals,
+    _sized,
     _varint,
 )
 
@@ -36,33 +41,21 @@ FOUND, LOOPING, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES
     range(8)
 )
 
-_HEADER = 61
-_LEAST_RECORD = 6
-
-
-@numba.njit(inline="always")
-def _sized(buffer, at, end):
-    """Size and place of a value behind its varint, and what follows; -2: broken."""
-    if at >= end:
-        return -2, at, at
-    size, start = _varint(buffer, at)
-    if size < -1 or start > end or size > end - start:
-        return -2, at, at
-    return size, start, start + max(size, 0)
+_HEADER_COST = 16
+"""Bytes that a header takes in arrays, beside its own."""
 
 
 # Signatures are spelled out: a call with anything else fails at once instead of
 # compiling a second version in the middle of a flow.
 @numba.njit(
-    "void(uint8[::1], int64, int64[:, ::1], int64[::1], int64, uint8[::1],"
+    "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1],"
     " uint8[::1], int64, int64[:, ::1], int64[::1])",
     cache=True,
     nogil=True,
 )
-def find(
-    buffer, limit_in, rows, state, first_offset, via, home, most_bytes, places, result
-):
-    """List records of the batches in `rows` (see `kernels.merge`, also for `state`).
+def find(buffer, rows, state, first_offset, via, home, most_bytes, places, result):
+    """List records of the batches in `rows` (see `kernels.merge`, also for `state` and
+    for BROKEN).
 
     Headers called `via` are counted as hidden, and a record with one whose value ends
     in `home` is left out (both empty: nothing is hidden, nothing left out).
@@ -74,26 +67,29 @@ def find(
     row = state[ROW]
     position = state[POSITION]
     done = state[DONE]
-    result[BROKEN] = 1
+    reached = state[REACHED]
     full = False
     while row < rows.shape[0]:
         if done == 0:
             position = rows[row, SOURCE_AT]
+            reached = np.int64(-1)
+        section_end = rows[row, SOURCE_END]
+        result[BROKEN] = row + 1
         while done < rows[row, RECORDS]:
             listed = key_bytes + value_bytes + name_bytes + content_bytes
+            listed += shown * _HEADER_COST
             if found == places.shape[0] or (found > 0 and listed >= most_bytes):
                 full = True
                 break
-            if position >= limit_in:
-                state[ROW] = row
-                return
-            size, body = _varint(buffer, position)
-            if size < _LEAST_RECORD or body > limit_in or size > limit_in - body:
-                state[ROW] = row
+            size, body = _varint(buffer, position, section_end)
+            if size < LEAST_RECORD or size > section_end - body:
                 return
             end = body + size
-            delta_time, p = _varint(buffer, body + 1)
-            delta_offset, p = _varint(buffer, p)
+            delta_time, p = _varint(buffer, body + 1, end)
+            delta_offset, p = _varint(buffer, p, end)
+            if delta_offset <= reached or delta_offset > rows[row, LAST_DELTA]:
+                return
+            reached = delta_offset
             position = end
             done += 1
             offset = rows[row, FIRST_OFFSET] + delta_offset
@@ -101,12 +97,9 @@ def find(
                 continue
             key_size, key_at, p = _sized(buffer, p, end)
             value_size, value_at, p = _sized(buffer, p, end)
-            broken = key_size == -2 or value_size == -2 or p >= end
-            headers = np.int64(0)
-            if not broken:
-                headers, p = _varint(buffer, p)
-                broken = headers < 0 or headers > end - p
-            headers_at = p
+            headers, headers_at = _varint(buffer, p, end)
+            broken = headers < 0 or headers > end - headers_at
+            p = headers_at
             hidden = 0
             loops = False
             names = contents = np.int64(0)
@@ -114,7 +107,7 @@ def find(
                 for _ in range(headers):
                     name_size, name_at, p = _sized(buffer, p, end)
                     content_size, content_at, p = _sized(buffer, p, end)
-                    if name_size < 0 or content_size == -2:
+                    if name_size < 0 or p > end:
                         broken = True
                         break
                     if via.size > 0 and _equals(buffer, name_at, name_size, via):
@@ -127,7 +120,6 @@ def find(
                         names += name_size
                         contents += max(content_size, 0)
             if broken or p != end:
-                state[ROW] = row
                 return
             if loops:
                 looping += 1
@@ -152,11 +144,14 @@ def find(
             content_bytes += contents
         if full:
             break
+        if position != section_end:
+            return
         row += 1
         done = 0
     state[ROW] = row
     state[POSITION] = position
     state[DONE] = done
+    state[REACHED] = reached
     result[FOUND] = found
     result[LOOPING] = looping
     result[BROKEN] = 0
@@ -225,9 +220,8 @@ def fill(
         )
         p = places[i, HEADERS_AT]
         for _ in range(places[i, HEADERS]):
-            name_size, name_at = _varint(buffer, p)
-            content_size, content_at = _varint(buffer, name_at + name_size)
-            p = content_at + max(content_size, 0)
+            name_size, name_at, p = _sized(buffer, p, buffer.size)
+            content_size, content_at, p = _sized(buffer, p, buffer.size)
             if via.size > 0 and _equals(buffer, name_at, name_size, via):
                 continue
             _gather(buffer, name_at, name_size, header, name_ends, names, name_there)

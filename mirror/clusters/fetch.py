@@ -9,11 +9,13 @@ batches is not looked at here (see `batches.batch`).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 import struct
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
+from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,8 +128,12 @@ def encode(
 def head(body: memoryview) -> tuple[int, int, int]:
     """How long the broker will not read from us, in milliseconds; an answer's own
     error code; the id of the session it belongs to, 0 if of none.
+
+    Raises:
+        ClusterError: it is no answer to a Fetch.
     """
-    throttle, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
+    with understood():
+        throttle, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
     return throttle, error, session_id
 
 
@@ -135,17 +141,42 @@ def decode(body: memoryview) -> Iterator[Fetched]:
     """One `Fetched` per partition of an answer.
 
     Raises:
-        ClusterError: the request as a whole was refused.
+        ClusterError: the request as a whole was refused, or it is no answer to one.
     """
     _, error, _ = head(body)
     if error != codes.NONE:
         raise codes.error_for(error, "fetching")
+    with understood():
+        yield from _partitions(body)
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raises ClusterError where bytes do not have the layout that they should."""
+    try:
+        yield
+    except (struct.error, IndexError, ValueError) as error:
+        raise ClusterError(
+            f"a broker answered something that is no Fetch answer: {error}"
+        ) from error
+
+
+def within(body: memoryview, at: int, size: int) -> int:
+    """The end of so many bytes that begin at `at`. Raises ValueError if they do not
+    fit.
+    """
+    if not 0 <= size <= len(body) - at:
+        raise ValueError(f"{size} bytes at {at} of {len(body)}")
+    return at + size
+
+
+def _partitions(body: memoryview) -> Iterator[Fetched]:
     topics = _ANSWER_HEAD.unpack_from(body)[3]
     at = _ANSWER_HEAD.size
     for _ in range(topics):
-        length = _INT16.unpack_from(body, at)[0]
-        name = str(body[at + 2 : at + 2 + length], "utf-8")
-        at += 2 + length
+        end = within(body, at + 2, _INT16.unpack_from(body, at)[0])
+        name = str(body[at + 2 : end], "utf-8")
+        at = end
         partitions = _INT32.unpack_from(body, at)[0]
         at += 4
         for _ in range(partitions):
@@ -159,7 +190,6 @@ def decode(body: memoryview) -> Iterator[Fetched]:
             at += 16 * max(count, 0) + 4
             size = max(_INT32.unpack_from(body, at)[0], 0)
             at += 4
-            yield Fetched(
-                name, index, error, high, stable, start, aborted, at, at + size
-            )
-            at += size
+            end = within(body, at, size)
+            yield Fetched(name, index, error, high, stable, start, aborted, at, end)
+            at = end

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.fetch import Fetched
+from mirror.clusters.fetch import Fetched, understood, within
 from mirror.clusters.produce import uvarint
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _NO_TAGS = b"\0"
 _NO_RACK = b"\1"
 _DIVERGING_TAG = 0
 _ID_SIZE = 16
+_MOST_BITS = 35
+"""Of a number: it takes five bytes at most."""
 
 
 def encode(  # noqa: PLR0913  a request has that many fields
@@ -83,8 +85,14 @@ def encode(  # noqa: PLR0913  a request has that many fields
 def head(body: memoryview) -> tuple[int, int, int]:
     """How long the broker will not read from us, in milliseconds; an answer's own
     error code; the id of the session it belongs to, 0 if of none.
+
+    Raises:
+        ClusterError: it is no answer to a Fetch.
     """
-    throttle, error, session_id = _ANSWER_HEAD.unpack_from(body, _skip_tags(body, 0))
+    with understood():
+        throttle, error, session_id = _ANSWER_HEAD.unpack_from(
+            body, _skip_tags(body, 0)
+        )
     return throttle, error, session_id
 
 
@@ -92,11 +100,16 @@ def decode(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
     """One `Fetched` per partition of an answer; `names` by topic id.
 
     Raises:
-        ClusterError: the request as a whole was refused.
+        ClusterError: the request as a whole was refused, or it is no answer to one.
     """
     _, error, _ = head(body)
     if error != codes.NONE:
         raise codes.error_for(error, "fetching")
+    with understood():
+        yield from _partitions(body, names)
+
+
+def _partitions(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
     topics, at = _uvarint(body, _skip_tags(body, 0) + _ANSWER_HEAD.size)
     for _ in range(topics - 1):
         name = names.get(bytes(body[at : at + _ID_SIZE]), "")
@@ -109,7 +122,7 @@ def decode(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
                 aborted.append(_ABORTED.unpack_from(body, at))
                 at = _skip_tags(body, at + _ABORTED.size)
             size, at = _uvarint(body, at + _INT32.size)  # behind the preferred replica
-            end = at + max(size - 1, 0)
+            end = within(body, at, max(size - 1, 0))
             diverging, following = _diverging(body, end)
             yield Fetched(
                 name, index, error, high, stable, start, tuple(aborted), at, end,
@@ -128,9 +141,10 @@ def _diverging(body: memoryview, at: int) -> tuple[int, int]:
     for _ in range(count):
         tag, at = _uvarint(body, at)
         size, at = _uvarint(body, at)
+        end = within(body, at, size)
         if tag == _DIVERGING_TAG:
-            found = _DIVERGING.unpack_from(body, at)[1]
-        at += size
+            found = _DIVERGING.unpack_from(body[:end], at)[1]
+        at = end
     return found, at
 
 
@@ -139,17 +153,18 @@ def _skip_tags(body: memoryview, at: int) -> int:
     for _ in range(count):
         _, at = _uvarint(body, at)
         size, at = _uvarint(body, at)
-        at += size
+        at = within(body, at, size)
     return at
 
 
 def _uvarint(body: memoryview, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     value = shift = 0
-    while True:
+    while shift < _MOST_BITS:
         byte = body[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
         shift += 7
+    raise ValueError(f"a number before {at} does not end")

@@ -56,7 +56,7 @@ _JOBS = {
 }
 _LEASES = {
     *("on_loss", "on_recreated_topic", "compression", "isolation_level"),
-    *("lease_seconds", "transform", "transform_options"),
+    *("lease_seconds", "transform", "transform_options", "max_unpacked_bytes"),
 }
 _NEVER_IN_A_FLOW = {
     # Copies would get other names, beside those that there are.

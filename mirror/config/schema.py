@@ -108,6 +108,15 @@ class FlowConfig(TopicSync, GroupSettings):
         default="source",
         description="source: as the source's batches are compressed; none: not at all.",
     )
+    max_unpacked_bytes: Whole = Field(
+        default=128 << 20,
+        ge=1 << 20,
+        le=1 << 30,
+        description="What a compressed record batch may unpack to. One that exceeds "
+        "it sets its partition aside: a kilobyte may hold gigabytes, and brokers only "
+        "limit what is packed. A slot that meets one needs about four times as much "
+        "memory beside its own.",
+    )
     isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed",
         description="read_uncommitted also copies records of transactions that are "

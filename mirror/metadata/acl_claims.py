@@ -104,18 +104,37 @@ def topic_name(source_alias: str) -> str:
 def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
     claims: dict[Binding, Via] = {}
     for _, key, value in TopicReader(cluster, topic, committed=False).read():
+        try:
+            binding, via = decode(key, value)
+        except ClusterError as error:
+            raise ClusterError(
+                f"cluster {cluster.alias}: topic {topic}: {error}"
+            ) from error
+        if via is None:
+            claims.pop(binding, None)
+        else:
+            claims[binding] = via
+    return claims
+
+
+def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
+    """What one record claims; None in place of clusters: nothing any longer.
+
+    Raises:
+        ClusterError: it is no claim, or a newer mirror has written it.
+    """
+    try:
         said = json.loads(value)
         if said["version"] != _VERSION:
             raise ClusterError(
-                f"cluster {cluster.alias}: topic {topic} was written by a newer mirror "
-                f"(version {said['version']}); use that one"
+                f"a record was written by a newer mirror (version {said['version']}); "
+                "use that one"
             )
-        binding = Binding(**json.loads(key))
-        if said["added"]:
-            claims[binding] = tuple(said["via"])
-        else:
-            claims.pop(binding, None)
-    return claims
+        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        via = tuple(map(str, said["via"])) if said["added"] else None
+        return Binding(**fields), via
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ClusterError(f"a record is no claim to an ACL: {error!r}") from error
 
 
 def _key(binding: Binding) -> bytes:

@@ -24,6 +24,7 @@ import uuid
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
+from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ TOPIC_CONFIGS = {
 _VALUE = struct.Struct(">hqi16s")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+_LENGTH = struct.Struct(">H")
 _GENERATION_KEY = _INT16.pack(0) + _INT32.pack(-1)
 _PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
 
@@ -89,6 +91,31 @@ def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
     )
 
 
+def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
+    """What one record says: the generation, or where a partition stands.
+
+    Raises:
+        ClusterError: it is neither.
+    """
+    try:
+        if key == _GENERATION_KEY:
+            return value[_INT16.size :].decode()
+        length = _LENGTH.unpack_from(key)[0]
+        name = key[2 : 2 + length].decode()
+        _, offset, epoch, topic_id = _VALUE.unpack_from(value)
+        partition = _INT32.unpack_from(key, 2 + length)[0]
+    except (struct.error, ValueError) as error:
+        raise ClusterError(
+            f"a record of the progress topic is damaged: {error}"
+        ) from error
+    return (name, partition), Position(
+        offset=offset,
+        leader_epoch=epoch,
+        topic_id=uuid.UUID(bytes=topic_id),
+        left_id=_left_id(value),
+    )
+
+
 def encode_generation(generation: str) -> EncodedBatch:
     return records.encode([(_GENERATION_KEY, _INT16.pack(0) + generation.encode())])
 
@@ -104,7 +131,7 @@ def read(
 
     Raises:
         ClusterError: the topic cannot be read, or somebody else's transaction on it
-            stays open.
+            stays open, or it holds a record that is none of ours.
     """
     return ProgressReader(cluster, topic, committed=committed).read(wait=wait)
 
@@ -136,20 +163,12 @@ class ProgressReader:
         until the leader shows the offsets below `at_least`.
         """
         for _, key, value in self._reader.read(at_least=at_least, wait=wait):
-            if key == _GENERATION_KEY:
-                self._generation = value[2:].decode()
+            found = decode(key, value)
+            if isinstance(found, str):
+                self._generation = found
                 continue
-            length = _INT16.unpack_from(key)[0]
-            name = key[2 : 2 + length].decode()
-            _, offset, epoch, topic_id = _VALUE.unpack_from(value)
-            where = (name, _INT32.unpack_from(key, 2 + length)[0])
-            position = Position(
-                offset=offset,
-                leader_epoch=epoch,
-                topic_id=uuid.UUID(bytes=topic_id),
-                left_id=_left_id(value),
-            )
-            if offset == UNSETTLED:
+            where, position = found
+            if position.offset == UNSETTLED:
                 self._unsettled[where] = position
                 continue
             self._unsettled.pop(where, None)

@@ -40,6 +40,7 @@ TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_LENGTH = struct.Struct(">I")
 _RUN = np.dtype(
     [("partition", ">i4"), ("count", ">i4"), ("up", ">i8"), ("down", ">i8")]
 )
@@ -112,8 +113,8 @@ def decode(
             target_topic, at = _string(value, at)
             topic_id = value[at : at + _ID_SIZE]
             at += _ID_SIZE
-            count = _INT32.unpack_from(value, at)[0]
-            at += _INT32.size
+            count = _LENGTH.unpack_from(value, at)[0]
+            at += _LENGTH.size
             rows = np.frombuffer(value, _RUN, count, at)
             at += rows.nbytes
             if only is not None and not only(topic):

@@ -92,6 +92,20 @@ class Loss:
         }
 
     @classmethod
+    def decode(cls, value: bytes) -> Loss:
+        """A record of the ledger.
+
+        Raises:
+            ClusterError: it is none, or a newer mirror has written it.
+        """
+        try:
+            return cls.parse(json.loads(value))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ClusterError(
+                f"a record of the loss ledger is damaged: {error!r}"
+            ) from error
+
+    @classmethod
     def parse(cls, document: dict[str, Any]) -> Loss:
         """The reverse of `document`.
 
@@ -135,7 +149,8 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
     """All that is in the ledger, oldest first; none if there is no ledger yet.
 
     Raises:
-        ClusterError: the target does not answer, or does not let us read it.
+        ClusterError: the target does not answer, or does not let us read it, or it
+            holds a record that is none of ours.
     """
     topic = topic_name(source_alias)
     shown = target.topics([topic])[topic]
@@ -144,6 +159,5 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
     if shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")
     return tuple(
-        Loss.parse(json.loads(value))
-        for _, _, value in TopicReader(target, topic).read()
+        Loss.decode(value) for _, _, value in TopicReader(target, topic).read()
     )

@@ -86,6 +86,23 @@ class Pauses:
         )
 
     @classmethod
+    def decode(cls, value: bytes) -> Pauses:
+        """The rules of one record.
+
+        Raises:
+            ClusterError: it is none of ours, or a newer mirror has written it.
+        """
+        try:
+            found = cls.parse(json.loads(value))
+            for rule in found.rules:
+                re.compile(rule.topics)
+        except (ValueError, TypeError, LookupError, AttributeError, re.error) as error:
+            raise ClusterError(f"a record of the pauses is damaged: {error!r}") from (
+                error
+            )
+        return found
+
+    @classmethod
     def parse(cls, document: dict[str, Any]) -> Pauses:
         """The reverse of `document`.
 
@@ -129,7 +146,7 @@ class PausesReader:
             )
         for _, key, value in self._reader.read():
             if key == self._key:
-                self._pauses = Pauses.parse(json.loads(value))
+                self._pauses = Pauses.decode(value)
         return self._pauses
 
 

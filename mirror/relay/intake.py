@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.batches import batch, scan
+from mirror.batches import batch
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import structlog
 
-    from mirror.batches.batch import Buffer
+    from mirror.batches.batch import Batches, Buffer
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.fetch import Fetched
     from mirror.config.schema import FlowConfig
@@ -44,6 +44,10 @@ TopicPartition = tuple[str, int]
 
 _WORTH_FORESEEING = 256 << 10
 """Bytes of an answer that take longer to work on than to ask for the next."""
+_ENOUGH_BYTES = 64 << 20
+"""A few kilobytes may unpack to gigabytes: so much goes into one work at most, and what
+one partition adds to it at a time.
+"""
 _OFFSET_OUT_OF_RANGE = 1
 _WORDS = {
     Cause.DELETED: "deleted before they were copied:",
@@ -138,6 +142,8 @@ class Intake:
             UnreachableError: another broker has to be asked.
         """
         for fetched in answer.fetched:
+            if work.worked_bytes > _ENOUGH_BYTES:
+                break  # the rest is asked for again
             key = (fetched.topic, fetched.partition)
             if fetched.error != codes.NONE:
                 self._failed(key, fetched.error)
@@ -187,6 +193,45 @@ class Intake:
         if not size or position is None:
             return
         assignment = self._wanted[key]
+        if (made := self._rewritten(fetched, buffer, position, work)) is None:
+            return
+        found, done = made
+        whole = done.stopped_at < 0
+        next_offset, leader_epoch = found.next_offset, found.leader_epoch
+        if not whole:
+            next_offset, leader_epoch = found.until(buffer, done.stopped_at)
+        if next_offset == position:
+            return
+        if done.dead_batches and not self._bury(key, done, work):
+            return
+        if done.oldest >= 0:
+            self._tally.waits(key, done.oldest)
+        work.fetched_bytes += size
+        work.worked_bytes += max(size, done.unpacked)
+        if done.batches:
+            where = (assignment.target_topic, key[1])
+            work.batches.setdefault(where, []).extend(done.batches)
+            work.origins[where] = key
+        self._move(key, next_offset, leader_epoch, work)
+        counts = Counts(
+            records=done.records,
+            bytes=sum(encoded.size for encoded in done.batches),
+            filtered=done.filtered,
+            skipped=found.skipped if whole else 0,
+            removed=done.removed,
+            dead_letters=done.dead_letters,
+            newest=done.newest,
+            read_at=time.time(),
+        )
+        work.count(key, counts)
+
+    def _rewritten(
+        self, fetched: Fetched, buffer: Buffer, position: int, work: Work
+    ) -> tuple[Batches, Rewritten] | None:
+        """What a partition's answer holds, and what becomes of it; None if it is set
+        aside for that.
+        """
+        key = (fetched.topic, fetched.partition)
         try:
             found = batch.read(
                 buffer,
@@ -200,41 +245,21 @@ class Intake:
                 buffer,
                 found.rows,
                 position=position,
-                max_bytes=self._limit(assignment),
+                max_bytes=self._limit(self._wanted[key]),
                 at=key,
             )
         except (CorruptBatchError, TransformError) as error:
             self.set_aside(key, str(error))
-            return
-        whole = done.stopped_at < 0
-        next_offset = found.next_offset if whole else done.stopped_at
-        if next_offset == position:
-            return
-        if done.dead_batches and not self._bury(key, done, work):
-            return
-        if len(found.rows):
-            first = found.rows[0]
-            appended = int(first[scan.ATTRIBUTES]) & batch.LOG_APPEND_TIME
-            column = scan.MAX_TIME if appended else scan.BASE_TIME
-            self._tally.waits(key, int(first[column]))
-        work.fetched_bytes += size
-        work.worked_bytes += max(size, done.unpacked)
-        if done.batches:
-            where = (assignment.target_topic, key[1])
-            work.batches.setdefault(where, []).extend(done.batches)
-            work.origins[where] = key
-        self._move(key, next_offset, found.leader_epoch, work)
-        counts = Counts(
-            records=done.records,
-            bytes=sum(encoded.size for encoded in done.batches),
-            filtered=done.filtered,
-            skipped=found.skipped if whole else 0,
-            removed=done.removed,
-            dead_letters=done.dead_letters,
-            newest=done.newest,
-            read_at=time.time(),
-        )
-        work.count(key, counts)
+            return None
+        except MemoryError:
+            self.set_aside(
+                key,
+                f"the batches from offset {position} on take more memory than there "
+                "is: give the worker more, or lower max_unpacked_bytes, which is "
+                f"{self._flow.max_unpacked_bytes}",
+            )
+            return None
+        return found, done
 
     def _limit(self, assignment: Assignment) -> int:
         """The largest batch that every topic takes to which its records may go."""

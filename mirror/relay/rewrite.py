@@ -15,7 +15,12 @@ from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, kernels, records, scan
-from mirror.batches.batch import CODEC_MASK, LOG_APPEND_TIME
+from mirror.batches.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    sections,
+)
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 
@@ -33,6 +38,15 @@ _WORTH_SUMMING = 16 << 10
 """Bytes of a batch whose sum is better made apart from its header's."""
 _MOST_RUNS = 1 << 14
 """Of a batch; so many holes, and it ends."""
+_UNPACK_BYTES = 4 << 20
+"""So much is unpacked before the next batch waits its turn."""
+_ENOUGH_UNPACKED = 64 << 20
+_ENOUGH_MADE = 32 << 20
+"""So much of one partition is unpacked and made at a time: a few kilobytes may unpack
+to gigabytes, and must not fill the memory.
+"""
+_KEPT_BYTES = 8 << 20
+"""A larger buffer is not kept for the next transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +57,8 @@ class Rewritten:
     records: int = 0
     filtered: int = 0
     newest: int = -1
+    oldest: int = -1
+    """Of the first record that is copied, as the source has it."""
     unpacked: int = 0
     """Bytes of records that were compressed, and had to be unpacked."""
     removed: int = 0
@@ -53,19 +69,37 @@ class Rewritten:
     """How many records these hold."""
     stopped_at: int = -1
     """The source offset from which on nothing was done, -1: all was."""
+    reached: int = -1
+    """The source offset up to which all is done so far."""
+    made: int = 0
+    """Bytes of the batches, those for the dead-letter topic too."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is left shall be done another time."""
+        return self.made >= _ENOUGH_MADE
 
 
 class Rewriter:
     """Turns the batches of one partition at a time into batches to send."""
 
-    def __init__(self, provenance: Provenance, *, codec: int | None) -> None:
-        """`codec`: what to compress with; None keeps what each source batch had."""
+    def __init__(
+        self,
+        provenance: Provenance,
+        *,
+        codec: int | None,
+        most_unpacked: int = codecs.MOST_UNPACKED,
+    ) -> None:
+        """`codec`: what to compress with; None keeps what each source batch had.
+        `most_unpacked`: bytes that a batch may unpack to.
+        """
         self._provenance = provenance
         self._relays = not provenance.changes_records
         self._codec = codec
+        self._most_unpacked = most_unpacked
         self._outputs: list[Buffer] = []
         self._used = 0
-        self._unpacked = np.empty(2 << 20, np.uint8)
+        self._unpacked = np.empty(_UNPACK_BYTES, np.uint8)
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(kernels.RESULTS, np.int64)
         self._at = ("", 0)
@@ -78,6 +112,9 @@ class Rewriter:
     def begin(self) -> None:
         """Take all output buffers back: what was returned before is sent by now."""
         self._used = 0
+        self._outputs = [each for each in self._outputs if each.size <= _KEPT_BYTES]
+        if self._unpacked.size > _KEPT_BYTES:
+            self._unpacked = np.empty(_UNPACK_BYTES, np.uint8)
 
     def rewrite(
         self,
@@ -90,23 +127,32 @@ class Rewriter:
     ) -> Rewritten:
         """Batches of at most `max_bytes` with the records from `position` on.
 
-        `at`: the topic and partition that they are of.
+        `at`: the topic and partition that they are of. What would be too much for one
+        time is left, and so is all from a damaged batch on that is not the first.
 
         A single record larger than that gets a batch of its own all the same: the
         broker will say so.
 
         Raises:
-            CorruptBatchError: records do not fit their batch.
+            CorruptBatchError: records of the first batch do not fit it, or unpack to
+                more than is allowed.
         """
         done = Rewritten(batches=[])
         self._at = at
-        for first, last, relayed in self._groups(rows, position, max_bytes):
-            if done.stopped_at >= 0:
-                break
-            if relayed:
-                self._relay(buffer, rows[first], done)
-            else:
-                self._merge(buffer, rows[first:last], position, max_bytes, done)
+        try:
+            for first, last, relayed in self._groups(rows, position, max_bytes):
+                if relayed:
+                    self._relay(buffer, rows[first], done)
+                else:
+                    self._merge(buffer, rows[first:last], position, max_bytes, done)
+                if done.stopped_at >= 0:
+                    break
+        except CorruptBatchError:
+            if done.reached <= position:
+                raise
+            done.stopped_at = done.reached  # the next time it comes first
+        if len(rows) and done.stopped_at > rows[-1, scan.LAST]:
+            done.stopped_at = -1
         return done
 
     def _groups(
@@ -151,7 +197,7 @@ class Rewriter:
             (rows[:, scan.SIZE] >= _RELAY_AT_LEAST)
             & (rows[:, scan.SIZE] <= max_bytes)
             & (rows[:, scan.BASE] >= position)
-            & ((attributes & LOG_APPEND_TIME) == 0)
+            & ((attributes & (LOG_APPEND_TIME | DELETE_HORIZON)) == 0)
             # Compaction leaves holes, which a producer must not have.
             & (rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1)
         )
@@ -177,26 +223,41 @@ class Rewriter:
             )
         )
         done.records += count
+        done.reached = int(row[scan.LAST]) + 1
         done.newest = max(done.newest, newest)
+        if done.oldest < 0:
+            done.oldest = int(row[scan.BASE_TIME])
 
     def _merge(
         self, buffer: Buffer, rows: Rows, position: int, max_bytes: int, done: Rewritten
     ) -> None:
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
-        source, end, sections = self._sections(buffer, rows, source_codec)
-        done.unpacked += end if source_codec != codecs.NONE else 0
         limit = min(max_bytes, _MERGE_BYTES)
-        state = np.zeros(3, np.int64)
+        for source, part in self._sections(buffer, rows, source_codec, done):
+            self._merge_part(source, part, position, (limit, codec), done)
+            if done.stopped_at >= 0:
+                return
+
+    def _merge_part(
+        self,
+        source: Buffer,
+        part: Rows,
+        position: int,
+        form: tuple[int, int],
+        done: Rewritten,
+    ) -> None:
+        """Add the records of some sections. `form`: a batch's size and its codec."""
+        limit, codec = form
+        state = np.zeros(kernels.STATES, np.int64)
         provenance, result = self._provenance, self._result
-        capacity = limit
-        while state[kernels.ROW] < len(rows):
+        capacity, whole = limit, len(part)
+        while (row := int(state[kernels.ROW])) < whole:
             out = self._output(capacity)
-            before = (int(state[kernels.ROW]), int(state[kernels.DONE]))
+            before = (row, int(state[kernels.DONE]))
             kernels.merge(
                 source,
-                end,
-                sections,
+                part[:whole],
                 state,
                 position,
                 out,
@@ -207,55 +268,83 @@ class Rewriter:
                 self._runs,
                 result,
             )
-            if result[kernels.BROKEN]:
-                raise CorruptBatchError(
-                    "the batch at offset "
-                    f"{rows[before[0], scan.BASE]} is damaged: a record does not fit"
-                )
+            if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
+                self._used -= 1
+                if broken == row:
+                    raise _damaged(part[row])
+                whole = broken  # what stands before it is copied
+                continue
             if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
                 self._used -= 1
-                capacity = max(2 * out.size, end)  # one record larger than all that
+                capacity = 2 * out.size  # one record larger than all that
                 continue
+            done.reached = _reached(part, state)
             done.filtered += int(result[kernels.DROPPED])
             copied = int(result[kernels.COPIED])
             if copied:
                 done.records += copied
                 done.newest = max(done.newest, int(result[kernels.NEWEST]))
+                if done.oldest < 0:
+                    done.oldest = int(result[kernels.OLDEST])
                 section = out.data[HEADER_SIZE : int(result[kernels.END])]
                 batch = _pack(section, codec, result, self._runs)
                 done.batches.append(batch)
+                done.made += batch.size
             if not copied or isinstance(batch.body, bytes):
                 self._used -= 1  # nothing points into this output
+            if done.enough:
+                done.stopped_at = done.reached
+                return
+        if whole < len(part):
+            raise _damaged(part[whole])
 
     def _sections(
-        self, buffer: Buffer, rows: Rows, codec: int
-    ) -> tuple[Buffer, int, Rows]:
-        """Where the uncompressed records lie: in place, or unpacked one by one."""
-        sections = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
-        sections[:, kernels.RECORDS] = rows[:, scan.COUNT]
-        sections[:, kernels.FIRST_TIME] = rows[:, scan.BASE_TIME]
-        sections[:, kernels.FIRST_OFFSET] = rows[:, scan.BASE]
-        appended = (rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME) != 0
-        sections[:, kernels.FIXED_TIME] = np.where(appended, rows[:, scan.MAX_TIME], -1)
+        self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten
+    ) -> Iterator[tuple[Buffer, Rows]]:
+        """Where the uncompressed records lie, some batches at a time: in place, or
+        unpacked, which holds until the next are asked for. Who asks is done with what
+        was given.
+        """
+        found = sections(rows)
         if codec == codecs.NONE:
-            sections[:, kernels.SOURCE_AT] = rows[:, scan.AT] + HEADER_SIZE
-            return buffer, int(rows[-1, scan.AT] + rows[-1, scan.SIZE]), sections
+            yield buffer, found
+            done.reached = int(rows[-1, scan.LAST]) + 1
+            return
+        first = at = 0
+        places = rows[:, [scan.AT, scan.SIZE]].tolist()
+        for row, (start, size) in enumerate(places):
+            section = buffer.data[start + HEADER_SIZE : start + size]
+            unpacked, problem = self._unpack(codec, section)
+            if at and (problem or at + len(unpacked) > _UNPACK_BYTES):
+                yield self._unpacked, found[first:row]
+                done.reached = int(rows[row - 1, scan.LAST]) + 1
+                if done.unpacked >= _ENOUGH_UNPACKED:
+                    done.stopped_at = done.reached
+                    return
+                first, at = row, 0
+            if problem:
+                raise CorruptBatchError(
+                    f"the batch at offset {rows[row, scan.BASE]}: {problem}"
+                )
+            end = at + len(unpacked)
+            if end > self._unpacked.size:
+                self._unpacked = np.empty(end, np.uint8)
+            self._unpacked.data[at:end] = unpacked
+            found[row, kernels.SOURCE_AT], found[row, kernels.SOURCE_END] = at, end
+            done.unpacked += len(unpacked)
+            del unpacked  # a large one need not be there twice
+            at = end
+        yield self._unpacked, found[first:]
+        done.reached = int(rows[-1, scan.LAST]) + 1
+        if done.unpacked >= _ENOUGH_UNPACKED:
+            done.stopped_at = done.reached
 
-        view = buffer.data
-        unpacked = [
-            codecs.decompress(codec, view[at + HEADER_SIZE : at + size])
-            for at, size in rows[:, [scan.AT, scan.SIZE]].tolist()
-        ]
-        total = sum(map(len, unpacked))
-        if total > self._unpacked.size:
-            self._unpacked = np.empty(total + (total >> 2), np.uint8)
-        at = 0
-        target = self._unpacked.data
-        for index, section in enumerate(unpacked):
-            sections[index, kernels.SOURCE_AT] = at
-            target[at : at + len(section)] = section
-            at += len(section)
-        return self._unpacked, total, sections
+    def _unpack(self, codec: int, section: memoryview) -> tuple[bytes, str]:
+        """The records, or what is wrong with them."""
+        try:
+            return codecs.decompress(codec, section, most=self._most_unpacked), ""
+        except CorruptBatchError as error:
+            return b"", str(error)
 
     def _output(self, capacity: int) -> Buffer:
         wanted = max(capacity, _MERGE_BYTES) + 4096
@@ -265,6 +354,22 @@ class Rewriter:
             self._outputs[self._used] = np.empty(wanted, np.uint8)
         self._used += 1
         return self._outputs[self._used - 1]
+
+
+def _reached(part: Rows, state: Rows) -> int:
+    """Up to which source offset a merge got."""
+    row = int(state[kernels.ROW])
+    if state[kernels.DONE]:
+        return int(part[row, kernels.FIRST_OFFSET] + state[kernels.REACHED]) + 1
+    last = part[row - 1]
+    return int(last[kernels.FIRST_OFFSET] + last[kernels.LAST_DELTA]) + 1
+
+
+def _damaged(section: Rows) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"the batch at offset {section[kernels.FIRST_OFFSET]} is damaged: its records "
+        "do not fit"
+    )
 
 
 def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:

@@ -32,7 +32,8 @@ def rewriters_for(plan: Plan, count: int) -> list[Rewriter]:
         )
     codec = codecs.BY_NAME.get(flow.compression)
     if flow.transform is None:
-        return [Rewriter(stamp, codec=codec) for _ in range(count)]
+        most = flow.max_unpacked_bytes
+        return [Rewriter(stamp, codec=codec, most_unpacked=most) for _ in range(count)]
 
     # Who has no transform need not wait until more loops are compiled.
     from mirror.relay.transforming import rewriters  # noqa: PLC0415

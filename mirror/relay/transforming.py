@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mirror.batches import codecs, from_columns, kernels, scan
+from mirror.batches import codecs, from_columns, kernels, scan, to_columns
 from mirror.batches.arrow import Columns, Decoder
 from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
@@ -63,12 +63,13 @@ class TransformingRewriter(Rewriter):
         transform: Transform,
         dead_letters_of: str | None,
         spares: Callable[[str], bool] = lambda _topic: False,
+        most_unpacked: int = codecs.MOST_UNPACKED,
     ) -> None:
         """`dead_letters_of`: the source's alias, where records that fail become dead
         letters; None: they hold their partition up. `spares`: topics that the function
         is not meant for.
         """
-        super().__init__(provenance, codec=codec)
+        super().__init__(provenance, codec=codec, most_unpacked=most_unpacked)
         self._relays = False
         self._transform = transform
         self._spares = spares
@@ -104,14 +105,13 @@ class TransformingRewriter(Rewriter):
             return
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
-        source, end, sections = self._sections(buffer, rows, source_codec)
-        done.unpacked += end if source_codec != codecs.NONE else 0
         limit = min(max_bytes, _MERGE_BYTES)
-        for chunk in self._decoder.read(
-            source, end, sections, at=self._at, position=position
-        ):
-            if not self._take(chunk, codec, limit, done):
-                return
+        for source, part in self._sections(buffer, rows, source_codec, done):
+            for chunk in self._decoder.read(
+                source, part, at=self._at, position=position
+            ):
+                if not self._take(chunk, codec, limit, done):
+                    return
 
     def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
         """Add one chunk to what is done; False if what follows must wait."""
@@ -130,6 +130,9 @@ class TransformingRewriter(Rewriter):
                 f"{offsets[-1]} of {self._at[0]}-{self._at[1]}: {error}"
             ) from error
         kept = _joined(tried.kept)
+        if done.oldest < 0:
+            done.oldest = int(chunk.places[0, to_columns.TIME])
+        before = len(done.batches)
         if kept.num_rows:
             newest = self._encode(chunk, kept, codec, limit, done.batches)
             done.newest = max(done.newest, newest)
@@ -144,14 +147,19 @@ class TransformingRewriter(Rewriter):
                     None  # a dead letter is no copy, and no group resumes there
                 )
             done.dead_batches += dead
+            done.made += sum(batch.size for batch in dead)
         done.records += kept.num_rows
         done.dead_letters += len(tried.failed)
         done.removed += tried.count - kept.num_rows - len(tried.failed)
+        done.made += sum(batch.size for batch in done.batches[before:])
         if tried.count < len(offsets):
             done.stopped_at = int(offsets[tried.count])
             return False
         done.filtered += chunk.looping
-        return True
+        done.reached = int(offsets[-1]) + 1
+        if done.enough:
+            done.stopped_at = done.reached
+        return not done.enough
 
     def _try(self, batch: pa.RecordBatch) -> _Tried:
         """All of it at once; where that fails, by halves down to single records."""
@@ -231,6 +239,7 @@ def rewriters(
             dead_letters_of=flow.source if flow.dead_letter_topic else None,
             # Mirrors read them, on every hop, as they were written.
             spares=lambda topic: names.original_topic(topic) == HEARTBEATS,
+            most_unpacked=flow.max_unpacked_bytes,
         )
         for _ in range(count)
     ]

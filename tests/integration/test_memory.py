@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+import struct
 from typing import TYPE_CHECKING, Any
 import uuid
 
 import pytest
+import zstandard
 
+from mirror.batches import writing
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.produce import EncodedBatch
+from tests import hostile
 from tests.copying import Copying, SlotAlone, Witness, keys, send
 from tests.harness import create_topic, producer
 
@@ -62,3 +69,68 @@ def test_worker_stays_below_one_gib(
         slot.kill()
     print(f"peak memory, {partitions} partitions, {codec}: {peak >> 20} MiB")
     assert peak < _GIB
+
+
+def bomb(size: int) -> EncodedBatch:
+    """A batch of one record with so many zeros, packed to a few kilobytes."""
+    right = hostile.record(value=b"")
+    behind = b"\0"  # no headers
+    head = right[1:-2] + hostile.varint(size)
+    length = len(head) + size + len(behind)
+    packer = zstandard.ZstdCompressor().compressobj()
+    parts = [packer.compress(hostile.varint(length) + head)]
+    parts += [packer.compress(bytes(1 << 20)) for _ in range(size >> 20)]
+    section = b"".join([*parts, packer.compress(behind), packer.flush()])
+    whole = hostile.stored(section, attributes=hostile.ZSTD)
+    header = bytearray(whole[: hostile.HEADER_SIZE])
+    struct.pack_into(">i", header, 12, -1)
+    return EncodedBatch(header=header, body=section, count=1)
+
+
+@pytest.mark.parametrize(("mebibytes", "copied"), [(900, False), (64, True)])
+def test_a_bomb_takes_no_gigabyte(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    mebibytes: int,
+    copied: bool,
+) -> None:
+    """One record of 900 MB of zeros in a zstd batch of some 30 KB: its partition is set
+    aside with the setting's name behind what stands before it, the one beside it goes
+    on. One within the bound is copied. The worker never holds 1 GiB.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copying = Copying(
+        source=source, target=target, topic=topic_name, alias=f"M{uuid.uuid4().hex[:6]}"
+    )
+    create_topic(source, topic_name, 2, max_message_bytes=str(1 << 20))
+    create_topic(target, copying.copy, 2, max_message_bytes=str(256 << 20))
+    copying.own()
+    assert copying.plan is not None
+    order = keys(2, 100)
+    client = producer(source)
+    send(client, topic_name, order, b"v")
+    with closing(Cluster(copying.plan.source).connect()) as cluster:
+        writing.write(cluster, {topic_name: [bomb(mebibytes << 20)]})
+    order[0] += [b"key"] if copied else []
+    slot = SlotAlone(copying, seconds=60)
+    try:
+        with Witness(target) as witness:
+            witness.begin(copying.copy)
+            witness.wait(200 + copied, 50)
+            if not copied:
+                more = keys(2, 50, first=100)[1]
+                send(client, topic_name, {1: more}, b"v")
+                order[1] += more
+                witness.wait(250, 50)
+            peak = slot.end()
+            witness.assert_exactly(copying.copy, order)
+    finally:
+        slot.kill()
+    print(f"peak memory, a bomb of {mebibytes} MiB: {peak >> 20} MiB")
+    assert peak < _GIB
+    if not copied:
+        with copying.slot() as again:
+            reports = again.run(copying.lease(3))
+        assert "offset 100: it unpacks to more than max_unpacked_bytes" in next(
+            report.reason for report in reports if report.partition == 0
+        )

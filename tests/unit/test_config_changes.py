@@ -60,6 +60,7 @@ def config(
         ("heartbeats_replication", False, Effect.JOBS),
         ("on_loss", "stop", Effect.LEASES),
         ("compression", "zstd", Effect.LEASES),
+        ("max_unpacked_bytes", 1 << 20, Effect.LEASES),
         ("tasks", 4, Effect.RUN),
         ("provenance", False, Effect.RUN),
     ],

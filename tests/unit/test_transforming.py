@@ -410,11 +410,12 @@ def test_no_bytes_lead_out_of_a_batch(data, records):
         at = data.draw(st.integers(61, len(content) - 1))
         content[at] = data.draw(st.integers(0, 255))
     buffer = np.frombuffer(content + b"\xff" * 64, np.uint8)
-    sections = np.array([[61, len(records), 0, 0, -1]], np.int64)
+    count = len(records)
+    sections = np.array([[61, len(content), count, 0, 0, count - 1, -1]], np.int64)
     nothing = np.empty(0, np.uint8)
     try:
         for chunk in Decoder(via=nothing, home=nothing).read(
-            buffer, len(content), sections, at=AT, position=0
+            buffer, sections, at=AT, position=0
         ):
             chunk.batch.validate()
             for at, size in (

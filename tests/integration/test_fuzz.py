@@ -1,0 +1,92 @@
+"""Whatever bytes come, they are right or damaged: every decoder under mutated input.
+
+Here rather than among the unit tests because it takes a minute. The cases run in a
+process of their own (`tests.fuzz`), so that a crash, a hang and growing memory are
+findings like any other. `MIRROR_TEST_FUZZ_CASES` makes it run longer than the 200,000
+cases of CI, `MIRROR_TEST_FUZZ_SEED` makes it other cases; a failure says how to repeat
+the case it was found in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import fuzz
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+_CASES = int(os.environ.get("MIRROR_TEST_FUZZ_CASES", "200000"))
+_SEED = int(os.environ.get("MIRROR_TEST_FUZZ_SEED", "0")) or time.time_ns() >> 20
+_CHECKED_CASES = 10_000
+_HANG_SECONDS = 20.0
+"""A case takes less than a millisecond; a busy machine may make it wait."""
+_START_SECONDS = 240.0
+"""Time for the loops to be compiled where they have never been before."""
+
+
+def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str, Any]:
+    """Let so many cases run; fail with what was found, and with the case's number."""
+    state = tmp_path / "state"
+    state.write_bytes(fuzz.STATE.pack(-1, time.monotonic()))
+    command = [
+        *(sys.executable, "-m", "tests.fuzz", "--state", str(state)),
+        *("--seed", str(_SEED), "--cases", str(cases), *flags),
+    ]
+    with (tmp_path / "out").open("w+b") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, env={**os.environ, **environment}
+        )
+        hangs = False
+        while not hangs:
+            try:
+                process.wait(1.0)
+                break
+            except subprocess.TimeoutExpired:
+                number, begun = fuzz.STATE.unpack(state.read_bytes())
+                patience = _START_SECONDS if number < 0 else _HANG_SECONDS
+                hangs = time.monotonic() - begun > patience
+        if hangs:
+            process.kill()
+        code = process.wait()
+        out.seek(0)
+        said = out.read().decode(errors="replace")
+    number, _ = fuzz.STATE.unpack(state.read_bytes())
+    if hangs or code:
+        how = "hangs" if hangs else f"ends with {code}"
+        pytest.fail(
+            f"case {number} of seed {_SEED} {how}; again: python -m tests.fuzz "
+            f"--seed {_SEED} --first {number} --cases 1\n{said[-4000:]}"
+        )
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def test_no_bytes_do_harm(tmp_path: Path) -> None:
+    """Mutated batches, answers and records of our own topics are right or damaged:
+    nothing crashes, hangs, raises another error, reads outside a batch or takes memory;
+    and most are neither all refused nor all let through.
+    """
+    found = run(tmp_path, _CASES)
+    print(f"fuzz, seed {_SEED}: {found}")
+    assert found["cases"] == _CASES
+    assert 0.2 < found["refused"] / _CASES < 0.8
+
+
+def test_no_index_leads_out_of_an_array(tmp_path: Path) -> None:
+    """The same, fewer, with loops that were compiled to check every index."""
+    found = run(
+        tmp_path, _CHECKED_CASES, "--checked", NUMBA_BOUNDSCHECK="1",
+        NUMBA_CACHE_DIR=str(tmp_path / "checked"),
+    )  # fmt: skip
+    print(f"fuzz with bounds checked, seed {_SEED}: {found}")
+    assert found["cases"] == _CHECKED_CASES

@@ -1,0 +1,207 @@
+"""What becomes of a partition whose bytes cannot be copied, or not all at once."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+import uuid
+
+import numpy as np
+import pytest
+import structlog
+
+from mirror.batches import codecs
+from mirror.clusters.fetch import Fetched
+from mirror.relay import provenance
+from mirror.relay.faults import Faults
+from mirror.relay.intake import Intake
+from mirror.relay.latency import bounds
+from mirror.relay.lease import Assignment
+from mirror.relay.rewrite import Rewriter
+from mirror.relay.source import Answer
+from mirror.relay.tally import Tally
+from mirror.relay.work import Work
+from tests import hostile
+from tests.hostile import DELETE_HORIZON, ZSTD, packed, record, stored
+
+pytestmark = pytest.mark.unit
+
+_ID = uuid.uuid4()
+_FLOW = SimpleNamespace(
+    name="A->B",
+    on_loss="continue",
+    dead_letter_topic=None,
+    isolation_level="read_committed",
+    max_unpacked_bytes=1 << 20,
+)
+
+
+class Reader:
+    """Stands where it is told to."""
+
+    partition_max_bytes = 4 << 20
+
+    def __init__(self, partitions: int) -> None:
+        self.at: dict[Any, tuple[int, int]] = {
+            ("t", partition): (0, -1) for partition in range(partitions)
+        }
+
+    def offset(self, key):
+        return self.at[key][0] if key in self.at else None
+
+    def advance(self, key, offset, last_epoch):
+        self.at[key] = (offset, last_epoch)
+
+    def leave_out(self, key):
+        self.at.pop(key, None)
+
+    def give_back(self, buffers):
+        pass
+
+
+class Taking:
+    """An intake, and what it makes of the logs of some partitions."""
+
+    def __init__(self, *logs: bytes, most_unpacked: int = 1 << 20) -> None:
+        self.reader = Reader(len(logs))
+        self.faults = Faults()
+        self.tally = Tally(slot=0, bounds=bounds(60))
+        self.intake = Intake(
+            _FLOW,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            self.reader,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            tally=self.tally,
+            faults=self.faults,
+            log=structlog.get_logger(),
+        )
+        self.wanted = {
+            ("t", partition): Assignment(
+                topic="t", partition=partition, target_topic="A.t", topic_id=_ID.hex
+            )
+            for partition in range(len(logs))
+        }
+        self.intake.begin(self.wanted, {"A.t": 1 << 20}, {"t": _ID}, {})
+        self.rewriter = Rewriter(
+            provenance.via(source_alias="A", source_id="S", target_id="T"),
+            codec=None,
+            most_unpacked=most_unpacked,
+        )
+        self._logs = logs
+
+    def take(self) -> Work:
+        work = Work(self.rewriter)
+        self.rewriter.begin()
+        whole = bytearray(b"".join(self._logs))
+        fetched, at = [], 0
+        for partition, log in enumerate(self._logs):
+            end = at + len(log)
+            fetched.append(
+                Fetched("t", partition, 0, 99, 99, 0, (), at, end)  # all is committed
+            )
+            at = end
+        answer = Answer(tuple(fetched), np.frombuffer(whole, np.uint8), whole)
+        list(self.intake.take(answer, work))
+        return work
+
+    def reason(self, partition: int) -> str:
+        fault = self.faults.get(("t", partition))
+        return fault.reason if fault else ""
+
+
+def good(first: int = 0, count: int = 3, *, leader_epoch: int = 0) -> bytes:
+    section = b"".join(record(delta=n) for n in range(count))
+    return stored(section, count=count, base=first, leader_epoch=leader_epoch)
+
+
+def bomb(first: int = 0, *, size: int = 2 << 20) -> bytes:
+    section = packed(record(value=bytes(size)), ZSTD)
+    return stored(section, base=first, attributes=ZSTD)
+
+
+def test_a_bomb_sets_its_own_partition_aside():
+    """What stands before it is copied; then the reason names offset, setting and value;
+    the partition beside it goes on.
+    """
+    taking = Taking(good() + bomb(3), good())
+    taking.take()
+    assert taking.reader.at["t", 0] == (3, 0)
+    taking.take()
+    assert ("t", 0) not in taking.reader.at
+    assert taking.reason(0).startswith("the batch at offset 3: it unpacks to more than")
+    assert f"max_unpacked_bytes, which is {1 << 20}" in taking.reason(0)
+    assert taking.reason(1) == ""
+    assert taking.reader.at["t", 1] == (3, 0)
+
+
+def test_too_little_memory_sets_a_partition_aside(monkeypatch):
+    """Memory that is not there is a reason like a damaged batch, and no end of the
+    slot.
+    """
+
+    def none_left(*_args, **_options):
+        raise MemoryError
+
+    taking = Taking(bomb(), good())
+    monkeypatch.setattr(codecs, "decompress", none_left)
+    taking.take()
+    assert "more memory than there is" in taking.reason(0)
+    assert "max_unpacked_bytes" in taking.reason(0)
+    assert taking.reader.at["t", 1] == (3, 0)
+
+
+def test_an_answer_that_grows_is_not_worked_on_at_once():
+    """Ten partitions of some kilobytes each that unpack to 20 MiB: the work is full
+    after some, and the others stand where they were, to be asked for again.
+    """
+    taking = Taking(*[bomb(size=20 << 20)] * 10, most_unpacked=32 << 20)
+    work = taking.take()
+    done = [key for key, (offset, _) in taking.reader.at.items() if offset == 1]
+    assert done == [("t", partition) for partition in range(len(work.moved))]
+    assert 3 <= len(done) <= 5
+    assert work.worked_bytes < 110 << 20
+    assert len(taking.reader.at) == 10
+    assert not any(taking.reason(partition) for partition in range(10))
+
+
+def test_a_stop_within_an_answer_keeps_the_right_epoch():
+    """The position that is stored where a damaged batch ends the copying has the leader
+    epoch of the record before it, not that of the answer's last batch.
+    """
+    bad = stored(record(size=99), base=10, leader_epoch=7)
+    taking = Taking(
+        good(leader_epoch=3)
+        + hostile.marker(3, 9, commit=True, leader_epoch=5)
+        + bad
+        + good(11, leader_epoch=9)
+    )
+    work = taking.take()
+    (position,) = work.moved.values()
+    assert (position.offset, position.leader_epoch) == (3, 3)
+    assert taking.reader.at["t", 0] == (3, 3)
+
+
+@pytest.mark.parametrize("compressed", [0, ZSTD])
+def test_lag_counts_from_the_record_not_from_a_delete_horizon(compressed):
+    """A compacted topic's batch whose base time is when tombstones may go, an hour
+    ahead, is as late as its first record is old.
+    """
+    now = int(time.time() * 1000)
+    horizon, written = now + 3_600_000, now - 500_000
+    section = record(b"k", None, time=written - horizon)
+    log = stored(
+        packed(section, compressed),
+        attributes=compressed | DELETE_HORIZON,
+        base_time=horizon,
+        newest=written,
+    )
+    taking = Taking(log)
+    taking.take()
+    (report,) = taking.tally.reports(
+        taking.wanted,
+        {("t", 0): SimpleNamespace(offset=0)},  # type: ignore[dict-item]
+        taking.faults,
+        answered=lambda _: time.time(),
+    )
+    assert 499 < report.lag_seconds < 510
