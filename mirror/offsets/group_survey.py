@@ -175,7 +175,7 @@ def _recalled(
     if topic is not None:
         now = offset_map.translate(topic, partition, upstream)
         position = offset_map.position(topic, partition)
-    if now.offset < checkpoint.downstream:
+    if now.offset < checkpoint.downstream and not now.renewed:
         now = Translated(offset=checkpoint.downstream, exactness=Exactness.TIP)
     behind = now.exactness is Exactness.BEHIND and position >= 0
     return Place(

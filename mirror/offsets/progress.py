@@ -21,6 +21,7 @@ import uuid
 
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
+from mirror.errors import RecreatedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,12 +106,28 @@ class ProgressReader:
     """Reads the topic once, and later only what was added."""
 
     def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
-        self._reader = TopicReader(cluster, topic, committed=committed)
+        self._cluster = cluster
+        self._topic = topic
+        self._committed = committed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = TopicReader(
+            self._cluster, self._topic, committed=self._committed
+        )
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
 
     def read(self) -> Progress:
         """As the function; what it returns is not changed by later calls."""
+        try:
+            self._follow()
+        except RecreatedError:
+            self._begin()
+            self._follow()
+        return Progress(generation=self._generation, positions=dict(self._positions))
+
+    def _follow(self) -> None:
         for _, key, value in self._reader.read():
             if key == _GENERATION_KEY:
                 self._generation = value[2:].decode()
@@ -122,7 +139,6 @@ class ProgressReader:
             self._positions[name, partition] = Position(
                 offset=offset, leader_epoch=epoch, topic_id=uuid.UUID(bytes=topic_id)
             )
-        return Progress(generation=self._generation, positions=dict(self._positions))
 
 
 def _key(topic: str, partition: int) -> bytes:

@@ -11,6 +11,9 @@ number of runs INT32, then per run: partition INT32, count INT32, upstream INT64
 downstream INT64. Runs of a partition stand together, in the order of the log. The key
 is empty. A run of count 0 is a *floor*: the copies of what follows it on the source, up
 to the next run, stand at its target offset or behind; they are not known one by one.
+
+A topic with an empty source topic and no runs gives the id of the *target* topic of the
+next one: which copy the offsets are of. Readers that do not know it see no runs there.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.errors import CorruptBatchError
+from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,6 +61,8 @@ class Block:
     target_topic: str
     topic_id: uuid.UUID
     """The source topic's: offsets mean another thing once a topic is made anew."""
+    copy_id: uuid.UUID = NO_ID
+    """The target topic's, for the same reason; NO_ID if who wrote it did not say."""
     runs: RunArray
 
 
@@ -111,6 +117,7 @@ def decode(
             f"version {VERSION}: use the newest mirror for this target"
         )
     at = _INT16.size
+    copy, copy_id = "", NO_ID
     try:
         while at < len(value):
             topic, at = _string(value, at)
@@ -121,6 +128,9 @@ def decode(
             at += _INT32.size
             rows = np.frombuffer(value, _RUN, count, at)
             at += rows.nbytes
+            if not topic:
+                copy, copy_id = target_topic, uuid.UUID(bytes=topic_id)
+                continue
             if only is not None and not only(topic):
                 continue
             identity = uuid.UUID(bytes=topic_id)
@@ -130,6 +140,7 @@ def decode(
                     partition=partition,
                     target_topic=target_topic,
                     topic_id=identity,
+                    copy_id=copy_id if copy == target_topic else NO_ID,
                     runs=runs,
                 )
     except (ValueError, struct.error) as error:
@@ -155,6 +166,7 @@ def _parts(blocks: list[Block]) -> Iterator[list[Block]]:
                     partition=block.partition,
                     target_topic=block.target_topic,
                     topic_id=block.topic_id,
+                    copy_id=block.copy_id,
                     runs=piece,
                 )
             )
@@ -163,14 +175,21 @@ def _parts(blocks: list[Block]) -> Iterator[list[Block]]:
 
 
 def _head(block: Block, count: int) -> bytes:
-    topic, target = block.topic.encode(), block.target_topic.encode()
+    head = _entry(block.topic, block.target_topic, block.topic_id, count)
+    if block.copy_id == NO_ID:
+        return head
+    return _entry("", block.target_topic, block.copy_id, 0) + head
+
+
+def _entry(topic: str, target_topic: str, topic_id: uuid.UUID, count: int) -> bytes:
+    source, target = topic.encode(), target_topic.encode()
     return b"".join(
         (
-            _INT16.pack(len(topic)),
-            topic,
+            _INT16.pack(len(source)),
+            source,
             _INT16.pack(len(target)),
             target,
-            block.topic_id.bytes,
+            topic_id.bytes,
             _INT32.pack(count),
         )
     )

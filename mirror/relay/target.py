@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.write import Placed
     from mirror.relay.notes import Batches, Notes
     from mirror.relay.work import Work
 
@@ -79,10 +80,12 @@ class TargetWriter:
         self._under_way: deque[_Transaction] = deque()
         self._lanes = _in_turn()
         self._divided = False
+        self._ends: dict[TopicPartition, int] = {}
 
     def take_over(self) -> None:
         """Fence whoever held this slot's ids; abort what it left open."""
         self._under_way.clear()
+        self._ends.clear()
         for purpose in write.PURPOSES:
             self._cluster.drop(purpose)
         self._lanes = _in_turn()
@@ -137,6 +140,7 @@ class TargetWriter:
                 work,
                 self._notes,
                 topics,
+                ends=self._ends,
                 lanes=self._lanes if self._divided else None,
             )
         )
@@ -234,8 +238,10 @@ class _Transaction:
         notes: Notes,
         topics: Mapping[str, Topic],
         *,
+        ends: dict[TopicPartition, int],
         lanes: Mapping[TopicPartition, int] | None,
     ) -> None:
+        """`ends`: behind what was written to each partition before."""
         self.work = work
         self.size = work.size
         self.done = False
@@ -243,6 +249,7 @@ class _Transaction:
         self._producer = producer
         self._notes = notes
         self._topics = topics
+        self._ends = ends
         self._lanes = lanes
         first = dict(work.batches)
         if producer.transactional_id is not None:
@@ -326,7 +333,9 @@ class _Transaction:
         return False
 
     def _parts(self) -> deque[Batches]:
-        where = self._notes.where(self._data.placed, self.work)
+        placed = self._data.placed
+        _look_behind(placed, self._ends)
+        where = self._notes.where(placed, self.work, self._topics)
         if self._producer.transactional_id is None:
             return deque((where, self._notes.how_far(self.work)))
         return deque((where,))
@@ -348,3 +357,22 @@ class _Transaction:
 def _in_turn() -> defaultdict[TopicPartition, int]:
     """Which lane a partition takes: in turn, as they come, and ever the same."""
     return defaultdict(cycle(range(write.LANES)).__next__)
+
+
+def _look_behind(placed: Iterable[Placed], ends: dict[TopicPartition, int]) -> None:
+    """A log that continues at a lower offset belongs to a re-created topic, or lost its
+    end in an election: the map must not count its new records to the old copy.
+
+    Raises:
+        ClusterError: one does; the slot takes over and learns the topic's id again.
+    """
+    for each in placed:
+        end = ends.get(each.where, 0)
+        if 0 <= each.offset < end:
+            topic, partition = each.where
+            raise ClusterError(
+                f"target {topic}-{partition}: records were written at offset "
+                f"{each.offset}, although offsets up to {end - 1} were in use: the "
+                "topic was re-created or lost its end"
+            )
+        ends[each.where] = each.offset + each.batch.count
