@@ -21,6 +21,7 @@ from mirror.clusters import write
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.relay.copies import Copies
 from mirror.relay.quota import Quota
 from mirror.relay.waiting import wait
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster, Topic
     from mirror.clusters.connection import Connection, Pending
-    from mirror.clusters.write import Placed
     from mirror.relay.notes import Batches, Notes
     from mirror.relay.work import Work
 
@@ -80,12 +80,12 @@ class TargetWriter:
         self._under_way: deque[_Transaction] = deque()
         self._lanes = _in_turn()
         self._divided = False
-        self._ends: dict[TopicPartition, int] = {}
+        self._copies = Copies(cluster)
 
     def take_over(self) -> None:
         """Fence whoever held this slot's ids; abort what it left open."""
         self._under_way.clear()
-        self._ends.clear()
+        self._copies.begin()
         for purpose in write.PURPOSES:
             self._cluster.drop(purpose)
         self._lanes = _in_turn()
@@ -127,7 +127,11 @@ class TargetWriter:
     def write(self, work: Work, topics: Mapping[str, Topic]) -> list[Work]:
         """Begin a transaction; call it with fewer than `IN_TURN` under way. Returns
         what is committed by now, as `advance`, which has to be called until all is.
+
+        Raises:
+            ClusterError: as `advance`, or a topic is not the one of the take-over.
         """
+        self._copies.before(work.batches, topics)
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
         # What goes another way than what is under way could overtake it.
@@ -140,7 +144,7 @@ class TargetWriter:
                 work,
                 self._notes,
                 topics,
-                ends=self._ends,
+                copies=self._copies,
                 lanes=self._lanes if self._divided else None,
             )
         )
@@ -238,10 +242,9 @@ class _Transaction:
         notes: Notes,
         topics: Mapping[str, Topic],
         *,
-        ends: dict[TopicPartition, int],
+        copies: Copies,
         lanes: Mapping[TopicPartition, int] | None,
     ) -> None:
-        """`ends`: behind what was written to each partition before."""
         self.work = work
         self.size = work.size
         self.done = False
@@ -249,7 +252,7 @@ class _Transaction:
         self._producer = producer
         self._notes = notes
         self._topics = topics
-        self._ends = ends
+        self._copies = copies
         self._lanes = lanes
         first = dict(work.batches)
         if producer.transactional_id is not None:
@@ -334,7 +337,7 @@ class _Transaction:
 
     def _parts(self) -> deque[Batches]:
         placed = self._data.placed
-        _look_behind(placed, self._ends)
+        self._copies.after(placed)
         where = self._notes.where(placed, self.work, self._topics)
         if self._producer.transactional_id is None:
             return deque((where, self._notes.how_far(self.work)))
@@ -357,22 +360,3 @@ class _Transaction:
 def _in_turn() -> defaultdict[TopicPartition, int]:
     """Which lane a partition takes: in turn, as they come, and ever the same."""
     return defaultdict(cycle(range(write.LANES)).__next__)
-
-
-def _look_behind(placed: Iterable[Placed], ends: dict[TopicPartition, int]) -> None:
-    """A log that continues at a lower offset belongs to a re-created topic, or lost its
-    end in an election: the map must not count its new records to the old copy.
-
-    Raises:
-        ClusterError: one does; the slot takes over and learns the topic's id again.
-    """
-    for each in placed:
-        end = ends.get(each.where, 0)
-        if 0 <= each.offset < end:
-            topic, partition = each.where
-            raise ClusterError(
-                f"target {topic}-{partition}: records were written at offset "
-                f"{each.offset}, although offsets up to {end - 1} were in use: the "
-                "topic was re-created or lost its end"
-            )
-        ends[each.where] = each.offset + each.batch.count

@@ -4,21 +4,37 @@ simulated logs of which everything is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import itertools
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, cast
 import uuid
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import numpy as np
 import pytest
 
+from mirror.clusters.cluster import Topic
+from mirror.clusters.group_offsets import Committed
+from mirror.clusters.produce import EncodedBatch
+from mirror.clusters.write import Placed
+from mirror.errors import ClusterError
+from mirror.offsets import runs
+from mirror.offsets.checkpoints import _withdrawn, decide
+from mirror.offsets.group_sync import forward
+from mirror.offsets.groups import Place, Standing
 from mirror.offsets.logs import Log
+from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
+from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
+from mirror.relay import copies as copies_of_slot
+from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
 
 pytestmark = pytest.mark.unit
@@ -272,3 +288,123 @@ def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
     known = fate.map(monkeypatch)
     known.refresh()
     _check(fate, known, exactly=False)
+
+
+def test_old_readers_read_what_new_writers_write() -> None:
+    """A reader of the format's first version, written down here as `formats.md` had it,
+    finds the same runs, and nothing else, where the copy's id stands beside them."""
+    blocks = [
+        Block(
+            topic=topic,
+            partition=partition,
+            target_topic=f"A.{topic}",
+            topic_id=uuid.UUID(int=7),
+            copy_id=COPY_ID,
+            runs=np.array([(5, 6, 7), (20, 21, 3)], np.int64),
+        )
+        for topic in ("orders", "users")
+        for partition in range(2)
+    ]
+    (value,) = runs.encode(blocks)
+    found = []
+    version, at = struct.unpack_from(">h", value)[0], 2
+    assert version == 0
+    while at < len(value):
+        names = []
+        for _ in range(2):
+            (length,) = struct.unpack_from(">h", value, at)
+            names.append(value[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+        topic_id = uuid.UUID(bytes=value[at : at + 16])
+        (count,) = struct.unpack_from(">i", value, at + 16)
+        at += 20
+        for _ in range(count):
+            found.append((*names, topic_id, *struct.unpack_from(">iiqq", value, at)))
+            at += 24
+    assert found == [
+        (b.topic, b.target_topic, b.topic_id, b.partition, count, up, down)
+        for b in blocks
+        for up, down, count in b.runs.tolist()
+    ]
+    assert [each.copy_id for each in runs.decode(value)] == [COPY_ID] * 4
+
+
+def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
+    """A checkpoint of a re-created copy goes back with it, and so does a group that
+    mirror had set there; one that went on by itself stays."""
+    key = ("A.orders", 0)
+    last = Checkpoint(
+        group="g", topic="A.orders", partition=0, upstream=500, downstream=500
+    )
+    answer = Translated(offset=0, exactness=Exactness.BEFORE, renewed=True)
+    for renewed in (False, True):
+        place = Place("orders", 0, "A.orders", 500, replace(answer, renewed=renewed))
+        standing = Standing(groups={}, places={"g": (place,)})
+        changed, known = decide({"g": {key: last}}, standing)
+        assert bool(changed) is renewed
+        assert known["g"][key].downstream == (0 if renewed else 500)
+    withdrawn = _withdrawn(changed, {"g": {key: last}})
+    assert withdrawn == {"g": {key: 500}}
+    for present, moved in ((480, True), (500, True), (501, False), (0, False)):
+        steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
+        assert bool(steps) is moved, present
+    assert not forward(known["g"], {key: Committed(480)})
+
+
+WHERE = ("A.orders", 0)
+
+
+@dataclass
+class FakeCluster:
+    """A target whose metadata names one topic."""
+
+    topic_id: uuid.UUID = COPY_ID
+    asked: int = 0
+
+    def topics(self, names: set[str]) -> dict[str, Topic]:
+        self.asked += bool(names)
+        return {name: copy_of(self.topic_id) for name in names}
+
+
+def copy_of(topic_id: uuid.UUID) -> Topic:
+    return Topic(
+        name=WHERE[0], topic_id=topic_id, leaders={}, error=0, replication_factor=1
+    )
+
+
+def placed(offset: int, count: int) -> Placed:
+    batch = EncodedBatch(header=bytearray(), body=b"", count=count)
+    return Placed(where=WHERE, offset=offset, batch=batch)
+
+
+def test_a_writer_notices_that_a_log_began_again() -> None:
+    """A write below an offset that was in use belongs to another copy, or to one that
+    lost its end: the transaction fails, so that the slot takes over."""
+    copies = Copies(cast("Cluster", FakeCluster()))
+    copies.after([placed(0, 10), placed(10, 5)])
+    copies.after([placed(16, 1), placed(-1, 1)])
+    with pytest.raises(ClusterError, match=r"A\.orders-0: .* offset 3, .* up to 16"):
+        copies.after([placed(3, 1)])
+    copies.begin()
+    copies.after([placed(3, 1)])
+
+
+def test_a_writer_asks_again_before_its_first_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy that was re-created between the take-over and the first write to it is
+    noticed before anything goes there; later writes cost no question."""
+    cluster = FakeCluster()
+    copies = Copies(cast("Cluster", cluster))
+    topics = {WHERE[0]: copy_of(COPY_ID)}
+    copies.before([WHERE], topics)
+    assert cluster.asked == 0
+    monkeypatch.setattr(copies_of_slot, "_FRESH_SECONDS", -1.0)
+    copies.before([WHERE], topics)
+    assert cluster.asked == 1
+    cluster.topic_id = uuid.UUID(int=102)
+    with pytest.raises(ClusterError, match=r"A\.orders was deleted or re-created"):
+        copies.before([WHERE], topics)
+    copies.after([placed(0, 1)])
+    copies.before([WHERE], topics)
+    assert cluster.asked == 2
