@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, falls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     import uuid
 
     from mirror.offsets.runs import Block
@@ -53,7 +52,9 @@ class Place:
         (begins,) = np.nonzero((at == self.first).all(axis=1))
         if not len(begins):
             return found[:0]
-        mine = next(_ascending(found[begins[0] :]))
+        mine = found[begins[0] :]
+        if len(others := np.flatnonzero(falls(mine))):
+            mine = mine[: others[0] + 1]
         return mine if self.below is None else _below(mine, self.below)
 
 
@@ -70,7 +71,7 @@ class Epoch:
     """Runs that ascend on both sides: of one topic id, without a rewind."""
 
     __slots__ = (
-        *("_closed_at", "_cut", "_due", "_starts", "_stride", "_tail"),
+        *("_added_at", "_closed_at", "_cut", "_due", "_starts", "_stride", "_tail"),
         *("starts", "tail", "topic_id"),
     )
 
@@ -84,6 +85,7 @@ class Epoch:
         self._tail = np.empty((4, 3), np.int64)
         self._stride = 1
         self._due = 0
+        self._added_at = -1
         self._closed_at: int | None = None
         self._cut: tuple[int, int] | None = None
 
@@ -120,6 +122,7 @@ class Epoch:
         if self._due == 0:
             self._add_start(runs, at)
         self._due -= 1
+        self._added_at = at
         if self.tail and _continues(self._tail[self.tail - 1], runs[0]):
             self._tail[self.tail - 1, COUNT] += runs[0, COUNT]
             runs = runs[1:]
@@ -134,8 +137,10 @@ class Epoch:
         self.tail += len(runs)
 
     def close(self, at: int) -> None:
-        """Another epoch begins at this offset of the map."""
-        self._closed_at = at
+        """Another epoch begins at this offset of the map, perhaps in a record that the
+        last runs of this one are in, too.
+        """
+        self._closed_at = max(at, self._added_at + 1)
 
     def cut(self, downstream: int) -> None:
         """The copy lost its end, and went on at this offset."""
@@ -226,35 +231,26 @@ class Track:
             if self.copy_id != NO_ID:
                 self._begin_again()
             self.copy_id = block.copy_id
-        whole = True
-        for runs in _ascending(block.runs):
-            # A record with runs of two epochs belongs to the places of both.
-            self._add(block, runs, at, at if whole else at + 1, keep)
-            whole = False
+        newest = self.epochs[-1] if self.epochs else None
+        if (
+            newest is None
+            or newest.topic_id != block.topic_id
+            or not newest.follows(block.runs)
+        ):
+            if newest is not None:
+                newest.close(at)
+                self._cut(int(block.runs[0, DOWNSTREAM]), block)
+            newest = Epoch(block.topic_id)
+            self.epochs.append(newest)
+            if len(self.epochs) > _MOST_EPOCHS:
+                self.dropped = self.epochs.pop(0).topic_id
+        newest.add(block.runs, at, keep=keep)
 
     def _begin_again(self) -> None:
         self.earlier_ids.add(self.copy_id)
         self.epochs.clear()
         self.cut = False
         self.dropped = None
-
-    def _add(
-        self, block: Block, runs: RunArray, at: int, closed_at: int, keep: int
-    ) -> None:
-        newest = self.epochs[-1] if self.epochs else None
-        if (
-            newest is None
-            or newest.topic_id != block.topic_id
-            or not newest.follows(runs)
-        ):
-            if newest is not None:
-                newest.close(closed_at)
-                self._cut(int(runs[0, DOWNSTREAM]), block)
-            newest = Epoch(block.topic_id)
-            self.epochs.append(newest)
-            if len(self.epochs) > _MOST_EPOCHS:
-                self.dropped = self.epochs.pop(0).topic_id
-        newest.add(runs, at, keep=keep)
 
     def _cut(self, downstream: int, block: Block) -> None:
         """What stood at an offset of the copy and behind is gone, if anything did."""
@@ -316,16 +312,6 @@ def _continues(last: RunArray, following: RunArray) -> bool:
         last[UPSTREAM] + last[COUNT] == following[UPSTREAM]
         and last[DOWNSTREAM] + last[COUNT] == following[DOWNSTREAM]
     )
-
-
-def _ascending(runs: RunArray) -> Iterator[RunArray]:
-    """The runs, cut wherever an offset of either side is below the end of the last."""
-    if len(runs) < 2:
-        yield runs
-        return
-    ends = runs[:-1, (UPSTREAM, DOWNSTREAM)] + runs[:-1, COUNT, None]
-    falls = (runs[1:, (UPSTREAM, DOWNSTREAM)] < ends).any(axis=1)
-    yield from np.split(runs, np.flatnonzero(falls) + 1)
 
 
 def _below(runs: RunArray, downstream: int) -> RunArray:

@@ -37,9 +37,11 @@ class Log:
 
     def within(self, offset: int) -> int:
         """The offset, or the nearest one that a reader can begin at."""
-        if self.end is not None:
-            offset = min(offset, self.end)
-        return max(offset, self.start)
+        return max(self.below_end(offset), self.start)
+
+    def below_end(self, offset: int) -> int:
+        """The offset, or the log's end if that is lower."""
+        return offset if self.end is None else min(offset, self.end)
 
 
 def look(

@@ -84,6 +84,12 @@ def joined(runs: RunArray) -> RunArray:
     return out
 
 
+def falls(runs: RunArray) -> npt.NDArray[np.bool_]:
+    """Of each run but the first, whether it is below the end of the one before."""
+    ups, downs, counts = runs[:, UPSTREAM], runs[:, DOWNSTREAM], runs[:, COUNT]
+    return (ups[1:] < ups[:-1] + counts[:-1]) | (downs[1:] < downs[:-1] + counts[:-1])
+
+
 def encode(blocks: Iterable[Block]) -> list[bytes]:
     """Values that hold all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
@@ -106,6 +112,7 @@ def decode(
     value: bytes, *, only: Callable[[str], bool] | None = None
 ) -> Iterator[Block]:
     """The blocks of one value; of those source topics alone that `only` lets through.
+    The runs of each ascend on both sides: where they do not, another block begins.
 
     Raises:
         CorruptBatchError: it is of an unknown version, or does not end where it should.
@@ -218,10 +225,11 @@ def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
     runs[:, DOWNSTREAM] = rows["down"]
     runs[:, COUNT] = rows["count"]
     partitions = rows["partition"]
-    if len(rows) and partitions[0] == partitions[-1]:  # most often: they are sorted
+    if len(rows) == 1:
         yield int(partitions[0]), runs
         return
-    cuts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
+    begins = (partitions[1:] != partitions[:-1]) | falls(runs)
+    cuts = (np.flatnonzero(begins) + 1).tolist()
     for first, last in itertools.pairwise([0, *cuts, len(rows)]):
         if first < last:
             yield int(partitions[first]), runs[first:last]

@@ -294,7 +294,7 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_are_read_as_written(
     wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
 ) -> None:
-    """Blocks come back from their bytes with every number as it was."""
+    """Blocks come back from their bytes with every number as it was, and each ascends."""
     blocks = [
         Block(
             topic=topic,
@@ -305,11 +305,12 @@ def test_runs_are_read_as_written(
         )
         for (topic, partition), rows in wanted.items()
     ]
-    read = {
-        (block.topic, block.partition): [tuple(row) for row in block.runs.tolist()]
-        for value in runs.encode(blocks)
-        for block in runs.decode(value)
-    }
+    read: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for value in runs.encode(blocks):
+        for block in runs.decode(value):
+            assert not runs.falls(block.runs).any()
+            rows = read.setdefault((block.topic, block.partition), [])
+            rows += map(tuple, block.runs.tolist())
     assert read == wanted
 
 
