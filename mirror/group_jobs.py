@@ -162,14 +162,15 @@ class GroupJobs:
                 offset_map,
             )
             result = self._checkpoints.sync(target, standing)
-            for group, offsets in result.withdrawn.items():
-                self._withdrawn.setdefault(group, {}).update(offsets)
             self._tell_groups(
                 Kind.GROUP_FOUND, "has its first checkpoints", result.found
             )
             self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
-            if flow.sync_group_offsets and self._group_sync_due():
-                self._set_offsets(target, result, copies)
+            if flow.sync_group_offsets:
+                for group, offsets in result.withdrawn.items():
+                    self._withdrawn.setdefault(group, {}).update(offsets)
+                if self._group_sync_due():
+                    self._set_offsets(target, result, copies)
             self._show(standing)
         if flow.emit_offset_syncs:
             on_source = flow.offset_syncs_location == "source"

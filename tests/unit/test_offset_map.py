@@ -294,7 +294,7 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_are_read_as_written(
     wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
 ) -> None:
-    """Blocks come back from their bytes with every number as it was, and each ascends."""
+    """Blocks come back from their bytes with every number as it was; each ascends."""
     blocks = [
         Block(
             topic=topic,

@@ -290,6 +290,37 @@ def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
     _check(fate, known, exactly=False)
 
 
+def test_the_end_is_lost_in_the_midst_of_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where one record of the map tells of both, each offset finds its own copy, also
+    where it has to be read from the map."""
+    _small(monkeypatch)
+    fate = _copied((0, 20))
+    block = Block(
+        topic=TOPIC,
+        partition=0,
+        target_topic="A.orders",
+        topic_id=fate.topic_id,
+        copy_id=COPY_ID,
+        runs=np.array([(20, 21, 10), (30, 26, 10)], np.int64),
+    )
+    (value,) = runs.encode([block])
+    fate.values.append((fate.at, value))
+    fate.at += 2
+    fate.upstream, fate.downstream = 40, 37
+    fate.copies = [(up, up) for up in range(20)]
+    fate.copies += [(20 + n, 21 + n) for n in range(5)]
+    fate.copies += [(30 + n, 26 + n) for n in range(10)]
+    for _ in range(5):
+        fate.transaction([(1, 2)])
+    known = fate.map(monkeypatch)
+    known.refresh()
+    _check(fate, known, exactly=True)
+    for up, down in fate.copies:
+        assert known.reverse(TOPIC, 0, down).offset == up
+
+
 def test_old_readers_read_what_new_writers_write() -> None:
     """A reader of the format's first version, written down here as `formats.md` had it,
     finds the same runs, and nothing else, where the copy's id stands beside them."""
