@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ConfigError
-from mirror.offsets import checkpoints
+from mirror.offsets import checkpoints, logs
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.policy import HEARTBEATS, is_internal, make_policy
 
@@ -91,14 +91,21 @@ class MirrorClient:
     def translate_offsets(
         self, group: str, source: str
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where a group of the cluster `source` goes on here, by its checkpoints.
+        """Where a group of the cluster `source` goes on here, by its checkpoints; never
+        beyond the end of a copy.
 
         Empty if there are none: of the group, or at all.
         """
         topic = checkpoints_topic(source, self._separator)
         found = checkpoints.read(self._connected(), topic).get(group, {})
+        there = logs.look(self._cluster, found.keys())
         return {
-            TopicPartition(*key): OffsetAndMetadata(each.downstream, each.metadata)
+            TopicPartition(*key): OffsetAndMetadata(
+                there[key].below_end(each.downstream)
+                if key in there
+                else each.downstream,
+                each.metadata,
+            )
             for key, each in sorted(found.items())
         }
 

@@ -71,6 +71,12 @@ class BrokerError(ClusterError):
         super().__init__(f"{what}: {name}")
 
 
+class RecreatedError(ClusterError):
+    """A topic that was being read is another one now, under its name."""
+
+    retriable = True
+
+
 class FencedError(ClusterError):
     """Another owner took the transactional id over; this one must stop."""
 

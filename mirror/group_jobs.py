@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+TopicPartition = tuple[str, int]
+
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"
 NOT_LOOKED_AT: dict[str, Any] = {
@@ -87,6 +89,7 @@ class GroupJobs:
         self._map: tuple[Cluster, OffsetMap] | None = None
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
+        self._withdrawn: dict[str, dict[TopicPartition, int]] = {}
         self._complaint = Complaint()
         self._heartbeat_complaint = Complaint()
         on_source = flow.offset_syncs_location == "source"
@@ -163,8 +166,11 @@ class GroupJobs:
                 Kind.GROUP_FOUND, "has its first checkpoints", result.found
             )
             self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
-            if flow.sync_group_offsets and self._group_sync_due():
-                self._set_offsets(target, result, copies)
+            if flow.sync_group_offsets:
+                for group, offsets in result.withdrawn.items():
+                    self._withdrawn.setdefault(group, {}).update(offsets)
+                if self._group_sync_due():
+                    self._set_offsets(target, result, copies)
             self._show(standing)
         if flow.emit_offset_syncs:
             on_source = flow.offset_syncs_location == "source"
@@ -184,8 +190,12 @@ class GroupJobs:
             for group, found in result.known.items()
         }
         self._group_sync = group_sync.sync(
-            target, {group: found for group, found in known.items() if found}
+            target,
+            {group: found for group, found in known.items() if found},
+            self._withdrawn,
         )
+        left = self._group_sync.active | self._group_sync.refused.keys()
+        self._withdrawn = {g: at for g, at in self._withdrawn.items() if g in left}
         self._synced_at = time.monotonic()
         self._tell_moved(self._group_sync.moved)
         self._tell(

@@ -1,7 +1,8 @@
 """Reading small topics of our own from a position to their end.
 
 Main type: `TopicReader`, over the one partition of a topic such as progress or the
-offset map. It stands where it stopped, so that calling it again brings what is new.
+offset map. It stands where it stopped, so that calling it again brings what is new; if
+the topic was re-created meanwhile it says so, since what was read no longer holds.
 What users' topics hold is never copied this way (see `relay.source`); `batches` lets
 whoever takes over from MirrorMaker 2 look at the last of it.
 """
@@ -15,10 +16,11 @@ import numpy as np
 
 from mirror.batches import batch, records
 from mirror.clusters import admin, codes, fetch
-from mirror.errors import BrokerError, UnreachableError
+from mirror.errors import BrokerError, RecreatedError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    import uuid
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
@@ -41,13 +43,17 @@ class TopicReader:
         position: int = 0,
         partition: int = 0,
         fetch_bytes: int = _FETCH_BYTES,
+        topic_id: uuid.UUID | None = None,
     ) -> None:
         """`committed`: leave records of open and aborted transactions out.
 
-        `fetch_bytes`: of one answer, unless a batch is larger.
+        `fetch_bytes`: of one answer, unless a batch is larger. `topic_id`: read no
+        other topic than this; None: than that which is found first.
         """
         self.position = position
         """The next offset to read."""
+        self.topic_id = topic_id
+        """What is read; None as long as nothing was."""
         self.start = 0
         """The topic's first offset when it was last read."""
         self._cluster = cluster
@@ -69,6 +75,8 @@ class TopicReader:
         left out.
 
         Raises:
+            RecreatedError: the topic was re-created or lost its end: what was read of
+                it no longer holds; begin with a new reader.
             ClusterError: the topic cannot be read, its leader does not get as far as
                 `at_least`, or somebody's transaction on it stays open.
         """
@@ -76,7 +84,10 @@ class TopicReader:
         self.position = max(self.position, self.start)
         if end is None:
             committed = self._committed and not wait
-            end = max(self._edge(admin.LATEST, committed=committed), at_least)
+            end = self._edge(admin.LATEST, committed=committed)
+            if end < self.position:
+                raise self._recreated()
+            end = max(end, at_least)
         for buffer, rows in self.batches(end):
             yield from records.decode(buffer, rows)
 
@@ -88,8 +99,6 @@ class TopicReader:
         Raises:
             ClusterError: as `read`.
         """
-        if self.position >= end:
-            return
         leader = self._leader()
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self.position < end:
@@ -115,11 +124,13 @@ class TopicReader:
             self.position = found.next_offset
 
     def _leader(self) -> Leader:
-        leader = self._cluster.topics([self._topic])[self._topic].leaders.get(
-            self._partition
-        )
+        shown = self._cluster.topics([self._topic])[self._topic]
+        leader = shown.leaders.get(self._partition)
         if leader is None or leader.node < 0:
             raise self._no_leader()
+        if self.topic_id not in (None, shown.topic_id):
+            raise self._recreated()
+        self.topic_id = shown.topic_id
         return leader
 
     def _fetch(self, leader: Leader) -> tuple[bytes, fetch.Fetched]:
@@ -162,6 +173,12 @@ class TopicReader:
             if time.monotonic() > deadline:
                 raise self._no_leader()
             time.sleep(0.05)
+
+    def _recreated(self) -> RecreatedError:
+        return RecreatedError(
+            f"cluster {self._cluster.alias}: {self._topic} was re-created or lost its "
+            f"end after it was read up to offset {self.position}"
+        )
 
     def _no_leader(self) -> UnreachableError:
         return UnreachableError(

@@ -128,7 +128,7 @@ def describe_group(
 
     TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is the very record,
     TIP is behind the last copy, BEHIND the same for a group that is ahead of the copy,
-    BEFORE the oldest known copy for a group that is older, EARLIER the last one known
+    BEFORE where the copy begins for a group that is older, EARLIER the last one known
     at or before a record that MirrorMaker 2 copied, UNKNOWN has no answer.
 
     \b

@@ -59,7 +59,7 @@ def translate(  # noqa: PLR0913  options of a command
     Offsets are those of the next record to read. Without --reverse they are the
     source's, and --topic is the source's topic; with it both are the target's. EXACT
     is the very record, TIP is behind the last copy, BEHIND the same for an offset that
-    is not copied yet, BEFORE the oldest one known, EARLIER at or before a record that
+    is not copied yet, BEFORE where the copy begins, EARLIER at or before a record that
     MirrorMaker 2 copied, UNKNOWN has no answer.
 
     A GROUP that moves back: end it on the target, translate what it committed there

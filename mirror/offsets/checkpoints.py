@@ -9,7 +9,7 @@ uncommitted records. Setting groups' offsets on the target is `group_sync`'s dut
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,7 +21,8 @@ from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Checkpoint, checkpoints_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    import uuid
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.groups import Place, Standing
@@ -44,6 +45,9 @@ class CheckpointsResult:
     """Groups that have their first checkpoints."""
     gone: tuple[str, ...] = ()
     """Groups that were there in the round before, and are not any more."""
+    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """Target offsets of earlier checkpoints that no longer hold, since the copy was
+    re-created or lost its end."""
 
 
 class Checkpoints:
@@ -57,6 +61,7 @@ class Checkpoints:
         self._replication_factor = replication_factor
         self._target: Cluster | None = None
         self._writer: TopicWriter | None = None
+        self._topic_id: uuid.UUID | None = None
         self._known: Known = {}
 
     def sync(self, target: Cluster, standing: Standing) -> CheckpointsResult:
@@ -66,13 +71,14 @@ class Checkpoints:
             MirrorError: they are not written, or only some: the next round goes on.
         """
         first = self._writer is None or self._target is not target
-        if first:
+        if first or self._topic_id != self._present_id(target):
             ensure_topic(
                 target,
                 self._topic,
                 replication_factor=self._replication_factor,
                 configs=TOPIC_CONFIGS,
             )
+            self._topic_id = self._present_id(target)
             self._known = read(target, self._topic)
             self._target, self._writer = target, TopicWriter(target, self._topic)
         assert self._writer is not None
@@ -85,7 +91,11 @@ class Checkpoints:
             found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
             # What the topic holds from earlier runs may have been gone for long.
             gone=() if first else tuple(sorted(last.keys() - known.keys())),
+            withdrawn=_withdrawn(changed, last),
         )
+
+    def _present_id(self, target: Cluster) -> uuid.UUID:
+        return target.topics([self._topic])[self._topic].topic_id
 
 
 def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
@@ -104,7 +114,7 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
                 known[group][key] = previous
                 continue
             now = _checkpoint(group, place)
-            if due(previous, now):
+            if due(previous, now, renewed=place.translated.renewed):
                 changed.append(now)
                 known[group][key] = now
             elif previous is not None:
@@ -112,15 +122,33 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
     return changed, known
 
 
-def due(previous: Checkpoint | None, now: Checkpoint) -> bool:
+def _withdrawn(
+    changed: Iterable[Checkpoint], before: Known
+) -> dict[str, dict[TopicPartition, int]]:
+    """Where checkpoints stood that went back although their groups did not."""
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for now in changed:
+        key = (now.topic, now.partition)
+        last = before.get(now.group, {}).get(key)
+        if (
+            last is not None
+            and now.downstream < last.downstream
+            and now.upstream >= last.upstream
+        ):
+            found.setdefault(now.group, {})[key] = last.downstream
+    return found
+
+
+def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) -> bool:
     """Whether a checkpoint has to be written: the first one, a group that moved on, or
-    one that was rewound on the source. Nothing else moves it backwards.
+    one that was rewound on the source, or whose copy is another one (`renewed`).
+    Nothing else moves it backwards.
     """
     if previous is None or now.upstream < previous.upstream:
         return True
     if now.downstream == previous.downstream:
         return now.upstream > previous.upstream
-    return now.downstream > previous.downstream
+    return renewed or now.downstream > previous.downstream
 
 
 def _same(known: Checkpoint, place: Place) -> bool:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
+_VAGUE = frozenset({Exactness.UNKNOWN, Exactness.BEFORE, Exactness.EARLIER})
+"""Answers of the map that a checkpoint may know better."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedGroup:
@@ -175,7 +178,11 @@ def _recalled(
     if topic is not None:
         now = offset_map.translate(topic, partition, upstream)
         position = offset_map.position(topic, partition)
-    if now.offset < checkpoint.downstream:
+    if (
+        now.exactness in _VAGUE
+        and now.offset < checkpoint.downstream
+        and not now.renewed
+    ):
         now = Translated(offset=checkpoint.downstream, exactness=Exactness.TIP)
     behind = now.exactness is Exactness.BEHIND and position >= 0
     return Place(

@@ -1,4 +1,5 @@
-"""Group offsets on the target, set from checkpoints: only forward, only idle groups.
+"""Group offsets on the target, set from checkpoints: only idle groups, and forward
+unless the copy that they stood in is gone.
 
 Main function: `sync`. A group with members on the target is theirs; a coordinator
 refuses to set its offsets, and this module does not try. Offsets are read right before
@@ -9,6 +10,7 @@ not rewound (KAFKA-19794). Where groups should stand is `checkpoints`'s answer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes, group_offsets, groups
@@ -51,9 +53,12 @@ class GroupSteps:
 
 
 def sync(
-    target: Cluster, known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
+    target: Cluster,
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
 ) -> GroupSyncResult:
-    """Bring groups of the target to where they stand on the source.
+    """Bring groups of the target to where they stand on the source. `withdrawn` are the
+    offsets of checkpoints that hold no more: who stands there goes back.
 
     Raises:
         ClusterError: the target does not answer.
@@ -63,7 +68,7 @@ def sync(
     for first in range(0, len(idle), _GROUPS_AT_ONCE):
         read = group_offsets.fetch(target, idle[first : first + _GROUPS_AT_ONCE])
         refused.update(read.refused)
-        wanted = _behind(known, read.groups)
+        wanted = _behind(known, read.groups, withdrawn)
         answers = group_offsets.commit(target, wanted)
         for name, steps in wanted.items():
             wrong = answers.get(name, {})
@@ -125,22 +130,28 @@ def _sort(
 def _behind(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     present: Mapping[str, Mapping[TopicPartition, Committed]],
+    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
 ) -> dict[str, dict[TopicPartition, Committed]]:
     """What to set, of those groups that are behind."""
     return {
         name: steps
         for name, places in present.items()
-        if (steps := forward(known[name], places))
+        if (steps := forward(known[name], places, withdrawn.get(name, {})))
     }
 
 
 def forward(
     wanted: Mapping[TopicPartition, Checkpoint],
     present: Mapping[TopicPartition, Committed],
+    withdrawn: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, Committed]:
-    """The offsets to set so that a group stands nowhere behind its checkpoints."""
+    """The offsets to set so that a group stands nowhere behind its checkpoints, nor
+    where withdrawn ones left it.
+    """
     return {
         key: Committed(checkpoint.downstream, checkpoint.metadata)
         for key, checkpoint in wanted.items()
-        if key not in present or present[key].offset < checkpoint.downstream
+        if key not in present
+        or present[key].offset < checkpoint.downstream
+        or checkpoint.downstream < present[key].offset <= withdrawn.get(key, -1)
     }

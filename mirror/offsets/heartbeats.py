@@ -124,6 +124,8 @@ class Heartbeats:
             raise ClusterError(
                 f"cluster {target.alias}: {self._copy_topic} has no leader"
             )
+        if end < self._position:  # the topic was re-created
+            self._position = 0
         position = max(self._position, end - _LAST_RECORDS)
         reader = TopicReader(target, self._copy_topic, position=position)
         for _, key, value in reader.read(end=end):

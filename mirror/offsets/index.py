@@ -7,16 +7,19 @@ I/O: where a question needs them, the answer is a `Place` to read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray
+from mirror.offsets.progress import NO_ID
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, falls
 
 if TYPE_CHECKING:
     import uuid
+
+    from mirror.offsets.runs import Block
 
 Offsets = npt.NDArray[np.int64]
 
@@ -36,6 +39,23 @@ class Place:
     after: int | None
     """The answer if the offset is behind all that stands there; None if that is the
     end of the epoch."""
+    first: tuple[int, int]
+    """The first run of the place: its offsets on the source and on the target."""
+    below: int | None = None
+    """The copy lost what stood at this target offset and behind; None: nothing."""
+
+    def of(self, found: RunArray) -> RunArray:
+        """Those of the runs found there that belong to it. Where a copy was re-created
+        in the middle of a transaction, one record of the map has runs of both.
+        """
+        at = found[:, (UPSTREAM, DOWNSTREAM)]
+        (begins,) = np.nonzero((at == self.first).all(axis=1))
+        if not len(begins):
+            return found[:0]
+        mine = found[begins[0] :]
+        if len(others := np.flatnonzero(falls(mine))):
+            mine = mine[: others[0] + 1]
+        return mine if self.below is None else _below(mine, self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +71,7 @@ class Epoch:
     """Runs that ascend on both sides: of one topic id, without a rewind."""
 
     __slots__ = (
-        *("_closed_at", "_due", "_starts", "_stride", "_tail"),
+        *("_added_at", "_closed_at", "_cut", "_due", "_starts", "_stride", "_tail"),
         *("starts", "tail", "topic_id"),
     )
 
@@ -65,7 +85,9 @@ class Epoch:
         self._tail = np.empty((4, 3), np.int64)
         self._stride = 1
         self._due = 0
+        self._added_at = -1
         self._closed_at: int | None = None
+        self._cut: tuple[int, int] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -78,6 +100,8 @@ class Epoch:
 
     def end(self, column: int) -> int:
         """Behind the last offset."""
+        if self._cut is not None:
+            return self._cut[column]
         last = self._tail[self.tail - 1]
         return int(last[column] + last[COUNT])
 
@@ -98,6 +122,7 @@ class Epoch:
         if self._due == 0:
             self._add_start(runs, at)
         self._due -= 1
+        self._added_at = at
         if self.tail and _continues(self._tail[self.tail - 1], runs[0]):
             self._tail[self.tail - 1, COUNT] += runs[0, COUNT]
             runs = runs[1:]
@@ -112,8 +137,24 @@ class Epoch:
         self.tail += len(runs)
 
     def close(self, at: int) -> None:
-        """Another epoch begins at this offset of the map."""
-        self._closed_at = at
+        """Another epoch begins at this offset of the map, perhaps in a record that the
+        last runs of this one are in, too.
+        """
+        self._closed_at = max(at, self._added_at + 1)
+
+    def cut(self, downstream: int) -> None:
+        """The copy lost its end, and went on at this offset."""
+        starts = self._starts[: self.starts]
+        tail = _below(self.kept, downstream)
+        left = int(np.searchsorted(starts[:, DOWNSTREAM], downstream))
+        if len(tail) and tail[-1, COUNT]:
+            upstream = int(tail[-1, UPSTREAM] + tail[-1, COUNT])
+        else:  # at the first that is lost for certain, perhaps before
+            gone = [*self.kept[len(tail) :, UPSTREAM][:1], *starts[left:, UPSTREAM][:1]]
+            upstream = int(min([self.end(UPSTREAM), *gone]))
+        self.starts = left
+        self._tail, self.tail = tail.copy(), len(tail)
+        self._cut = (upstream, downstream)
 
     def forget(self, before: int) -> None:
         """The map no longer holds what stood below this offset."""
@@ -133,18 +174,19 @@ class Epoch:
         if offset >= self.end(column):
             return None
         tail = self.kept
-        if offset >= tail[0, column]:
+        if len(tail) and offset >= tail[0, column]:
             return locate(tail, offset, column)
         starts = self._starts[: self.starts]
         index = int(np.searchsorted(starts[:, column], offset, "right")) - 1
         if index < 0:
             return Found(int(starts[0, 1 - column]))
+        up, down, at = starts[index].tolist()
+        below = self._cut[DOWNSTREAM] if self._cut is not None else None
         if index + 1 == len(starts):
-            return Place(int(starts[index, _AT]), self._closed_at, None)
+            return Place(at, self._closed_at, None, (up, down), below)
         following = starts[index + 1]
-        return Place(
-            int(starts[index, _AT]), int(following[_AT]), int(following[1 - column])
-        )
+        until, after = max(int(following[_AT]), at + 1), int(following[1 - column])
+        return Place(at, until, after, (up, down), below)
 
     def _add_start(self, runs: RunArray, at: int) -> None:
         if self.starts == _MOST_STARTS:
@@ -162,22 +204,64 @@ class Epoch:
 
 @dataclass(slots=True)
 class Track:
-    """All that is known of one source partition."""
+    """All that is known of one source partition and its present copy."""
 
     target_topic: str
-    epochs: list[Epoch]
+    epochs: list[Epoch] = field(default_factory=list)
     """Oldest first. A topic made anew begins one, and so does a source that was
-    truncated, or a flow without exactly-once that copied records again."""
+    truncated, a copy that lost its end, or a flow without exactly-once that copied
+    records again. Each begins behind all that is left of those before."""
+    copy_id: uuid.UUID = NO_ID
+    """The target topic's; NO_ID while it is not known."""
+    earlier_ids: set[uuid.UUID] = field(default_factory=set)
+    """Of deleted topics that had the copy's name before."""
+    cut: bool = False
+    """Whether the copy lost its end once."""
+    dropped: uuid.UUID | None = None
+    """The source topic whose oldest epochs are forgotten."""
 
-    def add(self, topic_id: uuid.UUID, runs: RunArray, at: int, *, keep: int) -> None:
+    @property
+    def renewed(self) -> bool:
+        """Whether offsets that were true once need not be so any more."""
+        return self.cut or bool(self.earlier_ids)
+
+    def add(self, block: Block, at: int, *, keep: int) -> None:
+        """Runs that stand at the map's offset `at`; `keep` the newest at least."""
+        if block.copy_id not in (NO_ID, self.copy_id):
+            if self.copy_id != NO_ID:
+                self._begin_again()
+            self.copy_id = block.copy_id
         newest = self.epochs[-1] if self.epochs else None
-        if newest is None or newest.topic_id != topic_id or not newest.follows(runs):
+        if (
+            newest is None
+            or newest.topic_id != block.topic_id
+            or not newest.follows(block.runs)
+        ):
             if newest is not None:
                 newest.close(at)
-            newest = Epoch(topic_id)
+                self._cut(int(block.runs[0, DOWNSTREAM]), block)
+            newest = Epoch(block.topic_id)
             self.epochs.append(newest)
-            del self.epochs[:-_MOST_EPOCHS]
-        newest.add(runs, at, keep=keep)
+            if len(self.epochs) > _MOST_EPOCHS:
+                self.dropped = self.epochs.pop(0).topic_id
+        newest.add(block.runs, at, keep=keep)
+
+    def _begin_again(self) -> None:
+        self.earlier_ids.add(self.copy_id)
+        self.epochs.clear()
+        self.cut = False
+        self.dropped = None
+
+    def _cut(self, downstream: int, block: Block) -> None:
+        """What stood at an offset of the copy and behind is gone, if anything did."""
+        if downstream >= self.epochs[-1].end(DOWNSTREAM):
+            return
+        self.cut = True
+        self.copy_id = block.copy_id
+        while self.epochs and self.epochs[-1].first(DOWNSTREAM) >= downstream:
+            self.epochs.pop()
+        if self.epochs and downstream < self.epochs[-1].end(DOWNSTREAM):
+            self.epochs[-1].cut(downstream)
 
     def forget(self, before: int) -> None:
         for epoch in self.epochs:
@@ -228,3 +312,12 @@ def _continues(last: RunArray, following: RunArray) -> bool:
         last[UPSTREAM] + last[COUNT] == following[UPSTREAM]
         and last[DOWNSTREAM] + last[COUNT] == following[DOWNSTREAM]
     )
+
+
+def _below(runs: RunArray, downstream: int) -> RunArray:
+    """Those, and parts of those, that stand below an offset of the target."""
+    kept = runs[: int(np.searchsorted(runs[:, DOWNSTREAM], downstream))]
+    if len(kept) and kept[-1, DOWNSTREAM] + kept[-1, COUNT] > downstream:
+        kept = kept.copy()
+        kept[-1, COUNT] = downstream - kept[-1, DOWNSTREAM]
+    return kept

@@ -1,39 +1,45 @@
 """The offset map of a flow: exact translation both ways, as of the last `refresh`.
 
 Main type: `OffsetMap`, which follows the map's topic on the target and keeps an index
-over it; old offsets are looked up by seeking. It needs neither the source nor a running
-service. Runs come into being in `relay`; who uses the answers, `checkpoints` knows.
+over it; old offsets are looked up by seeking. Answers are true of the copies that are
+there now: it looks at them (`logs`) before the first answer after each `refresh`. It
+needs neither the source nor a running service. `relay` writes the runs; `checkpoints`
+uses the answers.
 """
 
 from __future__ import annotations
 
+from itertools import repeat
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.batches.reading import TopicReader
-from mirror.offsets import progress, runs
-from mirror.offsets.index import Found, Place, Track, locate, locate_all
+from mirror.errors import RecreatedError
+from mirror.offsets import logs, progress, runs
+from mirror.offsets.index import Track, locate_all
 from mirror.offsets.places import PlaceReader, Wanted
+from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
+from mirror.offsets.search import Older, copied, first_of, last_of
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.index import Epoch
+    from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
-    from mirror.offsets.runs import RunArray
 
 TopicPartition = tuple[str, int]
 
 _TAIL_RUNS = 2_000_000
 """So many of the newest runs are kept, of all partitions together: 96 MB at most."""
 _LEAST_TAIL, _LARGEST_TAIL = 64, 8192
+_NOT_LOOKED_AT = logs.Log()
 
 
 class OffsetMap:
@@ -54,13 +60,19 @@ class OffsetMap:
         self._target = target
         self._topic = runs.topic_name(source_alias, separator)
         self._lock = threading.RLock()
-        self._reader = TopicReader(target, self._topic)
+        self._begin()
         self._progress = progress.ProgressReader(
             target, progress.topic_name(source_alias)
         )
         self._positions: Mapping[TopicPartition, Position] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        """By source partition: its copy, if it was asked about since `refresh`."""
+
+    def _begin(self) -> None:
+        """Know nothing, and read the map from its start."""
+        self._reader = TopicReader(self._target, self._topic)
+        self._places = PlaceReader(self._target, self._topic)
         self._tracks: dict[TopicPartition, Track] = {}
-        self._places = PlaceReader(target, self._topic)
 
     @classmethod
     def of(cls, flow: FlowConfig, target: Cluster) -> OffsetMap:
@@ -81,13 +93,21 @@ class OffsetMap:
         with self._lock:
             # First: then all runs of what it says are in the map when that is read.
             positions = self._progress.read().positions
-            keep = _TAIL_RUNS // max(len(self._tracks), 1)
-            keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-            for at, _, value in self._reader.read():
-                for block in runs.decode(value):
-                    self._take(block, at, keep)
+            try:
+                self._follow()
+            except RecreatedError:
+                self._begin()
+                self._follow()
             self._positions = positions
+            self._logs.clear()
             self._forget()
+
+    def _follow(self) -> None:
+        keep = _TAIL_RUNS // max(len(self._tracks), 1)
+        keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
+        for at, _, value in self._reader.read():
+            for block in runs.decode(value):
+                self._take(block, at, keep)
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
@@ -113,13 +133,23 @@ class OffsetMap:
         }
 
     def translate(self, topic: str, partition: int, offset: int) -> Translated:
-        """The target's offset for a source's; see `Translator`."""
+        """The target's offset for a source's; see `Translator`.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
         with self._lock:
+            self._look(self._tracks)
             return self._answer((topic, partition), offset, UPSTREAM)
 
     def reverse(self, topic: str, partition: int, offset: int) -> Translated:
-        """The source's offset for a target's; see `Translator`."""
+        """The source's offset for a target's; see `Translator`.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
         with self._lock:
+            self._look(self._tracks)
             return self._answer((topic, partition), offset, DOWNSTREAM)
 
     def translate_all(
@@ -129,11 +159,12 @@ class OffsetMap:
         in one pass over the map.
 
         Raises:
-            ClusterError: the map cannot be read.
+            ClusterError: the target does not answer.
         """
         answers: dict[TopicPartition, dict[int, Translated]] = {}
-        older: dict[Wanted, list[tuple[int, _Older]]] = {}
+        older: dict[Wanted, list[tuple[int, Older]]] = {}
         with self._lock:
+            self._look(questions)
             for key, offsets in questions.items():
                 answers[key] = self._among_kept(key, offsets)
                 for offset in offsets - answers[key].keys():
@@ -142,10 +173,25 @@ class OffsetMap:
                         answers[key][offset] = found
                     else:
                         older.setdefault(found.wanted, []).append((offset, found))
-            for wanted, part in self._places.read(older, self._reader.position):
+            for wanted, part in self._places.read(older, self._reader):
                 for offset, found in older[wanted]:
-                    answers[wanted.key][offset] = found.among(part, offset, UPSTREAM)
+                    answer = found.among(part, offset, UPSTREAM)
+                    answers[wanted.key][offset] = self._there(wanted.key, answer)
         return answers
+
+    def _look(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask about the copies of these, unless that was done since the last time that
+        the map was read: what is copied later is not to be taken for another copy.
+        """
+        copies = {
+            key: (self._tracks[key].target_topic, key[1])
+            for key in partitions
+            if key in self._tracks and key not in self._logs
+        }
+        if copies:
+            found = logs.look(self._target, set(copies.values()))
+            for key, copy in copies.items():
+                self._logs[key] = found.get(copy, _NOT_LOOKED_AT)
 
     def _among_kept(
         self, key: TopicPartition, offsets: AbstractSet[int]
@@ -153,28 +199,44 @@ class OffsetMap:
         """Answers for those offsets that need neither map nor position."""
         track = self._tracks.get(key)
         position = self._positions.get(key)
-        newest = track.epochs[-1] if track is not None else None
-        if newest is None or (
-            position is not None and position.topic_id != newest.topic_id
-        ):
+        if track is None or track.cut or self._is_another(track, self._logs[key]):
             return {}
-        kept = newest.kept
+        newest, kept, log = track.epochs[-1], track.epochs[-1].kept, self._logs[key]
+        first, end = int(kept[0, DOWNSTREAM]), newest.end(DOWNSTREAM)
+        if (position is not None and position.topic_id != newest.topic_id) or (
+            log.within(first),
+            log.within(end),
+        ) != (first, end):
+            return {}
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
-        answers = map(_copied, found.tolist(), sure.tolist())
-        return dict(zip(asked.tolist(), answers, strict=True))
+        answers = map(copied, found.tolist(), sure.tolist(), repeat(track.renewed))
+        return dict(zip(asked.tolist(), answers, strict=False))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
         found = self._search(key, offset, column)
         if isinstance(found, Translated):
             return found
-        ((_, part),) = self._places.read([found.wanted], self._reader.position)
-        return found.among(part, offset, column)
+        ((_, part),) = self._places.read([found.wanted], self._reader)
+        answer = found.among(part, offset, column)
+        return self._there(key, answer) if column == UPSTREAM else answer
+
+    def _there(self, key: TopicPartition, answer: Translated) -> Translated:
+        """The target's offset as far as the copy reaches now."""
+        log, renewed = self._logs[key], self._tracks[key].renewed
+        within, exactness = log.within(answer.offset), answer.exactness
+        if within > answer.offset and exactness is not Exactness.BEHIND:
+            exactness = Exactness.BEFORE
+        elif within < answer.offset and exactness is not Exactness.BEHIND:
+            exactness = Exactness.TIP
+        # That an end is seen too low for a moment is no reason to go back.
+        renewed &= within >= answer.offset and exactness is not Exactness.EARLIER
+        return Translated(offset=within, exactness=exactness, renewed=renewed)
 
     def _search(
         self, key: TopicPartition, offset: int, column: int
-    ) -> Translated | _Older:
+    ) -> Translated | Older:
         """An offset of either side, given by its column."""
         track = self._tracks.get(key)
         position = self._positions.get(key)
@@ -186,7 +248,48 @@ class OffsetMap:
                 if column == UPSTREAM
                 else Translated(offset=position.offset, exactness=Exactness.TIP)
             )
+        if self._is_another(track, self._logs[key]):
+            return self._of_another(track, key, offset, column)
+        found = self._of_copy(track, key, offset, column)
+        if column == UPSTREAM and isinstance(found, Translated):
+            return self._there(key, found)
+        return found
+
+    def _is_another(self, track: Track, log: Log) -> bool:
+        """Whether the copy that is there now is none that the map knows.
+
+        One that was left does not come back: a broker that names it is late.
+        """
+        if log.topic_id is None:
+            return True
+        return (
+            NO_ID not in (log.topic_id, track.copy_id)
+            and log.topic_id != track.copy_id
+            and log.topic_id not in track.earlier_ids
+        )
+
+    def _of_another(
+        self, track: Track, key: TopicPartition, offset: int, column: int
+    ) -> Translated:
+        """The copy is gone, and of the one in its place nothing is known: all that will
+        be copied is still to be read.
+        """
+        position, log = self._positions.get(key), self._logs[key]
+        end = track.epochs[-1].end(UPSTREAM)
+        if column == DOWNSTREAM:
+            following = end if position is None else position.offset
+            return Translated(offset=following, exactness=Exactness.TIP)
+        exactness = _at_the_end(offset, position)
+        if offset < end:
+            exactness = Exactness.BEFORE
+        known = log.topic_id is not None
+        return Translated(offset=log.start, exactness=exactness, renewed=known)
+
+    def _of_copy(
+        self, track: Track, key: TopicPartition, offset: int, column: int
+    ) -> Translated | Older:
         newest = track.epochs[-1]
+        position = self._positions.get(key)
         made_anew = position is not None and position.topic_id != newest.topic_id
         if offset >= newest.end(column) or (column == UPSTREAM and made_anew):
             end = newest.end(1 - column)
@@ -196,66 +299,42 @@ class OffsetMap:
             if position is not None and not made_anew:
                 end = max(end, position.offset)
             return Translated(offset=end, exactness=Exactness.TIP)
-        return self._among(track.current(), key, offset, column)
+        epochs = track.current()
+        if all(offset < epoch.first(column) for epoch in epochs):
+            return self._oldest(track, key, column)
+        lost = self._logs[key].within(newest.end(DOWNSTREAM)) < newest.end(DOWNSTREAM)
+        if column == UPSTREAM and (track.cut or lost):
+            return first_of(epochs, key, offset)
+        return last_of(epochs, key, offset, column)
 
-    def _among(
-        self, epochs: list[Epoch], key: TopicPartition, offset: int, column: int
-    ) -> Translated | _Older:
-        """An offset below the last epoch's end. Later epochs win: what was copied again
-        is followed by all that came after it.
-        """
-        following = -1
-        for epoch in reversed(epochs):
-            if offset < epoch.first(column):
-                following = epoch.first(1 - column)
-                continue
-            found = epoch.find(offset, column)
-            if isinstance(found, Place):
-                return _Older(Wanted(key, epoch.topic_id, found), following)
-            return _known(Found(following) if found is None else found)
+    def _oldest(self, track: Track, key: TopicPartition, column: int) -> Translated:
+        """For what is older than all that is known of the copy."""
+        oldest = track.current()[0]
         # With the oldest part of the map its oldest runs are gone, too.
-        is_first = self._from_first and self._reader.start == 0
+        whole = self._from_first and self._reader.start == 0 and not track.renewed
+        first = oldest.first(1 - column)
+        before = 0 if column == DOWNSTREAM else self._logs[key].start
+        begins_it = track.dropped is None and track.epochs[0] is oldest
+        if track.dropped == oldest.topic_id or (
+            column == UPSTREAM and begins_it and before < first
+        ):
+            # What stands before may be copies that the map does not know any more.
+            first, whole = before, False
         return Translated(
-            offset=epochs[0].first(1 - column),
-            exactness=Exactness.EXACT if is_first else Exactness.BEFORE,
+            offset=first, exactness=Exactness.EXACT if whole else Exactness.BEFORE
         )
 
     def _take(self, block: runs.Block, at: int, keep: int) -> None:
         key = (block.topic, block.partition)
         track = self._tracks.get(key)
         if track is None:
-            track = self._tracks[key] = Track(block.target_topic, [])
+            track = self._tracks[key] = Track(block.target_topic)
         track.target_topic = block.target_topic
-        track.add(block.topic_id, block.runs, at, keep=keep)
+        track.add(block, at, keep=keep)
 
     def _forget(self) -> None:
         for track in self._tracks.values():
             track.forget(self._reader.start)
-
-
-class _Older(NamedTuple):
-    """An answer that has to be read from the map."""
-
-    wanted: Wanted
-    following: int
-    """What the epoch behind it begins with; -1 if it is the last one."""
-
-    def among(self, part: RunArray, offset: int, column: int) -> Translated:
-        answer = locate(part, offset, column) if len(part) else None
-        if answer is None:
-            after = self.wanted.place.after
-            answer = Found(self.following if after is None else after)
-        return _known(answer)
-
-
-def _known(found: Found) -> Translated:
-    return _copied(found.offset, found.sure)
-
-
-def _copied(offset: int, sure: bool) -> Translated:
-    return Translated(
-        offset=offset, exactness=Exactness.EXACT if sure else Exactness.EARLIER
-    )
 
 
 def _first(offset: int, position: Position) -> Translated:

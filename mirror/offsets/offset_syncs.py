@@ -15,6 +15,7 @@ from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    import uuid
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.groups import Knowing
@@ -33,6 +34,7 @@ class OffsetSyncs:
         self._replication_factor = replication_factor
         self._cluster: Cluster | None = None
         self._writer: TopicWriter | None = None
+        self._topic_id: uuid.UUID | None = None
         self._last: dict[TopicPartition, OffsetSync] = {}
 
     def sync(
@@ -43,14 +45,20 @@ class OffsetSyncs:
         Raises:
             MirrorError: they are not written: the next round goes on.
         """
-        if self._writer is None or self._cluster is not cluster:
+        if (
+            self._writer is None
+            or self._cluster is not cluster
+            or cluster.topics([self._topic])[self._topic].topic_id != self._topic_id
+        ):
             ensure_topic(
                 cluster,
                 self._topic,
                 replication_factor=self._replication_factor,
                 configs=TOPIC_CONFIGS,
             )
+            self._topic_id = cluster.topics([self._topic])[self._topic].topic_id
             self._cluster, self._writer = cluster, TopicWriter(cluster, self._topic)
+            self._last.clear()
         changed = [
             made
             for key in partitions

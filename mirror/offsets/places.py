@@ -51,13 +51,14 @@ class PlaceReader:
         self._cached = 0
 
     def read(
-        self, wanted: Iterable[Wanted], end: int
+        self, wanted: Iterable[Wanted], follower: TopicReader
     ) -> Iterator[tuple[Wanted, RunArray]]:
-        """The runs at each place, as they are found; `end` is the map's.
+        """The runs at each place, as they are found; `follower` has read the map.
 
         Raises:
-            ClusterError: the map cannot be read.
+            ClusterError: the map cannot be read, or is another one by now.
         """
+        end = follower.position
         missing = []
         for each in dict.fromkeys(wanted):
             if (known := self._cache.get(each)) is None:
@@ -67,10 +68,10 @@ class PlaceReader:
                 yield each, known
         missing.sort(key=lambda each: each.place.at)
         for stretch in _stretches(missing, end):
-            yield from self._sweep(stretch, end)
+            yield from self._sweep(stretch, end, follower.topic_id)
 
     def _sweep(
-        self, stretch: list[Wanted], end: int
+        self, stretch: list[Wanted], end: int, topic_id: uuid.UUID | None
     ) -> Iterator[tuple[Wanted, RunArray]]:
         """One reading from the first place to the end of the last."""
         by_key: dict[TopicPartition, list[Wanted]] = {}
@@ -84,6 +85,7 @@ class PlaceReader:
             self._topic,
             position=stretch[0].place.at,
             fetch_bytes=_FETCH_BYTES,
+            topic_id=topic_id,
         )
         for at, _, value in reader.read(end=until):
             for block in runs.decode(value, only=topics.__contains__):
@@ -104,7 +106,8 @@ class PlaceReader:
                 parts[key] = []
 
     def _keep(self, wanted: Wanted, parts: list[RunArray]) -> tuple[Wanted, RunArray]:
-        part = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+        found = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+        part = wanted.place.of(found)
         if wanted.place.until is not None:  # else it grows
             self._cache[wanted] = part
             self._cached += len(part)

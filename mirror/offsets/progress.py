@@ -24,7 +24,7 @@ import uuid
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, RecreatedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,15 @@ class ProgressReader:
     """Reads the topic once, and later only what was added."""
 
     def __init__(self, cluster: Cluster, topic: str, *, committed: bool = True) -> None:
-        self._reader = TopicReader(cluster, topic, committed=committed)
+        self._cluster = cluster
+        self._topic = topic
+        self._committed = committed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = TopicReader(
+            self._cluster, self._topic, committed=self._committed
+        )
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
@@ -162,6 +170,18 @@ class ProgressReader:
         """As the function; what it returns is not changed by later calls. It waits
         until the leader shows the offsets below `at_least`.
         """
+        try:
+            self._follow(at_least=at_least, wait=wait)
+        except RecreatedError:
+            self._begin()
+            self._follow(at_least=at_least, wait=wait)
+        return Progress(
+            generation=self._generation,
+            positions=dict(self._positions),
+            unsettled=dict(self._unsettled),
+        )
+
+    def _follow(self, *, at_least: int, wait: bool) -> None:
         for _, key, value in self._reader.read(at_least=at_least, wait=wait):
             found = decode(key, value)
             if isinstance(found, str):
@@ -173,11 +193,6 @@ class ProgressReader:
                 continue
             self._unsettled.pop(where, None)
             self._positions[where] = position
-        return Progress(
-            generation=self._generation,
-            positions=dict(self._positions),
-            unsettled=dict(self._unsettled),
-        )
 
 
 def _key(topic: str, partition: int) -> bytes:

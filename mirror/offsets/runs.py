@@ -11,6 +11,9 @@ number of runs INT32, then per run: partition INT32, count INT32, upstream INT64
 downstream INT64. Runs of a partition stand together, in the order of the log. The key
 is empty. A run of count 0 is a *floor*: the copies of what follows it on the source, up
 to the next run, stand at its target offset or behind; they are not known one by one.
+
+A topic with an empty source topic and no runs gives the id of the *target* topic of the
+next one: which copy the offsets are of. Readers that do not know it see no runs there.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import numpy.typing as npt
 
 from mirror.batches import records
 from mirror.errors import CorruptBatchError
+from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +63,8 @@ class Block:
     target_topic: str
     topic_id: uuid.UUID
     """The source topic's: offsets mean another thing once a topic is made anew."""
+    copy_id: uuid.UUID = NO_ID
+    """The target topic's, for the same reason; NO_ID if who wrote it did not say."""
     runs: RunArray
 
 
@@ -80,6 +86,12 @@ def joined(runs: RunArray) -> RunArray:
     return out
 
 
+def falls(runs: RunArray) -> npt.NDArray[np.bool_]:
+    """Of each run but the first, whether it is below the end of the one before."""
+    ups, downs, counts = runs[:, UPSTREAM], runs[:, DOWNSTREAM], runs[:, COUNT]
+    return (ups[1:] < ups[:-1] + counts[:-1]) | (downs[1:] < downs[:-1] + counts[:-1])
+
+
 def encode(blocks: Iterable[Block]) -> list[bytes]:
     """Values that hold all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
@@ -96,6 +108,7 @@ def decode(
     value: bytes, *, only: Callable[[str], bool] | None = None
 ) -> Iterator[Block]:
     """The blocks of one value; of those source topics alone that `only` lets through.
+    The runs of each ascend on both sides: where they do not, another block begins.
 
     Raises:
         CorruptBatchError: it is of an unknown version, or does not end where it should.
@@ -107,6 +120,7 @@ def decode(
             f"version {VERSION}: use the newest mirror for this target"
         )
     at = _INT16.size
+    copy, copy_id = "", NO_ID
     try:
         while at < len(value):
             topic, at = _string(value, at)
@@ -117,6 +131,9 @@ def decode(
             at += _LENGTH.size
             rows = np.frombuffer(value, _RUN, count, at)
             at += rows.nbytes
+            if not topic:
+                copy, copy_id = target_topic, uuid.UUID(bytes=topic_id)
+                continue
             if only is not None and not only(topic):
                 continue
             identity = uuid.UUID(bytes=topic_id)
@@ -126,6 +143,7 @@ def decode(
                     partition=partition,
                     target_topic=target_topic,
                     topic_id=identity,
+                    copy_id=copy_id if copy == target_topic else NO_ID,
                     runs=runs,
                 )
     except (ValueError, struct.error) as error:
@@ -152,14 +170,21 @@ def _parts(blocks: list[Block]) -> Iterator[bytes]:
 
 
 def _head(block: Block, count: int) -> bytes:
-    topic, target = block.topic.encode(), block.target_topic.encode()
+    head = _entry(block.topic, block.target_topic, block.topic_id, count)
+    if block.copy_id == NO_ID:
+        return head
+    return _entry("", block.target_topic, block.copy_id, 0) + head
+
+
+def _entry(topic: str, target_topic: str, topic_id: uuid.UUID, count: int) -> bytes:
+    source, target = topic.encode(), target_topic.encode()
     return b"".join(
         (
-            _INT16.pack(len(topic)),
-            topic,
+            _INT16.pack(len(source)),
+            source,
             _INT16.pack(len(target)),
             target,
-            block.topic_id.bytes,
+            topic_id.bytes,
             _INT32.pack(count),
         )
     )
@@ -188,10 +213,11 @@ def _by_partition(rows: npt.NDArray[np.void]) -> Iterator[tuple[int, RunArray]]:
     runs[:, DOWNSTREAM] = rows["down"]
     runs[:, COUNT] = rows["count"]
     partitions = rows["partition"]
-    if len(rows) and partitions[0] == partitions[-1]:  # most often: they are sorted
+    if len(rows) == 1:
         yield int(partitions[0]), runs
         return
-    cuts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
+    begins = (partitions[1:] != partitions[:-1]) | falls(runs)
+    cuts = (np.flatnonzero(begins) + 1).tolist()
     for first, last in itertools.pairwise([0, *cuts, len(rows)]):
         if first < last:
             yield int(partitions[first]), runs[first:last]

@@ -22,7 +22,7 @@ class Exactness(StrEnum):
     BEHIND = "BEHIND"
     """The same place as TIP for an offset that is not copied yet."""
     BEFORE = "BEFORE"
-    """Older than the oldest run that is known: where that begins."""
+    """Older than all that is known of the copy that is there: where that begins."""
     EARLIER = "EARLIER"
     """Copied by MirrorMaker 2, of whose copies only some are known: the last one known
     at or before the very record."""
@@ -36,6 +36,9 @@ class Translated:
 
     offset: int
     exactness: Exactness
+    renewed: bool = False
+    """The copy was re-created or lost its end: larger offsets that were answered
+    before, for the same source offset or a lower one, no longer hold."""
 
 
 UNKNOWN = Translated(offset=-1, exactness=Exactness.UNKNOWN)

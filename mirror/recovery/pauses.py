@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import codes
-from mirror.errors import ClusterError
+from mirror.errors import ClusterError, RecreatedError
 from mirror.observe.events import Event, Kind
 
 if TYPE_CHECKING:
@@ -128,7 +128,10 @@ class PausesReader:
         self.target = target
         self._topic = topic_name(flow.source)
         self._key = flow.name.encode()
-        self._reader = TopicReader(target, self._topic)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = TopicReader(self.target, self._topic)
         self._pauses = Pauses()
 
     def read(self) -> Pauses:
@@ -139,15 +142,23 @@ class PausesReader:
         """
         shown = self.target.topics([self._topic])[self._topic]
         if shown.error == _UNKNOWN_TOPIC:
-            return Pauses()
+            self._begin()
+            return self._pauses
         if shown.error != codes.NONE:
             raise codes.error_for(
                 shown.error, f"cluster {self.target.alias}: reading {self._topic}"
             )
+        try:
+            self._follow()
+        except RecreatedError:
+            self._begin()
+            self._follow()
+        return self._pauses
+
+    def _follow(self) -> None:
         for _, key, value in self._reader.read():
             if key == self._key:
                 self._pauses = Pauses.decode(value)
-        return self._pauses
 
 
 def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> Pauses:

@@ -17,9 +17,10 @@ from mirror.offsets import progress, runs
 from mirror.recovery import losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.topics import Topic
     from mirror.clusters.write import Placed
     from mirror.relay.work import Work
 
@@ -54,10 +55,14 @@ class Notes:
         takers += [self.losses] if work.losses else []
         return takers
 
-    def where(self, placed: Iterable[Placed], work: Work) -> Batches:
-        """The map's part, runs of what was placed; and what is lost."""
+    def where(
+        self, placed: Iterable[Placed], work: Work, topics: Mapping[str, Topic]
+    ) -> Batches:
+        """The map's part, runs of what was placed; and what is lost. `topics` are those
+        that it was placed in.
+        """
         batches: Batches = {}
-        if values := runs.encode(_blocks(placed, work)):
+        if values := runs.encode(_blocks(placed, work, topics)):
             batches[self.offset_map] = [
                 records.encode([(b"", value)]) for value in values
             ]
@@ -70,7 +75,9 @@ class Notes:
         return {self.progress: progress.encode(work.moved)}
 
 
-def _blocks(placed: Iterable[Placed], work: Work) -> Iterable[runs.Block]:
+def _blocks(
+    placed: Iterable[Placed], work: Work, topics: Mapping[str, Topic]
+) -> Iterable[runs.Block]:
     found: dict[TopicPartition, list[runs.RunArray]] = {}
     for each in placed:
         if each.batch.runs is not None and each.offset >= 0:
@@ -86,5 +93,6 @@ def _blocks(placed: Iterable[Placed], work: Work) -> Iterable[runs.Block]:
             partition=partition,
             target_topic=where[0],
             topic_id=work.moved[topic, partition].topic_id,
+            copy_id=topics[where[0]].topic_id,
             runs=runs.joined(np.concatenate(parts) if parts[1:] else parts[0]),
         )

@@ -21,6 +21,7 @@ from mirror.clusters import write
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
+from mirror.relay.copies import Copies
 from mirror.relay.quota import Quota
 from mirror.relay.waiting import wait
 
@@ -85,10 +86,12 @@ class TargetWriter:
         self._under_way: deque[_Transaction] = deque()
         self._lanes = _in_turn()
         self._divided = False
+        self._copies = Copies(cluster)
 
     def take_over(self) -> None:
         """Fence whoever held this slot's ids; abort what it left open."""
         self._under_way.clear()
+        self._copies.begin()
         for purpose in write.PURPOSES:
             self._cluster.drop(purpose)
         self._lanes = _in_turn()
@@ -130,7 +133,11 @@ class TargetWriter:
     def write(self, work: Work, topics: Mapping[str, Topic]) -> list[Work]:
         """Begin a transaction; call it with fewer than `IN_TURN` under way. Returns
         what is committed by now, as `advance`, which has to be called until all is.
+
+        Raises:
+            ClusterError: as `advance`, or a topic is not the one of the take-over.
         """
+        self._copies.before(work.batches, topics)
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
         # What goes another way than what is under way could overtake it.
@@ -143,6 +150,7 @@ class TargetWriter:
                 work,
                 self._notes,
                 topics,
+                copies=self._copies,
                 lanes=self._lanes if self._divided else None,
             )
         )
@@ -240,6 +248,7 @@ class _Transaction:
         notes: Notes,
         topics: Mapping[str, Topic],
         *,
+        copies: Copies,
         lanes: Mapping[TopicPartition, int] | None,
     ) -> None:
         self.work = work
@@ -249,6 +258,7 @@ class _Transaction:
         self._producer = producer
         self._notes = notes
         self._topics = topics
+        self._copies = copies
         self._lanes = lanes
         first = dict(work.batches)
         if producer.transactional_id is not None:
@@ -332,7 +342,9 @@ class _Transaction:
         return False
 
     def _parts(self) -> deque[Batches]:
-        where = self._notes.where(self._data.placed, self.work)
+        placed = self._data.placed
+        self._copies.after(placed)
+        where = self._notes.where(placed, self.work, self._topics)
         if self._producer.transactional_id is None:
             return deque((where, self._notes.how_far(self.work)))
         return deque((where,))

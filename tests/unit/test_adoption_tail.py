@@ -13,7 +13,7 @@ import pytest
 from mirror.adoption.tail import Tail, compare
 from mirror.adoption.window import Window
 from mirror.offsets.index import Found, Track, locate, locate_all
-from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 
 pytestmark = pytest.mark.unit
 
@@ -239,10 +239,14 @@ def test_many_answers_at_once_know_floors() -> None:
 
 def test_copies_go_on_behind_a_floor() -> None:
     """What is copied behind the last floor is known exactly from there on."""
-    track = Track("A.t", [])
+    track = Track("A.t")
     seeds = np.array([(0, 0, 0), (40, 90, 0)], np.int64)
-    track.add(uuid.UUID(int=1), seeds, 0, keep=10)
-    track.add(uuid.UUID(int=1), np.array([(40, 90, 5)], np.int64), 1, keep=10)
+    for at, rows in enumerate((seeds, np.array([(40, 90, 5)], np.int64))):
+        block = Block(
+            topic="t", partition=0, target_topic="A.t", topic_id=uuid.UUID(int=1),
+            runs=rows,
+        )  # fmt: skip
+        track.add(block, at, keep=10)
 
     (epoch,) = track.epochs
     assert epoch.find(43, UPSTREAM) == Found(93)

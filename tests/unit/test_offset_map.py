@@ -15,6 +15,7 @@ import pytest
 from mirror.errors import CorruptBatchError
 from mirror.offsets import index, offset_map, places, runs
 from mirror.offsets.index import Track
+from mirror.offsets.logs import Log
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, Progress
 from mirror.offsets.retention import longest
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.unit
 TOPIC = "orders"
 COPY = "A.orders"
 FIRST_ID, SECOND_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+COPY_ID = uuid.UUID(int=100)
 
 
 @dataclass
@@ -39,8 +41,10 @@ class Simulation:
     upstream: int = 0
     downstream: int = 0
     at: int = 0
+    copy_id: uuid.UUID = COPY_ID
+    start: int = 0
     copies: list[tuple[int, int]] = field(default_factory=list)
-    """Every copied record: its offset on the source and on the target."""
+    """Every record in the copy: its offset on the source and on the target."""
     values: list[tuple[int, bytes]] = field(default_factory=list)
 
     def transaction(self, parts: list[tuple[int, int]]) -> None:
@@ -61,6 +65,7 @@ class Simulation:
             partition=0,
             target_topic=COPY,
             topic_id=self.topic_id,
+            copy_id=self.copy_id,
             runs=runs.joined(np.array(found, np.int64).reshape(-1, 3)),
         )
         if found:
@@ -68,6 +73,10 @@ class Simulation:
                 self.values.append((self.at, value))
                 self.at += 1
         self.at += 1  # a marker on the map as well
+
+    def log(self) -> Log:
+        """The copy as it is now."""
+        return Log(topic_id=self.copy_id, start=self.start, end=self.downstream)
 
     def sides(self) -> tuple[list[int], list[int]]:
         """The offsets of copied records on the source, and of their copies."""
@@ -82,6 +91,7 @@ class Simulation:
         class Reader:
             def __init__(self, *_: Any, position: int = 0, **__: Any) -> None:
                 self.position, self.start = position, 0
+                self.topic_id = None
 
             def read(
                 self, *, end: int | None = None
@@ -104,6 +114,12 @@ class Simulation:
                 )
                 return Progress(positions={(TOPIC, 0): position})
 
+        class Logs:
+            @staticmethod
+            def look(_: Any, asked: set[tuple[str, int]]) -> dict[tuple[str, int], Log]:
+                return dict.fromkeys(asked, simulation.log())
+
+        monkeypatch.setattr(offset_map, "logs", Logs)
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
@@ -278,7 +294,7 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_are_read_as_written(
     wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
 ) -> None:
-    """Blocks come back from their bytes with every number as it was."""
+    """Blocks come back from their bytes with every number as it was; each ascends."""
     blocks = [
         Block(
             topic=topic,
@@ -289,11 +305,12 @@ def test_runs_are_read_as_written(
         )
         for (topic, partition), rows in wanted.items()
     ]
-    read = {
-        (block.topic, block.partition): [tuple(row) for row in block.runs.tolist()]
-        for value in runs.encode(blocks)
-        for block in runs.decode(value)
-    }
+    read: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for value in runs.encode(blocks):
+        for block in runs.decode(value):
+            assert not runs.falls(block.runs).any()
+            rows = read.setdefault((block.topic, block.partition), [])
+            rows += map(tuple, block.runs.tolist())
     assert read == wanted
 
 
@@ -325,12 +342,16 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     """However long it is busy, a partition's index takes no more than at first: a
     thousand of them stay below 200 MB, also after a month.
     """
-    track = Track(COPY, [])
+    track = Track(COPY)
     keep = max(offset_map._LEAST_TAIL, offset_map._TAIL_RUNS // 1000)
     rows = np.arange(40_000, dtype=np.int64)[:, None] * (5, 6, 0) + (0, 0, 5)
     sizes = []
     for number, row in enumerate(rows):  # thinned every time when it would grow
-        track.add(FIRST_ID, row[None], number * 2, keep=keep)
+        block = Block(
+            topic=TOPIC, partition=0, target_topic=COPY, topic_id=FIRST_ID,
+            runs=row[None],
+        )  # fmt: skip
+        track.add(block, number * 2, keep=keep)
         if number % 8000 == 7999:
             sizes.append(track.epochs[0].nbytes)
     assert len(set(sizes)) == 1

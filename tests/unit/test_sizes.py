@@ -163,7 +163,7 @@ def test_notes_of_a_large_transaction_and_of_a_small_one() -> None:
             key = (_name(number), number)
             work.moved[key] = Position(offset=number, topic_id=_TOPIC_ID)
             work.losses.append(_loss(number))
-        written = {**notes.where((), work), **notes.how_far(work)}
+        written = {**notes.where((), work, {}), **notes.how_far(work)}
         assert set(written) == {notes.progress, notes.losses}
         for batches in written.values():
             assert sum(each.count for each in batches) == count

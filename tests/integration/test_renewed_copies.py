@@ -1,0 +1,195 @@
+"""Groups whose copy is deleted and re-created, by the flow or by somebody else.
+
+The witness is an ordinary consumer, which reads as the moved group and counts keys: all
+that the copy holds and the group had not read on the source, once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+import pytest
+
+from tests.harness import (
+    RunningMirror,
+    assert_exactly_once,
+    config_for,
+    create_topic,
+    delete_topic,
+    eventually,
+    producer,
+    topic_exists,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 2
+HALF = 600
+"""Records per partition before the copy is deleted, and again behind that."""
+GROUPS = {"early": 300, "late": 500, "tip": HALF}
+"""What each has read of every partition on the source."""
+
+
+def put(bootstrap: str, topic: str, numbers: Iterable[int]) -> None:
+    client = producer(bootstrap)
+    for number in numbers:
+        for partition in range(PARTITIONS):
+            client.produce(topic, key=b"%d" % number, partition=partition)
+    assert client.flush(60) == 0
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    offsets = [TopicPartition(topic, p, offset) for p in range(PARTITIONS)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str, topic: str) -> list[int]:
+    """Of each partition; -1001 if there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+    deadline = time.monotonic() + 30
+    try:
+        while True:
+            try:
+                return [each.offset for each in consumer.committed(asked, timeout=10)]
+            except KafkaException:  # a coordinator that has just started
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
+def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
+    """The keys that a member of the group gets, from where the group stands."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: dict[int, list[bytes]] = {p: [] for p in range(PARTITIONS)}
+    try:
+        consumer.subscribe([topic])
+        open_ends = set(found)
+        deadline = time.monotonic() + 60
+        while open_ends:
+            assert time.monotonic() < deadline, f"{group} gets nothing more: {found}"
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if message.error() is None:
+                found[message.partition()].append(message.key())
+            elif message.error().name() == "_PARTITION_EOF":
+                open_ends.discard(message.partition())
+            else:
+                raise AssertionError(f"{group}: {message.error()}")
+        return found
+    finally:
+        consumer.close()
+
+
+def wait_rounds(mirror: RunningMirror) -> None:
+    """Until groups were looked at that nobody had looked at before the call."""
+    after = time.time() + 2  # a round takes a second, and lies at least one apart
+    mirror.wait_until(lambda status: status["flows"][0]["checkpoint_at"] > after)
+
+
+def synced(target: str, topic: str) -> bool:
+    return all(
+        committed(target, group, f"A.{topic}") == [offset] * PARTITIONS
+        for group, offset in GROUPS.items()
+    )
+
+
+def config(source: str, target: str, topic: str, **settings: Any) -> dict[str, Any]:
+    return config_for(
+        source, target, topics=[topic], tasks=1, sync_group_offsets=True,
+        emit_checkpoints_seconds=1, **settings,
+    )  # fmt: skip
+
+
+def second_half() -> dict[int, list[bytes]]:
+    keys = [b"%d" % number for number in range(HALF, 2 * HALF)]
+    return dict.fromkeys(range(PARTITIONS), keys)
+
+
+@pytest.mark.parametrize("by_others", [False, True])
+def test_groups_older_than_the_deletion_skip_nothing(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    tmp_path: Path,
+    by_others: bool,
+) -> None:
+    """A copy is deleted and re-created, by the flow, or by somebody else between two
+    looks of the flow, and copied on: groups that were set in the deleted copy get every
+    record that the new one holds, wherever in the old one they stood."""
+    made = make_clusters("a", "b")
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    topic, copy = "renewed", "A.renewed"
+    create_topic(a, topic, PARTITIONS)
+    put(a, topic, range(HALF))
+    for group, offset in GROUPS.items():
+        commit(a, group, topic, offset)
+    entered = config(a, b, topic, refresh_topics_seconds=300 if by_others else 1)
+    with RunningMirror(entered, tmp_path / "mirror") as mirror:
+        wait_for(lambda: synced(b, topic))
+        commit(b, "bystander", copy, 500)
+        delete_topic(b, copy)
+        if by_others:
+            wait_for(lambda: not topic_exists(b, copy))
+            # Brokers themselves forget what was committed in a deleted topic.
+            wait_for(lambda: committed(b, "bystander", copy) == [-1001] * PARTITIONS)
+            create_topic(b, copy, PARTITIONS)
+        put(a, topic, range(HALF, 2 * HALF))
+        wait_for(lambda: topic_exists(b, copy))
+        eventually(b, copy, PARTITIONS * HALF)
+        wait_rounds(mirror)
+        assert mirror.terminate() == 0
+    for group in GROUPS:
+        assert_exactly_once(read_as(b, group, copy), second_half())
+
+
+def test_copies_re_created_while_nothing_is_copied(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+) -> None:
+    """Somebody else re-creates the copy while the service is down and the source idle:
+    groups begin at the new copy's start although nothing was copied since, and get all
+    that is copied then."""
+    made = make_clusters("a", "b")
+    a, b = made["a"].bootstrap, made["b"].bootstrap
+    topic, copy = "renewed", "A.renewed"
+    create_topic(a, topic, PARTITIONS)
+    put(a, topic, range(HALF))
+    for group, offset in GROUPS.items():
+        commit(a, group, topic, offset)
+    with RunningMirror(config(a, b, topic), tmp_path / "mirror") as mirror:
+        wait_for(lambda: synced(b, topic))
+        assert mirror.terminate() == 0
+        delete_topic(b, copy)
+        wait_for(lambda: not topic_exists(b, copy))
+        create_topic(b, copy, PARTITIONS)
+        mirror.start()
+        wait_rounds(mirror)
+        for group in GROUPS:
+            assert committed(b, group, copy) == [0] * PARTITIONS, group
+        put(a, topic, range(HALF, 2 * HALF))
+        eventually(b, copy, PARTITIONS * HALF)
+        wait_rounds(mirror)
+        assert mirror.terminate() == 0
+    for group in GROUPS:
+        assert_exactly_once(read_as(b, group, copy), second_half())

@@ -1,0 +1,441 @@
+"""What the offset map answers for copies that were made anew or lost their end, against
+simulated logs of which everything is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+import itertools
+import struct
+from typing import TYPE_CHECKING, cast
+import uuid
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.clusters.group_offsets import Committed
+from mirror.clusters.produce import EncodedBatch
+from mirror.clusters.topics import Topic
+from mirror.clusters.write import Placed
+from mirror.errors import ClusterError
+from mirror.offsets import runs
+from mirror.offsets.checkpoints import _withdrawn, decide
+from mirror.offsets.group_sync import forward
+from mirror.offsets.groups import Place, Standing
+from mirror.offsets.logs import Log
+from mirror.offsets.mm2_records import Checkpoint
+from mirror.offsets.progress import NO_ID
+from mirror.offsets.runs import Block
+from mirror.offsets.translation import Exactness, Translated
+from mirror.relay import copies as copies_of_slot
+from mirror.relay.copies import Copies
+from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.offsets.offset_map import OffsetMap
+
+pytestmark = pytest.mark.unit
+
+OTHER_ID = uuid.UUID(int=101)
+
+
+@dataclass
+class Fate(Simulation):
+    """A copy that does not stay as it was written."""
+
+    tagged: bool = True
+    """Whether the map says which copy its runs are of."""
+    rewound: bool = False
+    is_copied: dict[int, bool] = field(default_factory=dict)
+    """Of each source offset, whether it is a record that is copied."""
+
+    def __post_init__(self) -> None:
+        self.ids = (uuid.UUID(int=number) for number in itertools.count(200))
+        self.real_id = self.copy_id
+        if not self.tagged:
+            self.copy_id = NO_ID
+
+    def log(self) -> Log:
+        return Log(topic_id=self.real_id, start=self.start, end=self.downstream)
+
+    def transaction(self, parts: list[tuple[int, int]]) -> None:
+        flags = itertools.chain.from_iterable(
+            [False] * hole + [True] * count for hole, count in parts
+        )
+        made = [
+            (0, 1) if self.is_copied.setdefault(upstream, flag) else (1, 0)
+            for upstream, flag in enumerate(flags, self.upstream)
+        ]
+        super().transaction(made)
+
+    def lose_end(self, count: int) -> None:
+        """An election of a replica that was not in sync."""
+        self.downstream = max(self.downstream - count, self.start)
+        self.copies = [each for each in self.copies if each[1] < self.downstream]
+
+    def begin_anew(self, others: int) -> None:
+        """Somebody deletes the copy and creates it, and others write to it first."""
+        self.real_id = next(self.ids)
+        if self.tagged:
+            self.copy_id = self.real_id
+        self.start, self.downstream = 0, others
+        self.copies = []
+
+    def lose_start(self, count: int) -> None:
+        """Retention."""
+        self.start = min(self.start + count, self.downstream)
+        self.copies = [each for each in self.copies if each[1] >= self.start]
+
+    def copy_again(self, count: int) -> None:
+        """At least once, or progress that was lost with the copies."""
+        self.rewound = True
+        self.upstream = max(0, self.upstream - count)
+
+
+FEW = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3),
+    min_size=1,
+    max_size=6,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("transactions"), FEW),
+        st.tuples(st.just("lose_end"), st.integers(1, 40)),
+        st.tuples(st.just("begin_anew"), st.integers(0, 60)),
+        st.tuples(st.just("lose_start"), st.integers(1, 20)),
+        st.tuples(st.just("copy_again"), st.integers(1, 30)),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+def _live(fate: Fate, steps: list[tuple[str, object]]) -> None:
+    for what, how in steps:
+        if isinstance(how, list):
+            for parts in how:
+                fate.transaction(parts)
+        else:
+            getattr(fate, what)(how)
+
+
+def _check(fate: Fate, known: OffsetMap, *, exactly: bool) -> None:
+    every = set(range(fate.upstream + 3))
+    answers = known.translate_all({(TOPIC, 0): every})[TOPIC, 0]
+    last: Translated | None = None
+    for offset in sorted(every):
+        answer = known.translate(TOPIC, 0, offset)
+        assert answers[offset] == answer
+        if not known.partitions():
+            assert not fate.copies
+            continue
+        assert fate.start <= answer.offset <= fate.downstream
+        assert last is None or last.offset <= answer.offset
+        unread = {up for up, _ in fate.copies if offset <= up < fate.upstream}
+        to_come = {up for up, down in fate.copies if answer.offset <= down}
+        assert unread <= to_come, (offset, answer)
+        if exactly:
+            assert unread == to_come, (offset, answer)
+        last = answer
+
+
+@given(STEPS, st.booleans())
+@settings(deadline=None, max_examples=200)
+def test_nothing_that_a_copy_holds_is_skipped(
+    steps: list[tuple[str, object]], tagged: bool
+) -> None:
+    """However often a copy is re-created, loses its end or its start, or is written
+    again: what a group had not read and the copy holds stands behind the answer, which
+    lies within the log and never falls while the group goes on. If nothing was written
+    twice and the map names the copy's id, nothing is read again."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        fate = Fate(tagged=tagged)
+        _live(fate, steps)
+        known = fate.map(monkeypatch)
+        known.refresh()
+        _check(fate, known, exactly=tagged and not fate.rewound)
+
+
+@given(STEPS, STEPS, st.booleans())
+@settings(deadline=None, max_examples=50)
+def test_a_map_that_was_followed_knows_the_same(
+    earlier: list[tuple[str, object]],
+    later: list[tuple[str, object]],
+    tagged: bool,
+) -> None:
+    """Who has watched all of it answers no worse than who reads the map afterwards."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        fate = Fate(tagged=tagged)
+        known = fate.map(monkeypatch)
+        for steps in (earlier, later):
+            _live(fate, steps)
+            known.refresh()
+            _check(fate, known, exactly=tagged and not fate.rewound)
+
+
+@given(STEPS)
+@settings(deadline=None)
+def test_the_way_back_knows_what_is_gone(steps: list[tuple[str, object]]) -> None:
+    """A group that read on at a copy goes back to the source without missing a record
+    whose copy it had not read, and every copy's offset is that of its own record."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _small(monkeypatch)
+        fate = Fate()
+        _live(fate, [step for step in steps if step[0] != "copy_again"])
+        known = fate.map(monkeypatch)
+        known.refresh()
+        for up, down in fate.copies:
+            assert known.reverse(TOPIC, 0, down).offset == up
+        for offset in range(fate.start, fate.downstream):
+            answer = known.reverse(TOPIC, 0, offset)
+            following = [up for up, down in fate.copies if down >= offset]
+            if following:
+                assert answer.offset <= following[0]
+
+
+def _copied(*parts: tuple[int, int]) -> Fate:
+    fate = Fate()
+    for part in parts:
+        fate.transaction([part])
+    return fate
+
+
+def test_made_anew_and_copied_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups older than the deletion begin at the new copy's first record, wherever the
+    old copy had theirs, and the answer says that it goes back."""
+    fate = _copied((0, 1000))
+    fate.begin_anew(0)
+    fate.transaction([(0, 10)])
+    known = fate.map(monkeypatch)
+    known.refresh()
+    for offset in (0, 300, 500, 999):
+        assert known.translate(TOPIC, 0, offset) == Translated(
+            offset=0, exactness=Exactness.BEFORE, renewed=True
+        )
+    assert known.translate(TOPIC, 0, 1003).offset == 3
+    assert known.translate(TOPIC, 0, 1003).exactness is Exactness.EXACT
+    assert known.translate(TOPIC, 0, 1010).offset == 10
+
+
+def test_made_anew_by_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was copied since: whatever will be copied is still to be read, also by a
+    group that was at the tip; a copy that is not there at all is like an empty one."""
+    fate = _copied((0, 1000))
+    known = fate.map(monkeypatch)
+    known.refresh()
+    assert known.translate(TOPIC, 0, 300).offset == 300
+    fate.begin_anew(0)
+    known.refresh()
+    for offset in (300, 500, 1000, 1005):
+        assert known.translate(TOPIC, 0, offset).offset == 0
+    assert known.translate(TOPIC, 0, 300).exactness is Exactness.BEFORE
+    assert known.translate(TOPIC, 0, 1000).exactness is Exactness.TIP
+    assert known.reverse(TOPIC, 0, 0).offset == 1000
+    monkeypatch.setattr(Fate, "log", lambda _: Log(topic_id=None))
+    known.refresh()
+    assert known.translate(TOPIC, 0, 500).offset == 0
+    assert not known.translate(TOPIC, 0, 500).renewed
+
+
+def test_a_broker_that_is_late_does_not_bring_a_copy_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that still names the topic that was left changes no answer."""
+    fate = _copied((0, 1000))
+    fate.begin_anew(0)
+    fate.transaction([(0, 10)])
+    fate.real_id = COPY_ID
+    known = fate.map(monkeypatch)
+    known.refresh()
+    assert known.translate(TOPIC, 0, 1003).offset == 3
+
+
+def test_the_end_is_lost_and_nothing_was_copied_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No answer lies behind the end of the log; that alone is no reason to go back,
+    since the end may be seen too low for a moment."""
+    fate = _copied((0, 1000))
+    fate.lose_end(101)
+    known = fate.map(monkeypatch)
+    known.refresh()
+    assert known.translate(TOPIC, 0, 899).offset == 899
+    for offset in (905, 999, 1000):
+        assert known.translate(TOPIC, 0, offset) == Translated(
+            offset=900, exactness=Exactness.TIP
+        )
+    fate.transaction([(0, 10)])
+    known.refresh()
+    assert known.translate(TOPIC, 0, 899).exactness is Exactness.EXACT
+    assert known.translate(TOPIC, 0, 905) == Translated(
+        offset=900, exactness=Exactness.EXACT, renewed=True
+    )
+    assert known.reverse(TOPIC, 0, 905).offset == 1005
+
+
+def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that copied again very often forgets its oldest stretches, not that there
+    were some: a group that stands in one of them skips nothing."""
+    fate = _copied((0, 100))
+    for _ in range(40):
+        fate.copy_again(10)
+        fate.transaction([(0, 15)])
+    known = fate.map(monkeypatch)
+    known.refresh()
+    _check(fate, known, exactly=False)
+
+
+def test_the_end_is_lost_in_the_midst_of_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where one record of the map tells of both, each offset finds its own copy, also
+    where it has to be read from the map."""
+    _small(monkeypatch)
+    fate = _copied((0, 20))
+    block = Block(
+        topic=TOPIC,
+        partition=0,
+        target_topic="A.orders",
+        topic_id=fate.topic_id,
+        copy_id=COPY_ID,
+        runs=np.array([(20, 21, 10), (30, 26, 10)], np.int64),
+    )
+    (value,) = runs.encode([block])
+    fate.values.append((fate.at, value))
+    fate.at += 2
+    fate.upstream, fate.downstream = 40, 37
+    fate.copies = [(up, up) for up in range(20)]
+    fate.copies += [(20 + n, 21 + n) for n in range(5)]
+    fate.copies += [(30 + n, 26 + n) for n in range(10)]
+    for _ in range(5):
+        fate.transaction([(1, 2)])
+    known = fate.map(monkeypatch)
+    known.refresh()
+    _check(fate, known, exactly=True)
+    for up, down in fate.copies:
+        assert known.reverse(TOPIC, 0, down).offset == up
+
+
+def test_old_readers_read_what_new_writers_write() -> None:
+    """A reader of the format's first version, written down here as `formats.md` had it,
+    finds the same runs, and nothing else, where the copy's id stands beside them."""
+    blocks = [
+        Block(
+            topic=topic,
+            partition=partition,
+            target_topic=f"A.{topic}",
+            topic_id=uuid.UUID(int=7),
+            copy_id=COPY_ID,
+            runs=np.array([(5, 6, 7), (20, 21, 3)], np.int64),
+        )
+        for topic in ("orders", "users")
+        for partition in range(2)
+    ]
+    (value,) = runs.encode(blocks)
+    found = []
+    version, at = struct.unpack_from(">h", value)[0], 2
+    assert version == 0
+    while at < len(value):
+        names = []
+        for _ in range(2):
+            (length,) = struct.unpack_from(">h", value, at)
+            names.append(value[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+        topic_id = uuid.UUID(bytes=value[at : at + 16])
+        (count,) = struct.unpack_from(">i", value, at + 16)
+        at += 20
+        for _ in range(count):
+            found.append((*names, topic_id, *struct.unpack_from(">iiqq", value, at)))
+            at += 24
+    assert found == [
+        (b.topic, b.target_topic, b.topic_id, b.partition, count, up, down)
+        for b in blocks
+        for up, down, count in b.runs.tolist()
+    ]
+    assert [each.copy_id for each in runs.decode(value)] == [COPY_ID] * 4
+
+
+def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
+    """A checkpoint of a re-created copy goes back with it, and so does a group that
+    mirror had set there; one that went on by itself stays."""
+    key = ("A.orders", 0)
+    last = Checkpoint(
+        group="g", topic="A.orders", partition=0, upstream=500, downstream=500
+    )
+    answer = Translated(offset=0, exactness=Exactness.BEFORE, renewed=True)
+    for renewed in (False, True):
+        place = Place("orders", 0, "A.orders", 500, replace(answer, renewed=renewed))
+        standing = Standing(groups={}, places={"g": (place,)})
+        changed, known = decide({"g": {key: last}}, standing)
+        assert bool(changed) is renewed
+        assert known["g"][key].downstream == (0 if renewed else 500)
+    withdrawn = _withdrawn(changed, {"g": {key: last}})
+    assert withdrawn == {"g": {key: 500}}
+    for present, moved in ((480, True), (500, True), (501, False), (0, False)):
+        steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
+        assert bool(steps) is moved, present
+    assert not forward(known["g"], {key: Committed(480)})
+
+
+WHERE = ("A.orders", 0)
+
+
+@dataclass
+class FakeCluster:
+    """A target whose metadata names one topic."""
+
+    topic_id: uuid.UUID = COPY_ID
+    asked: int = 0
+
+    def topics(self, names: set[str]) -> dict[str, Topic]:
+        self.asked += bool(names)
+        return {name: copy_of(self.topic_id) for name in names}
+
+
+def copy_of(topic_id: uuid.UUID) -> Topic:
+    return Topic(
+        name=WHERE[0], topic_id=topic_id, leaders={}, error=0, replication_factor=1
+    )
+
+
+def placed(offset: int, count: int) -> Placed:
+    batch = EncodedBatch(header=bytearray(), body=b"", count=count)
+    return Placed(where=WHERE, offset=offset, batch=batch)
+
+
+def test_a_writer_notices_that_a_log_began_again() -> None:
+    """A write below an offset that was in use belongs to another copy, or to one that
+    lost its end: the transaction fails, so that the slot takes over."""
+    copies = Copies(cast("Cluster", FakeCluster()))
+    copies.after([placed(0, 10), placed(10, 5)])
+    copies.after([placed(16, 1), placed(-1, 1)])
+    with pytest.raises(ClusterError, match=r"A\.orders-0: .* offset 3, .* up to 16"):
+        copies.after([placed(3, 1)])
+    copies.begin()
+    copies.after([placed(3, 1)])
+
+
+def test_a_writer_asks_again_before_its_first_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy that was re-created between the take-over and the first write to it is
+    noticed before anything goes there; later writes cost no question."""
+    cluster = FakeCluster()
+    copies = Copies(cast("Cluster", cluster))
+    topics = {WHERE[0]: copy_of(COPY_ID)}
+    copies.before([WHERE], topics)
+    assert cluster.asked == 0
+    monkeypatch.setattr(copies_of_slot, "_FRESH_SECONDS", -1.0)
+    copies.before([WHERE], topics)
+    assert cluster.asked == 1
+    cluster.topic_id = uuid.UUID(int=102)
+    with pytest.raises(ClusterError, match=r"A\.orders was deleted or re-created"):
+        copies.before([WHERE], topics)
+    copies.after([placed(0, 1)])
+    copies.before([WHERE], topics)
+    assert cluster.asked == 2
