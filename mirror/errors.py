@@ -57,6 +57,10 @@ class AuthorizationError(ClusterError):
     """The cluster refused the operation."""
 
 
+class ClusterChangedError(ClusterError):
+    """An address leads to another cluster than it did."""
+
+
 class UnsupportedBrokerError(ClusterError):
     """The broker does not speak a protocol version that mirror needs."""
 

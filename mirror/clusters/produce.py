@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
+    from mirror.clusters.pending import Pending
 
 Runs = npt.NDArray[np.int64]
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster, Topic
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
     from mirror.clusters.fetch import Fetched
+    from mirror.clusters.pending import Pending
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
 

@@ -12,7 +12,7 @@ import pytest
 
 from mirror.clusters import fetch
 from mirror.clusters.cluster import Cluster, Leader, Topic
-from mirror.clusters.connection import Pending
+from mirror.clusters.pending import Pending
 from mirror.errors import (
     AuthenticationError,
     ClusterError,
