@@ -165,7 +165,7 @@ class Slot:
 
     def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
         """One round: take over if need be, read, fill, write. True if the bell rang."""
-        if self._owner and self._faults.due(time.time()):
+        if self._owner and self._faults.due():
             self._settled(self._writer.settle(_SETTLE_SECONDS))
             self._owner = False
         if not self._owner:
@@ -236,7 +236,6 @@ class Slot:
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and stand where the committed progress says."""
-        now = time.time()
         # What went wrong at the source leaves the target's side alone; and a commit
         # that was asked for counts, whatever went wrong behind it.
         with contextlib.suppress(ClusterError, PartitionError):
@@ -258,8 +257,7 @@ class Slot:
         self._target_topics = self._target.topics({*names, *self._notes.topics})
         self._limits = admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
-        aside = self._faults.aside(now)
-        self._faults.start_retry(now)
+        aside = self._faults.start_retry()
         keys = [
             key
             for key, assignment in self._wanted.items()
