@@ -74,7 +74,7 @@ class _Lane:
     rests_until: float = 0.0
     """It throttles us, and would not read what is sent before; monotonic."""
     answered: float = 0.0
-    """When it last answered, epoch seconds."""
+    """When it last answered, monotonic; 0 if it has not."""
 
 
 class SourceReader:
@@ -161,7 +161,9 @@ class SourceReader:
         epoch seconds, 0 if it has not or is not asked.
         """
         lane = self._lane_of.get(key)
-        return lane.answered if lane is not None and key in self._offsets else 0.0
+        if lane is None or key not in self._offsets or not lane.answered:
+            return 0.0
+        return time.time() - (time.monotonic() - lane.answered)
 
     def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
         """Read on from here, after the others had their turn. `last_epoch`: of the
@@ -326,7 +328,7 @@ class SourceReader:
             return None
         if error != codes.NONE:
             raise codes.error_for(error, "fetching")
-        lane.answered = time.time()
+        lane.answered = time.monotonic()
         lane.session = session
         lane.epoch = lane.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(
