@@ -63,8 +63,8 @@ class Slot:
         flow = plan.flow
         self._plan = plan
         client = f"mirror.{flow.name}.{number}"
-        self._source = Cluster(plan.source, client_id=client)
-        self._target = Cluster(plan.target, client_id=client)
+        self._source = Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
+        self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._reader = SourceReader(
             self._source,
             isolation=fetch.READ_COMMITTED

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+import functools
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import EndTxnRequest
@@ -13,11 +14,16 @@ import pytest
 from mirror.clusters import fetch
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterChangedError
+from mirror.flow import Flow
+from mirror.jobs import Job, Jobs
+from mirror.observe.board import Board
 from tests.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mirror.clusters.connection import Connection
 
@@ -156,3 +162,57 @@ def test_reading_on_does_not_wait_behind_the_question_who_it_is(
         connection.read_on()
         assert not connection.whole
         assert not pending.answered
+
+
+def test_a_job_does_nothing_at_another_cluster(broker: Broker) -> None:
+    """What runs beside the data works with the clusters of the flow's run, or not at
+    all.
+    """
+    broker.cluster_id = "new-id"
+    board, worked = Board(("A->B",)), []
+    source, target = (
+        ClusterConfig.model_validate(
+            {"alias": alias, "bootstrap_servers": broker.address}
+        )
+        for alias in "AB"
+    )
+    job = Job(name="work", seconds=1, work=lambda *clusters: worked.append(clusters))
+    ids = {"A": "old-id", "B": "new-id"}
+    Jobs("A->B", (source, target), [job], board=board, ids=ids).turn()
+    (status,) = board.flow("A->B").jobs
+    assert "old-id" in status.error
+    assert "new-id" in status.error
+    assert worked == []
+
+
+def test_a_flow_does_not_run_with_another_cluster(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """A flow that is run again takes no other cluster for the one that it had: the run
+    fails with both ids before it has changed anything.
+    """
+    with Broker(cluster_id="other-id") as target:
+        config = MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": broker.address},
+                    "B": {"bootstrap_servers": target.address},
+                },
+                "flows": {"A->B": {"topics": ["t"]}},
+                "service": {"state_dir": str(tmp_path)},
+            }
+        )
+        flow = Flow(config.flows["A->B"], config, board=Board(("A->B",)))
+        run = functools.partial(
+            flow.run, cast("Any", None), homes=cast("Any", None), most_slots=lambda: 1
+        )
+        # A broker that has no topics is as far as this one gets.
+        target.hangs_up_on = {"ListOffsets", "Produce", "InitProducerId"}
+        with pytest.raises(Exception, match=r"."):
+            run()
+        target.taken.clear()
+        broker.cluster_id = "new-id"
+        with pytest.raises(ClusterChangedError) as caught:
+            run()
+        assert _names_both(caught.value, broker)
+        assert target.asked == []
