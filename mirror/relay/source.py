@@ -158,12 +158,10 @@ class SourceReader:
 
     def answered(self, key: TopicPartition) -> float:
         """When this partition's leader last answered, with or without news of it;
-        epoch seconds, 0 if it has not or is not asked.
+        monotonic, 0 if it has not or is not asked.
         """
         lane = self._lane_of.get(key)
-        if lane is None or key not in self._offsets or not lane.answered:
-            return 0.0
-        return time.time() - (time.monotonic() - lane.answered)
+        return lane.answered if lane is not None and key in self._offsets else 0.0
 
     def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
         """Read on from here, after the others had their turn. `last_epoch`: of the

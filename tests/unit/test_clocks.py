@@ -6,7 +6,6 @@ is about (see also `test_faults`).
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +18,6 @@ from mirror.observe import events as events_module
 from mirror.observe.board import Board
 from mirror.observe.events import Event, Kind, Trail
 from mirror.observe.status import FlowState
-from mirror.relay import source as source_module
-from mirror.relay.source import SourceReader
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -120,19 +117,3 @@ def test_a_token_is_asked_for_again_in_time(
     failing = False
     clocks.run(1.1)
     assert kept.get() == "good"
-
-
-@_CHANGES
-def test_when_a_leader_answered_is_told_in_the_present_time_of_day(
-    monkeypatch: pytest.MonkeyPatch, change: float
-) -> None:
-    """A leader that answered ten seconds ago did so ten seconds ago; it is neither
-    silent for an hour nor ahead of time.
-    """
-    clocks = _clocks(source_module, monkeypatch)
-    reader = SourceReader.__new__(SourceReader)
-    lane: Any = SimpleNamespace(answered=clocks.monotonic())
-    reader._offsets, reader._lane_of = {("t", 0): 5}, {("t", 0): lane}
-    clocks.of_day += change
-    clocks.run(10)
-    assert reader.answered(("t", 0)) == clocks.time() - 10
