@@ -12,15 +12,17 @@ import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from confluent_kafka.admin import AdminClient
 import pytest
 import structlog
 
 from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import create_topic, producer
+from tests.harness import RunningMirror, create_topic, eventually, producer
 from tests.proxy import BrokerProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -133,3 +135,65 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
             proxy.lead_to(target.bootstrap)
             witness.wait(_PARTITIONS * (_EACH + 1), 30, running)
         witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH + 1))
+
+
+def test_a_service_says_so_and_goes_on_when_it_is_right_again(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A running service whose source's address comes to lead to another cluster, and
+    whose worker is killed there so that all begins anew, shows both ids as the reason,
+    copies nothing, and goes on without help when the address is right.
+    """
+    source, other = clusters["a"].bootstrap, clusters["b"].bootstrap
+    alias = f"D{uuid.uuid4().hex[:6]}"
+    for bootstrap in (source, other):
+        create_topic(bootstrap, topic_name, _PARTITIONS)
+    send(producer(other), topic_name, keys(_PARTITIONS, _TEMPTING, first=900), b"v")
+    client = producer(source)
+    send(client, topic_name, keys(_PARTITIONS, _EACH), b"v")
+    copy = f"{alias}.{topic_name}"
+    with BrokerProxy(source) as proxy, Witness(other) as witness:
+        config = {
+            "clusters": {
+                alias: {"bootstrap_servers": proxy.bootstrap},
+                "B": {"bootstrap_servers": other},
+            },
+            "flows": {
+                f"{alias}->B": {
+                    "topics": [topic_name], "lease_seconds": 1, "tasks": 1,
+                    "emit_heartbeats": False, "heartbeats_replication": False,
+                }
+            },
+        }  # fmt: skip
+        with RunningMirror(config, tmp_path) as mirror:
+            eventually(other, copy, _PARTITIONS * _EACH)
+            ids = [_id_of(source), _id_of(other)]
+            proxy.lead_to(other)
+            mirror.wait_until(lambda document: _reason_names(document, ids))
+            mirror.fail_lease()
+            mirror.wait_until(lambda document: _reason_names(document, ids))
+            witness.assert_exactly(copy, keys(_PARTITIONS, _EACH))
+            proxy.lead_to(source)
+            send(client, topic_name, keys(_PARTITIONS, 1, first=_EACH), b"v")
+            eventually(other, copy, _PARTITIONS * (_EACH + 1))
+            mirror.wait_until(
+                lambda document: (
+                    document["flows"][0]["state"] == "RUNNING"
+                    and not _reason_names(document, ids)
+                )
+            )
+            assert mirror.terminate() == 0
+        witness.assert_exactly(copy, keys(_PARTITIONS, _EACH + 1))
+
+
+def _id_of(bootstrap: str) -> str:
+    return (
+        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id
+    )
+
+
+def _reason_names(document: Mapping[str, Any], ids: Sequence[str]) -> bool:
+    """Whether the flow, or all of its partitions, say both."""
+    (flow,) = document["flows"]
+    reasons = [flow["reason"], *(each["reason"] for each in flow["partitions"])]
+    return any(all(each in reason for each in ids) for reason in reasons)
