@@ -7,13 +7,12 @@ libraries are translated into these at the edge (`clusters`, `config`).
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class MirrorError(Exception):
     """Something went wrong in mirror."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
+    """Of its kind, unless the single error says otherwise."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.__doc__)
@@ -57,6 +56,10 @@ class AuthorizationError(ClusterError):
     """The cluster refused the operation."""
 
 
+class ClusterChangedError(ClusterError):
+    """An address leads to another cluster than it did."""
+
+
 class UnsupportedBrokerError(ClusterError):
     """The broker does not speak a protocol version that mirror needs."""
 
@@ -67,7 +70,7 @@ class BrokerError(ClusterError):
     def __init__(self, *, name: str, what: str, retriable: bool) -> None:
         self.name = name
         self.what = what
-        self.transient = retriable
+        self.retriable = retriable
         super().__init__(f"{what}: {name}")
 
 

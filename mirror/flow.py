@@ -93,7 +93,10 @@ class Flow:
         self._pending = Pending()
         self._sizing = Sizing(flow.tasks)
         self._go_by(config)
-        self._jobs = Jobs(flow.name, self._clusters, (), board=board)
+        self._ids: dict[str, str] = {}
+        """Of both clusters, by alias, since they were first reached: a later run must
+        not take another one for either."""
+        self._jobs = Jobs(flow.name, self._clusters, (), board=board, ids={})
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -152,7 +155,11 @@ class Flow:
         self._showing.begin(self.config)
         with contextlib.ExitStack() as stack:
             source, target = (
-                Cluster(config, client_id=f"mirror.{self.name}")
+                Cluster(
+                    config,
+                    client_id=f"mirror.{self.name}",
+                    cluster_id=self._ids.get(config.alias, ""),
+                )
                 for config in self._clusters
             )
             stack.callback(source.close)
@@ -164,6 +171,7 @@ class Flow:
                     f"flow {self.name}: {source.alias} and {target.alias} are one and "
                     f"the same cluster ({source.cluster_id}); it would copy its copies"
                 )
+            self._ids = {each.alias: each.cluster_id for each in (source, target)}
             self._paused = PausesReader(target, self.config).read()
             self._changes.begin()
             found = self.discover(source, target)
@@ -264,8 +272,9 @@ class Flow:
         """Begin what runs beside the data; anew, if it runs already."""
         self._jobs.close()
         self._jobs = Jobs(
-            self.name, self._clusters, self._wanted_jobs(), board=self._board
-        )
+            self.name, self._clusters, self._wanted_jobs(), board=self._board,
+            ids=self._ids,
+        )  # fmt: skip
         self._jobs.start()
 
     def _wanted_jobs(self) -> list[Job]:

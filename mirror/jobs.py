@@ -21,7 +21,7 @@ from mirror.errors import MirrorError
 from mirror.observe.status import JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.observe.board import Board
@@ -55,9 +55,12 @@ class Jobs:
         jobs: Iterable[Job],
         *,
         board: Board,
+        ids: Mapping[str, str],
     ) -> None:
+        """`ids` are those of the clusters that the flow runs with, by alias."""
         self._flow = flow
         self._clusters = clusters
+        self._ids = ids
         self._jobs = tuple(jobs)
         self._board = board
         self._stopping = threading.Event()
@@ -117,7 +120,11 @@ class Jobs:
     @contextlib.contextmanager
     def _connections(self) -> Iterator[tuple[Cluster, Cluster]]:
         source, target = (
-            Cluster(config, client_id=f"mirror.{self._flow}")
+            Cluster(
+                config,
+                client_id=f"mirror.{self._flow}",
+                cluster_id=self._ids.get(config.alias, ""),
+            )
             for config in self._clusters
         )
         try:

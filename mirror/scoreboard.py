@@ -75,7 +75,9 @@ class Scoreboard:
     def add(
         self, reports: Iterable[PartitionReport], now: float
     ) -> tuple[PartitionStatus, ...]:
-        """Take the reports of one lease of all slots; the statuses after it."""
+        """Take the reports of one lease of all slots, which came at `now`, in monotonic
+        seconds; the statuses after it.
+        """
         reports = tuple(reports)
         self._partitions = {
             (report.topic, report.partition): self._status(report, now)

@@ -74,7 +74,8 @@ class Showing:
         )
         self.samples[:] = recent(self.samples, LONGEST_SECONDS)
         now = pace(self.samples)
-        partitions = self._scores.add(lease.reports, reported := time.time())
+        reported = time.time()
+        partitions = self._scores.add(lease.reports, time.monotonic())
         self._board.update(
             self._flow,
             state=FlowState.RUNNING,

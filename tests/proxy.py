@@ -209,6 +209,16 @@ class BrokerProxy:
             for open_socket in self._sockets:
                 _end(open_socket)
 
+    def lead_to(self, bootstrap: str) -> None:
+        """Stand before another broker from now on, as a name or a balancer may come to
+        lead elsewhere; connections that there are end.
+        """
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
+        self._broker = (host, int(port))
+        with self._lock:
+            while self._sockets:
+                _end(self._sockets.pop())
+
     @contextlib.contextmanager
     def rules(self, *rules: Rule) -> Iterator[None]:
         """Only within this context do these rules hold; the first that fits wins."""

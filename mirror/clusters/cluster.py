@@ -18,6 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
 from mirror.clusters.connection import Connection
+from mirror.clusters.identity import QUESTIONS
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.errors import AuthenticationError, UnreachableError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.topics import Leader, Topic
     from mirror.config.cluster_settings import ClusterConfig
+    from mirror.errors import ClusterError
 
 _PATIENCE_SECONDS = 30.0
 _GROUP, _TRANSACTION = 0, 1
@@ -39,9 +41,19 @@ _FAR_SECONDS = 0.02
 class Cluster:
     """Connections to one cluster. Not thread-safe: one per thread."""
 
-    def __init__(self, config: ClusterConfig, *, client_id: str = "mirror") -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        client_id: str = "mirror",
+        cluster_id: str = "",
+    ) -> None:
+        """`cluster_id`: of the only cluster that it may be; empty: that which it finds
+        first. It raises `ClusterChangedError` where an address leads to another one.
+        """
         self.alias = config.alias
         self.cluster_id = ""
+        self._expected_id = cluster_id
         self.controller = -1
         self._round_trip_seconds = math.inf
         self._config = config
@@ -56,6 +68,7 @@ class Cluster:
         Raises:
             UnreachableError: no bootstrap server answers.
             AuthenticationError: one answered, and refused us.
+            ClusterChangedError: one answered that is of another cluster.
         """
         failures = []
         refusal: AuthenticationError | None = None
@@ -104,10 +117,12 @@ class Cluster:
     def connection(self, node: int, purpose: str = "control") -> Connection:
         """The connection to a broker for a purpose, made anew if it is gone."""
         existing = self._connections.get((node, purpose))
-        if existing is not None and existing.session_ends:
-            _authenticate_again(existing)
-        if existing is not None and not existing.closed:
-            return existing
+        if existing is not None:
+            existing.notice_end()
+            if existing.session_ends:
+                _authenticate_again(existing)
+            if not existing.closed:
+                return existing
         address = self._brokers.get(node)
         if address is None:
             raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
@@ -116,7 +131,13 @@ class Cluster:
         return made
 
     def _connection(self, host: str, port: int) -> Connection:
-        made = Connection(self._config, host, port, client_id=self._client_id)
+        made = Connection(
+            self._config,
+            host,
+            port,
+            client_id=self._client_id,
+            cluster_id=self._expected_id or self.cluster_id,
+        )
         took = made.round_trip_seconds
         self._round_trip_seconds = min(self._round_trip_seconds, took)
         return made
@@ -125,18 +146,32 @@ class Cluster:
         """A connection to whichever broker answers, asking the bootstrap servers
         again when none of the known ones does.
         """
-        for node in random.sample(sorted(self._brokers), len(self._brokers)):
-            try:
-                return self.connection(node)
-            except (UnreachableError, AuthenticationError):
-                continue
-        self.connect()
-        return self.connection(next(iter(self._brokers)))
+        refusal: ClusterError = UnreachableError(
+            f"cluster {self.alias}: no broker is known"
+        )
+        for again in (False, True):
+            if again:
+                self.connect()
+            for node in random.sample(sorted(self._brokers), len(self._brokers)):
+                try:
+                    return self.connection(node)
+                except (UnreachableError, AuthenticationError) as error:
+                    refusal = error
+        raise refusal
 
     def call(self, request: Any, *, node: int | None = None) -> Any:
         """Send a small request to a broker (any, if none is named) and wait."""
-        connection = self.any_connection() if node is None else self.connection(node)
-        return connection.call(request)
+        connection = self._ours(node)
+        try:
+            return connection.call(request)
+        except UnreachableError:
+            # A broker may end an idle connection just as the question is on its way.
+            if not connection.hung_up or request.API_KEY not in QUESTIONS:
+                raise
+        return self._ours(node).call(request)
+
+    def _ours(self, node: int | None) -> Connection:
+        return self.any_connection() if node is None else self.connection(node)
 
     def refresh(self) -> None:
         """Learn again which brokers there are."""

@@ -93,6 +93,6 @@ def error_of(result: Any, what: str) -> ClusterError:
         return BrokerError(
             name=f"{error.name} ({result.error_message})",
             what=what,
-            retriable=error.transient,
+            retriable=error.retriable,
         )
     return error

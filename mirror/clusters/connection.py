@@ -1,10 +1,9 @@
 """One synchronous connection to one broker, for small requests and bulk bytes.
 
-Main types: `Connection`, and `Pending` for an answer that is still to come. Small
-requests are kafka-python's message classes; Produce and Fetch hand over and take
-raw buffers without copying (`send_buffers`, `into`). Answers come in the order of
-the requests, so reading one reads all before it. There is no thread and no retry:
-any failure closes the connection and fails everything in flight.
+Main type: `Connection`. Small requests are kafka-python's message classes; Produce and
+Fetch hand over and take raw buffers without copying (`send_buffers`, `take_buffer`).
+Answers come in the order of the requests, so reading one reads all before it. There is
+no thread and no retry: any failure closes the connection and fails what is in flight.
 """
 
 from __future__ import annotations
@@ -18,10 +17,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from mirror.clusters import handshake
+from mirror.clusters import handshake, identity
+from mirror.clusters.pending import Pending
 from mirror.clusters.receiving import Incoming
 from mirror.clusters.sending import Outgoing
-from mirror.errors import ClusterError, UnreachableError, UnsupportedBrokerError
+from mirror.errors import (
+    ClusterChangedError,
+    ClusterError,
+    UnreachableError,
+    UnsupportedBrokerError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,62 +37,21 @@ _MAX_SMALL_ANSWER = 256 << 20
 _SIZE = struct.Struct(">i")
 
 
-class Pending:
-    """An answer on its way. `result` waits for it, reading what comes before."""
-
-    __slots__ = ("_answer", "_answer_class", "_error", "connection", "correlation")
-
-    def __init__(
-        self, connection: Connection, correlation: int, answer_class: Any
-    ) -> None:
-        self.connection = connection
-        self.correlation = correlation
-        self._answer_class = answer_class
-        self._answer: Any = None
-        self._error: ClusterError | None = None
-
-    def result(self) -> Any:
-        """The decoded answer, or for bulk requests a view of its body.
-
-        A view is valid until the connection reads its next answer, or for as long
-        as wanted once its buffer was taken (`Connection.take_buffer`).
-
-        Raises:
-            UnreachableError: the connection failed before the answer was there.
-        """
-        while not self.answered:
-            self.connection.read_answer()
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-    @property
-    def answered(self) -> bool:
-        """Whether `result` returns, or raises, without waiting."""
-        return self._answer is not None or self._error is not None
-
-    @property
-    def raw(self) -> bool:
-        """Whether the answer stays undecoded in the connection's buffer."""
-        return self._answer_class is None
-
-    def settle(self, frame: memoryview) -> None:
-        if self._answer_class is None:
-            self._answer = frame[4:]
-        else:
-            self._answer = self._answer_class.decode(frame, header=True)
-
-    def fail(self, error: ClusterError) -> None:
-        self._error = error
-
-
 class Connection:
     """A connection that has agreed on versions and proven who it is."""
 
     def __init__(
-        self, config: ClusterConfig, host: str, port: int, *, client_id: str
+        self,
+        config: ClusterConfig,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        cluster_id: str = "",
     ) -> None:
-        """Connect.
+        """Connect. With a `cluster_id`, all but questions wait until the broker has
+        said that it is of this cluster; if it is not, whatever is asked for raises a
+        `ClusterChangedError`.
 
         Raises:
             UnreachableError: nothing answers at this address in time.
@@ -108,6 +72,8 @@ class Connection:
         self._correlation = 0
         self._buffer = bytearray(1 << 16)
         self._closed: ClusterError | None = None
+        self._cluster_id = cluster_id
+        self._identity: Pending | None = None
         self._held_until = 0.0
         self._line = handshake.open_line(config, host, port)
         self._outgoing = Outgoing(self._line)
@@ -120,6 +86,8 @@ class Connection:
             self.versions, self.features = handshake.negotiate(self, config, host)
             self.round_trip_seconds = time.monotonic() - began
             self.authenticate()
+            if cluster_id:
+                self._identity = self.send(identity.question())
         except ClusterError:
             self.close()
             raise
@@ -133,6 +101,19 @@ class Connection:
     def idle(self) -> bool:
         """Whether no answer is owed."""
         return not self._pending
+
+    def notice_end(self) -> None:
+        """Close it if the broker ended it while no answer was owed, as brokers do with
+        what is idle (`connections.max.idle.ms`).
+        """
+        if not self.closed and self.idle and not self._line.silent:
+            self.close()
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the broker ended it; not whether it left us without an answer."""
+        cause = self._closed.__cause__ if self._closed is not None else None
+        return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
 
     @property
     def session_ends(self) -> bool:
@@ -184,6 +165,7 @@ class Connection:
 
     def send_as_is(self, request: Any) -> Pending:
         """Send a kafka-python request in the version that it has."""
+        self._be_sure(request.API_KEY)
         self._correlation += 1
         request.with_header(correlation_id=self._correlation, client_id=self._client_id)
         answers = ResponseClassRegistry.get_response_class(request.header)
@@ -204,6 +186,7 @@ class Connection:
 
         `answer_class` decodes the answer; without one the answer is a raw view.
         """
+        self._be_sure(api_key)
         self._correlation += 1
         client = self._client_id.encode()
         header = struct.pack(
@@ -220,6 +203,10 @@ class Connection:
         )
         self._write([_SIZE.pack(size) + header, *buffers], pending)
         return pending
+
+    def _be_sure(self, api_key: int) -> None:
+        if self._identity is not None and api_key not in identity.QUESTIONS:
+            self._identity.result()
 
     def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
         if self._closed is not None:
@@ -295,9 +282,24 @@ class Connection:
             self._take_in(wait=True)
         except OSError as error:
             self._break(error)
+        self._settle()
+
+    def _settle(self) -> None:
+        """The oldest pending request, with the answer that is taken in whole."""
         frame, self._frame, self._whole = self._frame, None, False
         assert frame is not None
-        self._pending.popleft().settle(frame)
+        pending = self._pending.popleft()
+        pending.settle(frame)
+        if pending is self._identity:
+            self._identity = None
+            try:
+                identity.require(
+                    self._cluster_id, pending.result().cluster_id, alias=self._alias,
+                    where=self.address,
+                )  # fmt: skip
+            except ClusterChangedError as error:
+                self.close(error)
+                raise
 
     def read_on(self) -> None:
         """Take in what has come of the next answer, without waiting, so that the broker
@@ -309,6 +311,10 @@ class Connection:
             except OSError as error:
                 with contextlib.suppress(UnreachableError):
                     self._break(error)
+            if self._whole and self._pending[0] is self._identity:
+                with contextlib.suppress(ClusterChangedError):
+                    self._settle()
+                self.read_on()
 
     def _take_in(self, *, wait: bool) -> None:
         """The next answer's frame, as far as it comes."""

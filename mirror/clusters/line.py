@@ -42,6 +42,16 @@ class Line:
         """Whether bytes that were taken still have to be sent, by `write`."""
         return False
 
+    @property
+    def silent(self) -> bool:
+        """Whether the other side keeps it open and has sent nothing. Looking takes a
+        byte of what it has sent: only for when nothing is awaited.
+        """
+        try:
+            return self.read(memoryview(bytearray(1))) is None
+        except OSError:
+            return False
+
     def read(self, view: memoryview) -> int | None:
         """How many bytes were there; None: nothing yet, 0: the other side closed it.
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
+    from mirror.clusters.pending import Pending
 
 Runs = npt.NDArray[np.int64]
 
@@ -139,7 +140,7 @@ def check(answer: Any) -> Produced:
     Raises:
         FencedError: another owner took over.
         PartitionError: some partitions refuse what we sent; others may go on.
-        ClusterError: anything else, transient or not.
+        ClusterError: anything else, retriable or not.
     """
     offsets: dict[tuple[str, int], int] = {}
     again: set[tuple[str, int]] = set()
@@ -193,7 +194,7 @@ def _error(topic: str, result: Any) -> ClusterError | PartitionError:
     if result.error_code in codes.GUILTY_PARTITION:
         return PartitionError(topic=topic, partition=result.index, reason=text)
     if isinstance(error, BrokerError):
-        return BrokerError(name=text, what=what, retriable=error.transient)
+        return BrokerError(name=text, what=what, retriable=error.retriable)
     return error
 
 

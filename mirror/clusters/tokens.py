@@ -56,7 +56,8 @@ class KeptToken:
         now = time.time()
         token = self._token
         usable = token is not None and token.is_good(now)
-        if token is not None and usable and (token.is_fresh(now) or now < self._try_at):
+        resting = time.monotonic() < self._try_at
+        if token is not None and usable and (token.is_fresh(now) or resting):
             return token.text
         # Only who has none waits for who fetches one.
         if self._lock.acquire(blocking=not usable):
@@ -76,16 +77,16 @@ class KeptToken:
         token = self._token
         if token is not None and token.is_fresh(now):
             return token  # somebody was quicker
-        if now < self._failed_until:
+        if time.monotonic() < self._failed_until:
             raise AuthenticationError(self._failure)
         try:
             made = self._fetched()
         except AuthenticationError as error:
             if token is None or not token.is_good(now):
                 self._failure = str(error)
-                self._failed_until = time.time() + _FAILED_SECONDS
+                self._failed_until = time.monotonic() + _FAILED_SECONDS
                 raise
-            self._try_at = time.time() + _AGAIN_SECONDS
+            self._try_at = time.monotonic() + _AGAIN_SECONDS
             if self._complaint.due(str(error)):
                 log.warning("no new token yet: the old one goes on",
                             cluster=self._alias, error=str(error),

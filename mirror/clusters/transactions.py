@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Pending
+    from mirror.clusters.pending import Pending
     from mirror.clusters.produce import EncodedBatch
 
 TopicPartition = tuple[str, int]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Pending
+    from mirror.clusters.pending import Pending
     from mirror.clusters.produce import EncodedBatch
     from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer

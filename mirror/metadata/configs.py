@@ -123,7 +123,7 @@ def apply(
     refused: dict[str, dict[str, ClusterError]] = {}
     for copy, error in configs.alter(target, changes).items():
         names = changes[copy]
-        if len(names) > 1 and isinstance(error, BrokerError) and not error.transient:
+        if len(names) > 1 and isinstance(error, BrokerError) and not error.retriable:
             for name, value in names.items():
                 for alone in configs.alter(target, {copy: {name: value}}).values():
                     refused.setdefault(copy, {})[name] = alone

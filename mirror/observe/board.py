@@ -27,6 +27,8 @@ class Board:
         self.trail = Trail()
         self._started = time.time()
         self._turned_at = 0.0
+        self._reported: dict[str, tuple[float, float]] = {}
+        """When each flow last reported: epoch seconds, and monotonic ones."""
         self._lock = threading.Lock()
         self.config = ConfigStatus()
         self._flows: dict[str, FlowStatus] = {}
@@ -43,17 +45,26 @@ class Board:
         """The flow runs here no more; what is still said of it is lost."""
         with self._lock:
             self._flows.pop(flow, None)
+            self._reported.pop(flow, None)
 
     def read(self) -> ServiceStatus:
         """Everything, as of now: what is overdue has become later."""
         with self._lock:
             flows = tuple(self._flows.values())
-        now = time.time()
         return ServiceStatus(
             started=self._started,
-            flows=tuple(_later(flow, now) for flow in flows),
+            flows=tuple(_later(flow, self._now(flow)) for flow in flows),
             config=self.config,
         )
+
+    def _now(self, flow: FlowStatus) -> float:
+        """The time of day, by the clock that was right when the flow last reported:
+        one that is set meanwhile makes nothing overdue.
+        """
+        reported = self._reported.get(flow.name)
+        if reported is None:
+            return time.time()
+        return reported[0] + time.monotonic() - reported[1]
 
     def turned(self) -> None:
         """The service's main loop has turned once more."""
@@ -66,7 +77,7 @@ class Board:
             if still > _STANDSTILL_SECONDS:
                 return f"the service's main loop has not turned for {still:.0f} s"
         for flow in self.read().flows:
-            late = time.time() - flow.report_due
+            late = self._now(flow) - flow.report_due
             if flow.state is FlowState.RUNNING and late > _STANDSTILL_SECONDS:
                 return f"flow {flow.name}: a lease is overdue by {late:.0f} s"
         return ""
@@ -84,6 +95,8 @@ class Board:
                 return FlowStatus(name=flow, state=FlowState.STOPPED)
             if changes.get("state", old.state) != old.state:
                 changes.setdefault("since", time.time())
+            if "reported_at" in changes:
+                self._reported[flow] = (time.time(), time.monotonic())
             self._flows[flow] = new = replace(old, **changes)
         for event in noticed(old, new):
             self.trail.add(event)

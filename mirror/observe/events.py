@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -138,7 +139,7 @@ class Trail:
         self._lock = threading.Lock()
         self._kinds: dict[Kind, deque[Event]] = {}
         self._logged_at: dict[int, float] = {}
-        """When an event that is kept was last logged, by its id."""
+        """When an event that is kept was last logged, by its id; monotonic."""
         self._last_id = 0
 
     def add(self, event: Event) -> Event:
@@ -153,15 +154,16 @@ class Trail:
             # Milliseconds, so that ids of a later run are greater.
             self._last_id = max(int(now * 1000), self._last_id + 1)
             event = replace(event, id=self._last_id, time=now, first=now)
-            logged_at = 0.0
+            logged_at = -math.inf
             if before is not None and repeats:
                 kept.remove(before)
                 event = replace(event, times=before.times + 1, first=before.first)
-                logged_at = self._logged_at.pop(before.id, 0.0)
+                logged_at = self._logged_at.pop(before.id, -math.inf)
             elif len(kept) == MOST_OF_A_KIND:
                 self._logged_at.pop(kept[0].id, None)
-            due = now - logged_at >= _LOG_AGAIN_SECONDS
-            self._logged_at[event.id] = now if due else logged_at
+            running = time.monotonic()
+            due = running - logged_at >= _LOG_AGAIN_SECONDS
+            self._logged_at[event.id] = running if due else logged_at
             kept.append(event)
         if due:
             _log(event)

@@ -1,12 +1,14 @@
 """Partitions set aside: why, since when, and when to try again.
 
 Main type: `Faults`. The first pause is a second, each further one twice as long, up
-to a minute; a partition that was copied again starts afresh. Time is passed in.
+to a minute; a partition that was copied again starts afresh. Pauses go by the clock
+that nobody sets; only what people read is a time of day.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import time
 
 TopicPartition = tuple[str, int]
 
@@ -16,12 +18,14 @@ _LONGEST_PAUSE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a partition is set aside. Times are seconds of the caller's clock."""
+    """Why a partition is set aside."""
 
     reason: str
     since: float
+    """Epoch seconds, to be shown."""
     pause: float
     retry_at: float
+    """Monotonic seconds."""
 
 
 class Faults:
@@ -30,7 +34,7 @@ class Faults:
     def __init__(self) -> None:
         self._faults: dict[TopicPartition, Fault] = {}
 
-    def set_aside(self, key: TopicPartition, reason: str, now: float) -> None:
+    def set_aside(self, key: TopicPartition, reason: str) -> None:
         """Set a partition aside, or leave it aside for longer than the last time."""
         known = self._faults.get(key)
         pause = _FIRST_PAUSE_SECONDS
@@ -38,24 +42,26 @@ class Faults:
             pause = min(known.pause * 2, _LONGEST_PAUSE_SECONDS)
         self._faults[key] = Fault(
             reason=reason,
-            since=known.since if known else now,
+            since=known.since if known else time.time(),
             pause=pause,
-            retry_at=now + pause,
+            retry_at=time.monotonic() + pause,
         )
 
-    def aside(self, now: float) -> set[TopicPartition]:
-        """Those whose time to be tried again has not come."""
-        return {key for key, fault in self._faults.items() if fault.retry_at > now}
-
-    def due(self, now: float) -> bool:
+    def due(self) -> bool:
         """Whether any partition is to be tried again."""
+        now = time.monotonic()
         return any(fault.retry_at <= now for fault in self._faults.values())
 
-    def start_retry(self, now: float) -> None:
-        """Those that are due get their chance: no second one before the next pause."""
-        for key, fault in self._faults.items():
-            if fault.retry_at <= now:
-                self._faults[key] = replace(fault, retry_at=now + fault.pause)
+    def start_retry(self) -> set[TopicPartition]:
+        """Those that are due get their chance: no second one before the next pause.
+        The others, which stay aside.
+        """
+        now = time.monotonic()
+        aside = {key for key, fault in self._faults.items() if fault.retry_at > now}
+        for key in self._faults.keys() - aside:
+            fault = self._faults[key]
+            self._faults[key] = replace(fault, retry_at=now + fault.pause)
+        return aside
 
     def clear(self, key: TopicPartition) -> None:
         """The partition was copied."""

@@ -12,13 +12,12 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.relay import gaps
 from mirror.relay.gaps import Finding
 
 if TYPE_CHECKING:
-    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.clusters.cluster import Cluster
     from mirror.relay.gaps import Suspect
 
 TopicPartition = tuple[str, int]
@@ -27,8 +26,9 @@ TopicPartition = tuple[str, int]
 class Inquiry:
     """Looks into the suspects of one slot."""
 
-    def __init__(self, source: ClusterConfig, *, client_id: str) -> None:
-        self._cluster = Cluster(source, client_id=client_id)
+    def __init__(self, source: Cluster) -> None:
+        """`source` is this object's alone from here on, and need not be connected."""
+        self._cluster = source
         self._waiting: dict[TopicPartition, Suspect] = {}
         self._answers: queue.SimpleQueue[list[Finding] | Exception] = (
             queue.SimpleQueue()
@@ -39,12 +39,6 @@ class Inquiry:
     def open(self, suspect: Suspect) -> None:
         """Have it looked into as soon as possible."""
         self._waiting[suspect.key] = suspect
-
-    @property
-    def busy(self) -> bool:
-        """Whether `findings` will have something, or has."""
-        asking = self._thread is not None and self._thread.is_alive()
-        return asking or bool(self._waiting) or not self._answers.empty()
 
     def findings(self) -> list[Finding]:
         """What is known by now, without waiting; begins the next look if there is

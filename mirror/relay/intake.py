@@ -172,7 +172,7 @@ class Intake:
             self._log.warning(
                 "partition set aside", topic=key[0], partition=key[1], reason=reason
             )
-        self._faults.set_aside(key, reason, time.time())
+        self._faults.set_aside(key, reason)
         self._reader.leave_out(key)
 
     def _take(self, fetched: Fetched, buffer: Buffer, work: Work) -> None:

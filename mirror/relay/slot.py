@@ -67,8 +67,8 @@ class Slot:
         flow = plan.flow
         self._plan = plan
         client = f"mirror.{flow.name}.{number}"
-        self._source = Cluster(plan.source, client_id=client)
-        self._target = Cluster(plan.target, client_id=client)
+        self._source = Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
+        self._target = Cluster(plan.target, client_id=client, cluster_id=plan.target_id)
         self._reader = SourceReader(
             self._source,
             isolation=fetch.READ_COMMITTED
@@ -96,7 +96,9 @@ class Slot:
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
-        self._inquiry = Inquiry(plan.source, client_id=client)
+        self._inquiry = Inquiry(
+            Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
+        )
         self._intake = Intake(
             flow,
             self._source,
@@ -172,7 +174,7 @@ class Slot:
 
     def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
         """One round: take over if need be, read, fill, write. True if the bell rang."""
-        if self._owner and self._faults.due(time.time()):
+        if self._owner and self._faults.due():
             self._settled(self._writer.settle(_SETTLE_SECONDS))
             self._owner = False
         if not self._owner:
@@ -249,7 +251,6 @@ class Slot:
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and stand where the committed progress says."""
-        now = time.time()
         # What went wrong at the source leaves the target's side alone; and a commit
         # that was asked for counts, whatever went wrong behind it.
         with contextlib.suppress(ClusterError, PartitionError):
@@ -271,8 +272,7 @@ class Slot:
         self._target_topics = self._target.topics({*names, *self._notes.topics})
         self._limits = admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
-        aside = self._faults.aside(now)
-        self._faults.start_retry(now)
+        aside = self._faults.start_retry()
         keys = [
             key
             for key, assignment in self._wanted.items()

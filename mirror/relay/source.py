@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
     from mirror.clusters.fetch import Fetched
+    from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
@@ -74,7 +75,7 @@ class _Lane:
     rests_until: float = 0.0
     """It throttles us, and would not read what is sent before; monotonic."""
     answered: float = 0.0
-    """When it last answered, epoch seconds."""
+    """When it last answered, monotonic; 0 if it has not."""
 
 
 class SourceReader:
@@ -166,7 +167,7 @@ class SourceReader:
 
     def answered(self, key: TopicPartition) -> float:
         """When this partition's leader last answered, with or without news of it;
-        epoch seconds, 0 if it has not or is not asked.
+        monotonic, 0 if it has not or is not asked.
         """
         lane = self._lane_of.get(key)
         return lane.answered if lane is not None and key in self._offsets else 0.0
@@ -334,7 +335,7 @@ class SourceReader:
             return None
         if error != codes.NONE:
             raise codes.error_for(error, "fetching")
-        lane.answered = time.time()
+        lane.answered = time.monotonic()
         lane.session = session
         lane.epoch = lane.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.relay.latency import Latencies
-from mirror.relay.lateness import Lateness
+from mirror.relay.lateness import Lateness, Now
 from mirror.relay.report import PartitionReport, PartitionState
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Tally:
         self, key: TopicPartition, *, end_offset: int, size: int, behind: bool
     ) -> None:
         partition = self._of(key)
-        partition.lateness.told(end_offset, time.time())
+        partition.lateness.told(end_offset, time.monotonic())
         partition.bytes_in += size
         partition.behind = behind
 
@@ -117,7 +117,7 @@ class Tally:
     def ends(self, found: Mapping[TopicPartition, int]) -> None:
         """Ends of partitions that are not read, asked for otherwise."""
         for key, end_offset in found.items():
-            self._lateness[key].told(end_offset, time.time())
+            self._lateness[key].told(end_offset, time.monotonic())
 
     def waits(self, key: TopicPartition, oldest: int) -> None:
         """Records are to be written, the first of them of this time in epoch ms."""
@@ -171,7 +171,7 @@ class Tally:
         answered: Callable[[TopicPartition], float],
     ) -> list[PartitionReport]:
         """One report per wanted partition. `answered` says when a partition's leader
-        last did, in epoch seconds.
+        last did, in monotonic seconds.
         """
         for key in self._lateness.keys() - wanted.keys():
             del self._lateness[key]
@@ -189,7 +189,7 @@ class Tally:
         answered: float,
     ) -> PartitionReport:
         partition = self._of(key)
-        now = time.time()
+        now = Now.read()
         lag = partition.lateness.seconds(
             position.offset if position else -1, answered=answered, now=now
         )
@@ -205,7 +205,7 @@ class Tally:
         elif partition.behind:
             state = PartitionState.CATCHING_UP
         if lag is None and since:
-            lag = now - since  # it has been stuck for so long at least
+            lag = now.of_day - since  # it has been stuck for so long at least
         samples = sorted(partition.samples)
         return PartitionReport(
             slot=self._slot,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
+    from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
     from mirror.relay.notes import Batches, Notes
     from mirror.relay.work import Work

@@ -25,7 +25,8 @@ from mirror.config.cluster_settings import ClusterConfig
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.clusters.connection import Connection, Pending
+    from mirror.clusters.connection import Connection
+    from mirror.clusters.pending import Pending
 
 _MOST_REQUESTS = 60
 _ENOUGH_RECORDS = 200_000

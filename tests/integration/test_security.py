@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 
-from mirror.clusters import tokens
+from mirror.clusters import identity, tokens
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError, UnreachableError
@@ -255,8 +255,9 @@ def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None
         connection.reauthenticate_at = None
         time.sleep(_SESSION_SECONDS + 0.5)
         with pytest.raises(UnreachableError):
-            cluster.topics()
+            connection.call(identity.question())
 
+        assert cluster.topics()  # a new connection, with a session of its own
         connection = cluster.connection(node)
         due = connection.reauthenticate_at
         assert due is not None

@@ -171,6 +171,7 @@ def test_what_repeats_is_one_event_and_one_line_a_minute(
     """A flow that fails all night is one event that says how often and since when."""
     now = 1000.0
     monkeypatch.setattr(events.time, "time", lambda: now)
+    monkeypatch.setattr(events.time, "monotonic", lambda: now)
     trail = Trail()
     other = Event(kind=Kind.FLOW_FAILED, flow="A->C", text="down")
     failed = Event(kind=Kind.FLOW_FAILED, flow="A->B", text="down")

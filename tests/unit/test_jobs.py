@@ -34,7 +34,7 @@ def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, Board]:
         ClusterConfig(alias=alias, bootstrap_servers=("localhost:1",)) for alias in "ab"
     )
     job = Job(name="work", seconds=seconds, work=lambda _source, _target: work())
-    return Jobs(FLOW, (clusters[0], clusters[1]), [job], board=board), board
+    return Jobs(FLOW, (clusters[0], clusters[1]), [job], board=board, ids={}), board
 
 
 def test_a_job_is_repeated() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 import struct
+import time
 from typing import TYPE_CHECKING, Any, cast
 import uuid
 
@@ -11,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest
 import pytest
 
 from mirror.clusters import fetch
-from mirror.clusters.connection import Pending
+from mirror.clusters.pending import Pending
 from mirror.clusters.topics import Leader, Topic
 from mirror.errors import (
     AuthenticationError,
@@ -158,11 +159,26 @@ def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:
     assert set(caught.value.partitions) == {("t", 1), ("t", 3), ("t", 4)}
 
 
-def test_who_takes_one_answer_at_a_time_gets_them_in_turn() -> None:
-    """A leader that always has an answer ready does not keep the others waiting."""
+@pytest.mark.parametrize("set_by", [0.0, -3600.0, 3600.0])
+def test_who_takes_one_answer_at_a_time_gets_them_in_turn(
+    monkeypatch: pytest.MonkeyPatch, set_by: float
+) -> None:
+    """A leader that always has an answer ready does not keep the others waiting, also
+    when somebody sets the clock in between.
+    """
+    right = time.time
     cluster = _Cluster(far=False)
     reader = _reader(cluster, [1, 2, 3])
-    for _ in range(5):
+    for number in range(5):
+        monkeypatch.setattr(time, "time", lambda off=number * set_by: right() + off)
+        reader.ask()
+        next(reader.read(cast("Any", set(cluster.made.values()))))
+        monkeypatch.setattr(
+            time, "time", lambda off=(number + 1) * set_by: right() + off
+        )
+        for _ in range(2):
+            reader.ask()
+            next(reader.read(cast("Any", set(cluster.made.values()))))
         reader.ask()
         before = {node: len(each.requests) for (node, _), each in cluster.made.items()}
         for _ in range(3):

@@ -1,0 +1,214 @@
+"""A broker inside the test's own process, as far as connections to it are concerned.
+
+`Broker` agrees on versions and answers metadata, coordinators and beginnings of logs,
+over plain TCP or TLS. Tests see how many connections it took and which requests came
+over each, end connections as a broker ends idle ones, and turn it into a broker of
+another cluster at the same address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+import queue
+import select
+import socket
+import ssl
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka.protocol import consumer, metadata, producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MODULES = (metadata, consumer, producer)
+_APIS = ("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "EndTxn",
+         "InitProducerId", "Produce", "Fetch")  # fmt: skip
+
+
+def _class_of(name: str) -> Any:
+    return next(getattr(m, name) for m in _MODULES if hasattr(m, name))
+
+
+_REQUESTS = {
+    (found := _class_of(f"{api}Request")).API_KEY: (api, found) for api in _APIS
+}
+_ANSWERS = {api: _class_of(f"{api}Response") for api in _APIS}
+_VERSIONS = {"Produce": 9, "Fetch": 11, "ListOffsets": 6, "Metadata": 9,
+             "FindCoordinator": 3, "ApiVersions": 3, "InitProducerId": 4,
+             "EndTxn": 3}  # fmt: skip
+
+
+@dataclass(eq=False)
+class Taken:
+    """A connection that the broker took."""
+
+    line: socket.socket
+    asked: list[str] = field(default_factory=list)
+    """The requests that came over it, in order."""
+    _orders: queue.SimpleQueue[Callable[[socket.socket], None]] = field(
+        default_factory=queue.SimpleQueue
+    )
+    _bell: tuple[socket.socket, socket.socket] = field(
+        default_factory=socket.socketpair
+    )
+
+    def do(self, order: Callable[[socket.socket], None]) -> None:
+        """Have it done to the line in the thread that reads it, as TLS wants it."""
+        self._orders.put(order)
+        with contextlib.suppress(OSError):
+            self._bell[0].sendall(b"!")
+
+    def wait(self) -> None:
+        """Wait for a request, doing meanwhile what is ordered."""
+        while not (isinstance(self.line, ssl.SSLSocket) and self.line.pending()):
+            ready, _, _ = select.select([self.line, self._bell[1]], [], [])
+            if self._bell[1] not in ready:
+                return
+            self._bell[1].recv(1)
+            self._orders.get()(self.line)
+
+    def close(self) -> None:
+        for each in (self.line, *self._bell):
+            each.close()
+
+
+class Broker:
+    """Broker 1 of a cluster of one; a context manager."""
+
+    def __init__(
+        self, *, cluster_id: str = "first", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.taken: list[Taken] = []
+        self.hangs_up_on: set[str] = set()
+        """Requests that it reads, once, and then ends the connection."""
+        self.silent_on: set[str] = set()
+        """Requests that it reads and never answers."""
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self._start(self._accept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.hang_up()
+
+    @property
+    def asked(self) -> list[str]:
+        """All requests but those for versions, connection by connection."""
+        return [api for t in self.taken for api in t.asked if api != "ApiVersions"]
+
+    def hang_up(self) -> None:
+        """End all connections, as a broker ends those that were idle for too long."""
+        for taken in self.taken:
+            taken.do(socket.socket.close)
+
+    def take_leave(self) -> None:
+        """The same, with TLS's word for it where there is TLS."""
+        for taken in self.taken:
+            taken.do(_goodbye)
+
+    def reset(self) -> None:
+        """The same in the way of something between the two that gave them up."""
+        for taken in self.taken:
+            taken.do(_reset)
+
+    def _start(self, function: Any, *arguments: Any) -> None:
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = self._listener.accept()
+                if self._tls is not None:
+                    line = self._tls.wrap_socket(line, server_side=True)
+                taken = Taken(line)
+                self.taken.append(taken)
+                self._start(self._serve, taken)
+
+    def _serve(self, taken: Taken) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                taken.wait()
+                if not (frame := _read(taken.line)):
+                    break
+                if (answer := self._answer(taken, frame)) is None:
+                    break
+                taken.line.sendall(answer)
+        taken.close()
+
+    def _answer(self, taken: Taken, frame: bytes) -> bytes | None:
+        key, version, correlation = struct.unpack_from(">hhi", frame)
+        api, request_class = _REQUESTS[key]
+        taken.asked.append(api)
+        if api in self.hangs_up_on:
+            self.hangs_up_on.discard(api)
+            return None
+        if api in self.silent_on:
+            return b""
+        with self._lock:  # kafka-python's encoder is not made for threads
+            request = request_class.decode(frame, version=version, header=True)
+            answer = _ANSWERS[api][version]()
+            self._fill(api, request, answer)
+            answer.with_header(correlation_id=correlation)
+            body = bytes(answer.encode(header=True))
+        return struct.pack(">i", len(body)) + body
+
+    def _fill(self, api: str, request: Any, answer: Any) -> None:
+        if api == "ApiVersions":
+            entry = type(answer).ApiVersion
+            answer.api_keys = [
+                entry(api_key=key, min_version=0, max_version=_VERSIONS[name])
+                for key, (name, _) in _REQUESTS.items()
+            ]
+        elif api == "Metadata":
+            broker = type(answer).MetadataResponseBroker
+            answer.brokers = [
+                broker(node_id=1, host="127.0.0.1", port=self.port, rack=None)
+            ]
+            answer.cluster_id, answer.controller_id = self.cluster_id, 1
+            answer.topics = []
+        elif api == "FindCoordinator":
+            answer.error_code, answer.error_message = 0, None
+            answer.node_id, answer.host, answer.port = 1, "127.0.0.1", self.port
+        elif api == "InitProducerId":
+            answer.error_code, answer.producer_id, answer.producer_epoch = 0, 7, 0
+
+
+def _read(line: socket.socket) -> bytes:
+    """A frame; empty at the end of the connection."""
+    head = _exactly(line, 4)
+    return _exactly(line, struct.unpack(">i", head)[0]) if head else b""
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        part = line.recv(size - len(found))
+        if not part:
+            return b""
+        found += part
+    return bytes(found)
+
+
+def _goodbye(line: socket.socket) -> None:
+    if isinstance(line, ssl.SSLSocket):
+        line.settimeout(0.1)
+        with contextlib.suppress(OSError):
+            line.unwrap()  # it says so, and waits for us to say so
+    line.close()
+
+
+def _reset(line: socket.socket) -> None:
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line.close()

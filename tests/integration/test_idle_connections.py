@@ -1,0 +1,132 @@
+"""Brokers end what is idle (`connections.max.idle.ms`); no record waits for that.
+
+Slots run without Spark, against brokers that wait for five seconds only. When a
+connection has been ended is what the system says of its socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+import uuid
+
+import psutil
+import pytest
+import structlog
+
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness import create_topic, producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, MutableMapping
+    from typing import Any
+
+    from confluent_kafka import Producer
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.slot import Slot
+
+pytestmark = pytest.mark.integration
+
+_IDLE = {"connections.max.idle.ms": "5000"}
+_PARTITIONS = 3
+_FIRST = 10
+_AT_ONCE_SECONDS = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quiet:
+    """A slot that has copied something, and then nothing, for longer than brokers
+    keep its connections.
+    """
+
+    copying: Copying
+    slot: Slot
+    lease: RunningLease
+    producer: Producer
+    witness: Witness
+    said: list[MutableMapping[str, Any]]
+    """What was logged."""
+
+
+@pytest.fixture
+def quiet(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+) -> Iterator[_Quiet]:
+    source = make_clusters("a", settings=_IDLE)["a"].bootstrap
+    target = make_clusters("b", settings=_IDLE, nodes=3)["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    copying = Copying(
+        source=source,
+        target=target,
+        topic=topic_name,
+        alias=f"I{uuid.uuid4().hex[:6]}",
+    ).own()
+    client = producer(source)
+    with (
+        structlog.testing.capture_logs() as said,
+        Witness(target) as witness,
+        copying.slot() as slot,
+    ):
+        witness.begin(copying.copy)
+        running = RunningLease(slot, copying.lease(120))
+        with contextlib.ExitStack() as stack:
+            stack.callback(running.ring)
+            send(client, topic_name, keys(_PARTITIONS, _FIRST), b"v")
+            witness.wait(_PARTITIONS * _FIRST, 30, running)
+            _wait_until_ended(slot._target, witness)
+            yield _Quiet(
+                copying=copying, slot=slot, lease=running, producer=client,
+                witness=witness, said=said,
+            )  # fmt: skip
+
+
+def _wait_until_ended(cluster: Cluster, witness: Witness) -> None:
+    """Until every broker has ended every connection of ours."""
+    end = time.monotonic() + 60
+    ours = {connection.fileno() for connection in cluster._connections.values()}
+    assert len(ours) > 3
+    while True:
+        states = {
+            each.status
+            for each in psutil.Process().net_connections("tcp")
+            if each.fd in ours
+        }
+        if states == {psutil.CONN_CLOSE_WAIT}:
+            return
+        assert time.monotonic() < end, f"some are not ended: {states}"
+        witness._look()  # it must not be idle itself
+
+
+def test_the_first_record_after_a_quiet_time_is_copied_at_once(quiet: _Quiet) -> None:
+    """A record that comes after brokers have ended all connections of its slot to the
+    target is there at once, without an error or a take-over.
+    """
+    topic = quiet.copying.topic
+    send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
+    quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, quiet.lease)
+    reports = quiet.lease.ring()
+    assert [each for each in quiet.said if each["log_level"] != "info"] == []
+    assert {report.slot_takeovers for report in reports} == {1}
+    quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))
+
+
+def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
+    """A slot that has to take over when all its connections have been ended copies
+    at once, without an error.
+    """
+    quiet.lease.ring()
+    topic = quiet.copying.topic
+    send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
+    quiet.copying.lease(0)  # somebody else's, so that the next one takes over
+    running = RunningLease(quiet.slot, quiet.copying.lease(60))
+    try:
+        quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, running)
+    finally:
+        reports = running.ring()
+    assert [each for each in quiet.said if each["log_level"] != "info"] == []
+    assert {report.slot_takeovers for report in reports} == {1}
+    quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))

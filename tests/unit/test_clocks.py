@@ -1,0 +1,119 @@
+"""Somebody sets the machine's clock: what is measured goes on as if nobody had.
+
+Each test has a clock that people set beside one that only runs, in the module that it
+is about (see also `test_faults`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.clusters import tokens
+from mirror.clusters.token import Token
+from mirror.errors import AuthenticationError
+from mirror.observe import board as board_module
+from mirror.observe import events as events_module
+from mirror.observe.board import Board
+from mirror.observe.events import Event, Kind, Trail
+from mirror.observe.status import FlowState
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+pytestmark = pytest.mark.unit
+
+_HOUR = 3600.0
+_CHANGES = pytest.mark.parametrize("change", [-_HOUR, _HOUR])
+
+
+class _Clocks:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.of_day = 1_800_000_000.0
+        self.running = 50.0
+
+    def time(self) -> float:
+        return self.of_day
+
+    def monotonic(self) -> float:
+        return self.running
+
+    def run(self, seconds: float) -> None:
+        self.of_day += seconds
+        self.running += seconds
+
+
+def _clocks(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> _Clocks:
+    made = _Clocks()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@_CHANGES
+def test_no_lease_becomes_overdue(
+    monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    """A service that gets its reports is alive, and its flows are not late; one that
+    gets none is, whichever way its clock was set meanwhile.
+    """
+    clocks = _clocks(board_module, monkeypatch)
+    board = Board(("A->B",))
+    now = clocks.time()
+    board.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
+    clocks.of_day += change
+    assert board.standstill() == ""
+    assert board.read().flows[0].overdue == 0
+    clocks.run(100)
+    assert "overdue by 80 s" in board.standstill()
+    assert board.read().flows[0].overdue == 100
+
+
+@_CHANGES
+def test_what_repeats_is_logged_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    """Neither more nor less often."""
+    clocks = _clocks(events_module, monkeypatch)
+    logged: list[Any] = []
+    monkeypatch.setattr(events_module, "_log", logged.append)
+    trail = Trail()
+    event = Event(kind=Kind.TOPIC_CREATED, flow="A->B", subject="t", text="as before")
+    trail.add(event)
+    clocks.of_day += change
+    trail.add(event)
+    assert len(logged) == 1
+    clocks.run(61)
+    trail.add(event)
+    assert len(logged) == 2
+
+
+@_CHANGES
+def test_a_token_is_asked_for_again_in_time(
+    monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    """One failure counts for a second, and not for another hour."""
+    clocks = _clocks(tokens, monkeypatch)
+    failing = True
+    asked = 0
+
+    def fetch() -> Token:
+        nonlocal asked
+        asked += 1
+        if failing:
+            raise AuthenticationError("no endpoint")
+        now = clocks.time()
+        return Token(text="good", made_at=now, ends_at=now + 300)
+
+    kept = tokens.KeptToken(fetch, alias="A")
+    with pytest.raises(AuthenticationError):
+        kept.get()
+    clocks.of_day += change
+    with pytest.raises(AuthenticationError):
+        kept.get()
+    assert asked == 1
+    failing = False
+    clocks.run(1.1)
+    assert kept.get() == "good"

@@ -1,0 +1,195 @@
+"""Connections that a broker ended while nobody used them cost nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import select
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import EndTxnRequest
+import pytest
+
+from mirror.clusters import handshake
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import UnreachableError
+from mirror.playground.certificates import CertificateAuthority
+from tests.broker import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.clusters.connection import Connection
+
+pytestmark = pytest.mark.unit
+
+_CONTROL = "control"
+
+
+@pytest.fixture(params=["plain", "tls"])
+def ends(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Broker, Cluster]]:
+    """A broker and a cluster that is connected to it, with and without TLS."""
+    tls, settings = None, {}
+    if request.param == "tls":
+        authority = CertificateAuthority()
+        for name, text in (
+            ("server.pem", authority.issue("server").bundle_pem),
+            ("ca.pem", authority.pem),
+        ):
+            (tmp_path / name).write_text(text)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(tmp_path / "server.pem")
+        settings = {
+            "security_protocol": "SSL",
+            "ssl_ca_file": str(tmp_path / "ca.pem"),
+        }
+    with Broker(tls=tls) as broker:
+        config = ClusterConfig.model_validate(
+            {
+                "alias": "A",
+                "bootstrap_servers": broker.address,
+                "request_timeout_seconds": 0.5,
+                **settings,
+            }
+        )
+        with closing(Cluster(config).connect()) as cluster:
+            yield broker, cluster
+
+
+def _end_has_come(connection: Connection) -> None:
+    """Wait for what the broker's end of it sends last."""
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    assert poller.poll(5000)
+
+
+def _used(cluster: Cluster, purpose: str = _CONTROL) -> Connection:
+    connection = cluster.connection(1, purpose)
+    connection.call(_find())
+    return connection
+
+
+def _find() -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"])
+
+
+@pytest.mark.parametrize("how", ["hang_up", "reset", "take_leave"])
+def test_what_ended_while_idle_is_replaced(
+    ends: tuple[Broker, Cluster], how: str
+) -> None:
+    """A connection that the broker closed, reset or took leave of while nothing was
+    owed is replaced without an error, whatever it is for.
+    """
+    broker, cluster = ends
+    used = _used(cluster, "commit")
+    getattr(broker, how)()
+    _end_has_come(used)
+    _used(cluster, "commit")
+    assert len(broker.taken) == 3  # the first one was for metadata alone
+    assert used.closed
+
+
+def test_what_nobody_asked_for_ends_a_connection(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """Bytes that no answer is owed for would pass for the next answer: such a
+    connection is replaced as well.
+    """
+    broker, cluster = ends
+    used = _used(cluster)
+    broker.taken[-1].do(lambda line: line.sendall(b"unasked"))
+    _end_has_come(used)
+    _used(cluster)
+    assert len(broker.taken) == 3
+
+
+def test_a_good_connection_is_kept(ends: tuple[Broker, Cluster]) -> None:
+    """A connection that is idle and open is used again, also while answers that came
+    over it are not read yet.
+    """
+    broker, cluster = ends
+    used = _used(cluster)
+    owed = used.send(_find())
+    _end_has_come(used)
+    assert cluster.connection(1) is used
+    assert owed.result().node_id == 1
+    assert cluster.connection(1) is used
+    assert len(broker.taken) == 2
+
+
+@pytest.mark.parametrize("ends", ["tls"], indirect=True)
+def test_words_of_tls_itself_do_not_end_a_line(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """Session tickets, which come when they like, are no end and no answer."""
+    broker, cluster = ends
+    with closing(
+        handshake.open_line(cluster._config, "127.0.0.1", broker.port)
+    ) as fresh:
+        poller = select.poll()
+        poller.register(fresh, select.POLLIN)
+        assert poller.poll(5000)  # tickets, since nothing is asked
+        assert fresh.silent
+        assert not fresh.unread
+
+
+def test_one_that_ends_beneath_a_question_is_asked_again(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """A broker that ends the connection just as a question comes is asked once more
+    over a new connection, without an error.
+    """
+    broker, cluster = ends
+    _used(cluster)
+    broker.hangs_up_on = {"FindCoordinator"}
+    assert cluster.group_coordinators(["g"]) == {"g": 1}
+    assert broker.taken[-2].asked[-1] == broker.taken[-1].asked[-1] == "FindCoordinator"
+
+
+def test_what_changes_something_is_not_sent_again(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """A request that may have been done, and that changes something, is an error when
+    its connection ends: its sender alone knows what to do.
+    """
+    broker, cluster = ends
+    broker.hangs_up_on = {"EndTxn"}
+    commit = EndTxnRequest(
+        transactional_id="t", producer_id=7, producer_epoch=0, committed=True
+    )
+    with pytest.raises(UnreachableError):
+        cluster.call(commit, node=1)
+    assert broker.asked.count("EndTxn") == 1
+
+
+def test_silence_is_not_asked_again(ends: tuple[Broker, Cluster]) -> None:
+    """A broker that does not answer within the timeout is not asked a second time:
+    that would double how long it takes to see that it is gone.
+    """
+    broker, cluster = ends
+    broker.silent_on = {"FindCoordinator"}
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="no answer in time"):
+        cluster.group_coordinators(["g"])
+    assert time.monotonic() - began < 0.9
+    assert broker.asked.count("FindCoordinator") == 1
+
+
+def test_a_session_that_ends_on_a_dead_connection_is_no_error(
+    ends: tuple[Broker, Cluster],
+) -> None:
+    """Where it is time to log in again and the broker has ended the connection
+    meanwhile, a new one takes its place.
+    """
+    broker, cluster = ends
+    used = _used(cluster)
+    used.reauthenticate_at = time.monotonic() - 1
+    broker.hang_up()
+    _end_has_come(used)
+    assert cluster.connection(1) is not used
