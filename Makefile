@@ -69,6 +69,10 @@ test: install ## all tests, two files at a time; those that keep time one by one
 test-unit: install ## the tests that need neither broker nor Java
 	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
 
+.PHONY: tools
+tools: install ## install what some tests need besides: promtool, helm, a browser
+	$(BIN)/python -m tests.tools
+
 .PHONY: settings
 settings: install ## write the JSON schema, the annotated file and the references anew
 	$(BIN)/mirror config schema > config/mirror.schema.json
