@@ -121,6 +121,15 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services that name no state folder leave nothing in the developer's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("STATE_DIRECTORY", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def clusters(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
