@@ -95,7 +95,7 @@ bench: install ## measure beside MirrorMaker 2 and a loop in Go, some twenty min
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 .PHONY: bench-chart
-bench-chart: install ## draw the measured into docs/benchmarks
+bench-chart: install ## draw the measured into docs/benchmarks, and into README
 	$(BIN)/python -m tests.benchmarks.chart $(BENCH_FILES)
 
 # A resolver's own settings must not decide what everyone gets.
