@@ -53,9 +53,9 @@ def run_tests(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_is_missing_is_skipped_and_counted(nowhere: Path, tmp_path: Path) -> None:
     """Without a tool its tests are skipped, with the line that installs it, and the end
-    of the run counts them for each tool, also when workers ran them.
+    of the run counts them for each tool, also when a worker ran them.
     """
-    ended = run_tests(tmp_path, "-n", "2")
+    ended = run_tests(tmp_path, "-n", "1")
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "4 skipped" in ended.stdout
