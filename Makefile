@@ -69,6 +69,10 @@ test: install ## all tests, two files at a time; those that keep time one by one
 test-unit: install ## the tests that need neither broker nor Java
 	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
 
+.PHONY: tools
+tools: install ## install what some tests need besides: promtool, helm, a browser
+	$(BIN)/python -m tests.tools
+
 .PHONY: settings
 settings: install ## write the JSON schema, the annotated file and the references anew
 	$(BIN)/mirror config schema > config/mirror.schema.json
@@ -91,7 +95,7 @@ bench: install ## measure beside MirrorMaker 2 and a loop in Go, some twenty min
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 .PHONY: bench-chart
-bench-chart: install ## draw the measured into docs/benchmarks
+bench-chart: install ## draw the measured into docs/benchmarks, and into README
 	$(BIN)/python -m tests.benchmarks.chart $(BENCH_FILES)
 
 # A resolver's own settings must not decide what everyone gets.

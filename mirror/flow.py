@@ -9,12 +9,12 @@ it decides when to run again. How a lease is carried out is `relay`'s duty.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.checkpoint import own, state_folder
 from mirror.clusters import admin
 from mirror.clusters.cluster import Cluster
 from mirror.complaint import Complaint
@@ -75,7 +75,7 @@ class Flow:
         self._problems: dict[str, tuple[str, ...]] = {}
         self._problems_lock = threading.Lock()
         self._topic_jobs = TopicJobs(flow, config, board=board, tell=self._tell_of)
-        self._checkpoint = config.service.state_dir / f"{flow.source}-to-{flow.target}"
+        self._state = state_folder(config.service.state_dir)
         self._complaint = Complaint()
         self._once = once
         self._stopping = threading.Event()
@@ -210,8 +210,7 @@ class Flow:
                 run.nudge()
             if self._stopping.is_set() or self.resting:
                 return False
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
-            query = run.start(self._checkpoint)
+            query = run.start(stack.enter_context(own(self._state, self.name)))
             self._begin_jobs()
             try:
                 self._watch(query, run, (source, target), most_slots)

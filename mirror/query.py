@@ -154,7 +154,8 @@ class LeaseQuery:
         self._query = (
             ticks.writeStream.queryName(self._flow.name)
             .foreachBatch(self._lease)
-            .option("checkpointLocation", str(checkpoint))
+            # Not on a cluster's file system: only this process reads and removes it.
+            .option("checkpointLocation", f"file://{checkpoint}")
             .start()
         )
         return self._query

@@ -1,8 +1,8 @@
 """A real browser for tests: headless Chromium, steered over WebDriver's own HTTP.
 
-Main type: `Browser`. It needs Debian's packages chromium and chromium-driver, and
-nothing of PyPI: the few commands that tests need are a handful of requests. Where there
-is no browser, tests are skipped, unless MIRROR_TEST_BROWSER=required.
+Main type: `Browser`. It needs Debian's packages chromium and chromium-driver (`browser`
+in tests/tools.py), and nothing of PyPI: the few commands that tests need are a handful
+of requests.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import base64
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import pytest
+from tests import tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,28 +37,17 @@ _FLAGS = (
 _STARTED = re.compile(r"successfully on port (\d+)")
 
 
-def chromium() -> str:
-    """Where it is; the test that asks is skipped if it is nowhere."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found and shutil.which("chromedriver"):
-        return found
-    reason = "no browser: install Debian's chromium and chromium-driver"
-    if os.environ.get("MIRROR_TEST_BROWSER") == "required":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 class Browser:
     """One window with a profile of its own; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._binary = chromium()
+        self._binary = tools.path("chromium")
         self._session = ""
 
     def __enter__(self) -> Self:
         self._driver = subprocess.Popen(
-            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
+            [tools.path("chromedriver"), "--port=0"], stdout=subprocess.PIPE, text=True
         )
         assert self._driver.stdout is not None
         try:

@@ -2,11 +2,13 @@
 
 `clusters` are two plain clusters, started once per session when first asked
 for; a test must not stop or reconfigure them. `make_clusters` gives a test
-clusters of its own, which it may kill.
+clusters of its own, which it may kill. `@pytest.mark.needs("promtool")` skips a test
+where that tool of tests/tools.py is missing; the end of the run counts such tests.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 import itertools
 import os
@@ -18,6 +20,7 @@ import pytest
 
 from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
+from tests import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -36,6 +39,9 @@ _RUNNING = pytest.StashKey[list[PlaygroundCluster]]()
 # What the harness ends with where records are missing, doubled or out of order.
 _COUNTS = ("in assert_exactly_once", "in assert_at_least_once")
 
+_LACKS = "lacks"
+"""A report's property that names the tool it was skipped for."""
+
 COUNTED_WRONG = 9
 """The exit code of a run in which records were lost or doubled: `make test` gives
 tests that failed for another reason one more go.
@@ -44,6 +50,27 @@ tests that failed for another reason one more go.
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RUNNING] = []
+
+
+def _lacking(item: pytest.Item) -> list[str]:
+    """The tools that a test needs and that are not here."""
+    needed = (name for mark in item.iter_markers("needs") for name in mark.args)
+    return [tool for tool in needed if tools.missing(tool)]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for tool in _lacking(item):
+        if tool not in tools.required():
+            item.user_properties.append((_LACKS, tool))  # it travels with the report
+            item.add_marker(pytest.mark.skip(reason=tools.missing(tool)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before fixtures, so that no cluster is started for a test that cannot run."""
+    for tool in set(_lacking(item)) & tools.required():
+        reason = f"{tools.missing(tool)} ({tools.REQUIRE} names {tool})"
+        pytest.fail(reason, pytrace=False)
 
 
 def _counted_wrong(config: pytest.Config) -> list[str]:
@@ -70,6 +97,17 @@ def pytest_terminal_summary(
         terminalreporter.section("Records lost, doubled or out of order")
         for nodeid in wrong:
             terminalreporter.line(nodeid)
+    lacking = Counter(
+        value
+        for report in terminalreporter.stats.get("skipped", ())
+        for name, value in getattr(report, "user_properties", ())
+        if name == _LACKS
+    )
+    if lacking:
+        terminalreporter.section("Skipped for want of a tool")
+        for tool, count in lacking.items():
+            cases = "1 case" if count == 1 else f"{count} cases"
+            terminalreporter.line(f"{cases}: {tools.missing(tool)}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -81,6 +119,15 @@ def pytest_runtest_makereport(
         for cluster in item.config.stash[_RUNNING]:
             report.sections.append((f"Brokers of {cluster.name}", cluster.log_tail()))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services that name no state folder leave nothing in the developer's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("STATE_DIRECTORY", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

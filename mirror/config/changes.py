@@ -13,12 +13,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
-
-from mirror.config.convert import plain
 from mirror.config.document import Path, dotted
 from mirror.config.group_settings import GroupSettings
-from mirror.config.origins import HIDDEN
+from mirror.config.origins import HIDDEN, shown
 from mirror.config.topic_sync import TopicSync
 
 if TYPE_CHECKING:
@@ -233,7 +230,4 @@ def _document(section: BaseModel) -> dict[str, Any]:
 
 
 def _shown(name: str, value: Any) -> Any:
-    hidden = isinstance(value, SecretStr) or (
-        name in {"transform_options", "spark"} and value
-    )
-    return HIDDEN if hidden else plain(value)
+    return HIDDEN if name == "spark" and value else shown(name, value)

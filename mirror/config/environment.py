@@ -13,9 +13,10 @@ that is set to nothing counts as not set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path
@@ -24,7 +25,7 @@ from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import flow_ends, near
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _PREFIX = "MIRROR_"
 _NOT_SETTINGS = (
@@ -40,28 +41,27 @@ _FIELDS = {
     "service": tuple(ServiceConfig.model_fields),
 }
 _NAMED = ("clusters", "flows")
-_MAPPED = {
-    *("spark", "transform_options", "sasl_token_options"),
-    *("sasl_oauthbearer_parameters", "sasl_oauthbearer_extensions"),
-}
-_SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
-_SECRETS = _MAPPED | {
-    name.lower()
-    for section in (ClusterConfig, ServiceConfig)
+_ANNOTATIONS = {
+    name: field.annotation
+    for section in (ClusterConfig, FlowConfig, ServiceConfig)
     for name, field in section.model_fields.items()
-    if "SecretStr" in str(field.annotation)
 }
-# Who sets one of these means it instead of the other, not beside it.
-_INSTEAD_OF = {
-    "sasl_password": "sasl_password_file",
-    "sasl_password_file": "sasl_password",
-    "http_token": "http_token_file",
-    "http_token_file": "http_token",
-    "http_password": "http_password_file",
-    "http_password_file": "http_password",
-    _SECRET: f"{_SECRET}_file",
-    f"{_SECRET}_file": _SECRET,
+_LISTED = {name for name, kind in _ANNOTATIONS.items() if get_origin(kind) is tuple}
+_MAPPED = {name for name, kind in _ANNOTATIONS.items() if get_origin(kind) is Mapping}
+_SECRETS = _MAPPED | {
+    name.lower() for name, kind in _ANNOTATIONS.items() if "SecretStr" in str(kind)
 }
+# A variable that says one of these means it instead of the other, not beside it.
+_PAIRS = (
+    *(
+        (name, f"{name}_file")
+        for name in _ANNOTATIONS
+        if f"{name}_file" in _ANNOTATIONS
+    ),
+    ("ssl_ca_certificates", "ssl_ca_file"),
+    ("ssl_certificate_chain", "ssl_certificate_file"),
+)
+_INSTEAD_OF = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
 def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
@@ -174,18 +174,19 @@ def _flat(name: str) -> str:
 
 def _parsed(setting: str, value: str) -> Any:
     """JSON where a list or a mapping is meant; everything else stays text."""
-    listed = setting in {"topics", "topics_exclude", "bootstrap_servers"}
-    mapped = setting in _MAPPED
-    if (
-        (listed and value.startswith('["'))
-        or (mapped and value[0] == "{")
-        or (setting == "rename" and value[0] == "[")
-    ):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
+    if setting not in _LISTED | _MAPPED:
+        return value
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return value
+    if setting in _MAPPED:
+        return found if isinstance(found, dict) else value
+    # A regular expression may look like a list: [0-9] is none in JSON, but [0] is.
+    listed = isinstance(found, list) and (
+        setting == "rename" or all(isinstance(each, str) for each in found)
+    )
+    return found if listed else value
 
 
 def _copied(entries: Any, *, nested: bool) -> Any:

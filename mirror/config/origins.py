@@ -1,7 +1,8 @@
 """Where each setting's value comes from: a variable, the file, or the schema.
 
 Main function: `origins`, one `Setting` for each setting of each section. Secrets are
-shown as stars. It reads what `load` reads and decides nothing.
+shown as stars; `shown` does so for one value. It reads what `load` reads and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.convert import plain
 from mirror.config.document import Path, dotted
+from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +31,12 @@ _FROM_KEY = {"alias", "source", "target"}
 HIDDEN = "***"
 SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
 """Which of Spark's own settings it hides itself (`spark.redaction.regex`)."""
-_MAY_HIDE = {"transform_options", "sasl_token_options", "sasl_oauthbearer_parameters"}
+_MAY_HIDE = {
+    name
+    for model in (ClusterConfig, FlowConfig, ServiceConfig)
+    for name, field in model.model_fields.items()
+    if not field.repr
+}
 """Settings of many values, of which one may be a password."""
 
 
@@ -60,6 +69,12 @@ def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
     return tuple(found)
 
 
+def shown(name: str, value: Any) -> Any:
+    """A setting's value in plain types, or stars where it is or may hide a secret."""
+    hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
+    return HIDDEN if hidden else plain(value)
+
+
 def _settings(
     section: BaseModel,
     place: Path,
@@ -80,7 +95,6 @@ def _settings(
         origin = "file" if path else "default"
         if written.startswith("MIRROR_"):
             origin = "variable"
-        hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
         if name == "spark":
             value = {
                 key: HIDDEN if SPARK_SECRET.search(key) else each
@@ -88,7 +102,7 @@ def _settings(
             }
         yield Setting(
             setting=dotted((*place, name)),
-            value=HIDDEN if hidden else plain(value),
+            value=shown(name, value),
             origin=origin,
             written=written,
         )

@@ -7,7 +7,7 @@ it does for which clusters is not said here.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -32,10 +32,12 @@ class ServiceConfig(HttpSettings):
         "each target. Null: this instance leads all its flows, and must be the only "
         "one.",
     )
-    state_dir: Path = Field(
-        default=Path("mirror-state"),
-        description="Spark's checkpoint directory. It only counts leases and may be "
-        "lost. A relative path starts at the working directory.",
+    state_dir: Path | None = Field(
+        default=None,
+        description="Where Spark's checkpoints are. They only count leases and may be "
+        "lost; several services may share the folder. A relative path starts at the "
+        "working directory. Null: `mirror` in $XDG_STATE_HOME, or in ~/.local/state; "
+        "for a service of systemd, `state` in its StateDirectory.",
     )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)

@@ -13,14 +13,13 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
-from mirror.errors import JavaMissingError
+from mirror.checkpoint import state_folder
+from mirror.errors import ConfigError, JavaMissingError
 from mirror.java import OLDEST_JAVA, java_version, require_java
 from mirror.machine import usable_cores
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirror.config.schema import MirrorConfig
     from mirror.preflight.finding import Finding
 
@@ -82,8 +81,11 @@ def _cores(config: MirrorConfig) -> Finding:
 
 
 def _state_dir(config: MirrorConfig) -> Finding:
-    wanted = config.service.state_dir
-    folder: Path = wanted.absolute()
+    try:
+        folder = wanted = state_folder(config.service.state_dir)
+    except ConfigError as error:
+        detail, _, advice = str(error).rpartition("; ")
+        return fail(HERE, "state_dir", detail, advice)
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():

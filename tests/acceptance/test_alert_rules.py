@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import json
 from pathlib import Path
 import re
-import shutil
 import subprocess
 
 import pytest
 import yaml
+
+from tests import tools
 
 pytestmark = pytest.mark.acceptance
 
@@ -339,13 +340,11 @@ CASES = [
 
 
 def promtool(*arguments: str) -> str:
-    if shutil.which("promtool") is None:
-        pytest.fail(
-            "promtool is missing: install Debian's package prometheus, or put the "
-            "promtool of a Prometheus release on PATH"
-        )
     done = subprocess.run(
-        ["promtool", *arguments], capture_output=True, text=True, check=False
+        [tools.path("promtool"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -370,12 +369,14 @@ def run(tmp_path: Path, tests: list[dict[str, object]]) -> None:
     promtool("test", "rules", str(file))
 
 
+@pytest.mark.needs("promtool")
 def test_rules_are_valid():
     """Prometheus reads all rule files."""
     assert len(RULES) == 3
     promtool("check", "rules", *map(str, RULES))
 
 
+@pytest.mark.needs("promtool")
 @pytest.mark.parametrize("alert", sorted({case.alert for case in CASES}))
 def test_alert(alert: str, tmp_path: Path) -> None:
     """An alert fires beyond its limit and its time, and at neither before."""
@@ -400,6 +401,7 @@ def asked(case: Case) -> dict[str, object]:
     }
 
 
+@pytest.mark.needs("promtool")
 def test_what_an_alert_says(tmp_path: Path) -> None:
     """Labels and annotations are filled in, the page's address included."""
     run(
@@ -442,6 +444,7 @@ def test_what_an_alert_says(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.needs("promtool")
 def test_names_of_mirrormaker_2(tmp_path: Path) -> None:
     """Dashboards for MirrorMaker 2 find its metrics, with the copy's name as topic."""
     info = f'mirror_topic_info{{{TOPIC},target_topic="A.t"}}'
@@ -502,6 +505,7 @@ def test_alerts_are_complete():
                 assert said["runbook_url"].endswith(f"/{rule['alert']}")
 
 
+@pytest.mark.needs("promtool")
 def test_dashboards_ask_in_promql(tmp_path: Path) -> None:
     """Prometheus can read every query of every dashboard."""
     asked = [

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests import tools
 from tests.acceptance.test_alert_rules import RULES
 from tests.harness import (
     RunningMirror,
@@ -42,11 +42,6 @@ class Prometheus:
     """Debian's, or any other, on a service's metrics; every second."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        if shutil.which("prometheus") is None:
-            pytest.fail(
-                "prometheus is missing: install Debian's package prometheus, or put a "
-                "release of Prometheus on PATH"
-            )
         folder.mkdir()
         for rules in RULES:
             # As they are, but nobody waits for minutes here.
@@ -71,7 +66,7 @@ class Prometheus:
         with self._log.open("wb") as log:
             process = subprocess.Popen(
                 [
-                    "prometheus",
+                    tools.path("prometheus"),
                     f"--config.file={self._folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={self._folder / 'data'}",
                     f"--web.listen-address={self._address}",
@@ -110,6 +105,7 @@ class Prometheus:
         return float(result[0]["value"][1]) if result else None
 
 
+@pytest.mark.needs("promtool")
 def test_a_lag_is_told_and_ends(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     tmp_path: Path,

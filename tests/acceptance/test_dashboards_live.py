@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 
 AT_TIMES = {"mirror_flow_backfill_remaining_seconds"}
 """Without a value while nothing is to be caught up with."""

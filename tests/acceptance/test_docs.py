@@ -36,7 +36,8 @@ def test_the_first_configuration_copies(
     name: str, make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
     """Whoever copies the first configuration into a file and the first command into a
-    terminal has `A.orders` and `A.payments.eu` on B, with every record once.
+    terminal has `A.orders` and `A.payments.eu` on B, with every record once, and finds
+    nothing in that folder besides.
     """
     page = ROOT / name
     [settings] = [b for b in blocks(page, "yaml") if "flows:" in b.text]
@@ -53,13 +54,15 @@ def test_the_first_configuration_copies(
         load = NumberedLoad(source, topic, 2)
         load.send(500)
         loads.append(load)
-    (tmp_path / "mirror.yaml").write_text(settings.text)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "mirror.yaml").write_text(settings.text)
     words = shlex.split(command)
     assert words[0].endswith("mirror")
 
     ended = subprocess.run(
         [sys.executable, "-m", "mirror", *words[1:], "--once"],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=200,
@@ -73,5 +76,6 @@ def test_the_first_configuration_copies(
     )
 
     assert ended.returncode == 0, ended.stderr
+    assert [each.name for each in folder.iterdir()] == ["mirror.yaml"]
     assert_exactly_once(order_of(target, "A.orders"), loads[0].order)
     assert_exactly_once(order_of(target, "A.payments.eu"), loads[1].order)

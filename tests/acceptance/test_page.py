@@ -1,8 +1,7 @@
 """The page for people in a real browser, of a real service and of made-up ones.
 
-The browser is headless Chromium (Debian: chromium, chromium-driver); without it these
-tests are skipped, unless MIRROR_TEST_BROWSER=required. MIRROR_TEST_SCREENSHOTS names a
-folder to keep the pictures in.
+The browser is headless Chromium. MIRROR_TEST_SCREENSHOTS names a folder to keep the
+pictures in.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.needs("browser")]
 
 TAB = "\ue004"
 ENTER = "\ue007"

@@ -2,7 +2,7 @@
 
 Draws one SVG per kind of result: a row per scenario, a panel per quantity in which the
 peers compete, a bar per peer. The same figures give the same bytes. The text around
-the pictures is `page`'s duty.
+the pictures is `page`'s duty, the README's comparison that of `readme`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 import typer
 
-from tests.benchmarks import document, page
+from tests.benchmarks import document, page, readme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,6 +135,9 @@ def main(
     folder: Annotated[
         Path, typer.Option(help="Where pictures and page are written.")
     ] = _DOCS,
+    front: Annotated[
+        Path, typer.Option("--readme", help="Whose comparison is written anew.")
+    ] = Path("README.md"),
 ) -> None:
     """Draw saved results; of a scenario in several files the latest run is taken."""
     try:
@@ -145,6 +148,8 @@ def main(
     for kind, comparisons in found.kinds().items():
         (folder / f"{kind}.svg").write_bytes(draw(comparisons))
     (folder / "README.md").write_text(page.write(found), encoding="utf-8")
+    text = readme.put(readme.write(found), front.read_text(encoding="utf-8"))
+    front.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,14 +22,20 @@ Made by `make bench-chart` from what `make bench` measured; not edited by hand.
 [How to measure it yourself](../howto/benchmark.md) says what each figure means. Source,
 target, load and peers share one machine, so ratios say more than the figures.
 """
+_COSTS = """\
+The CPU of all processes of a peer for 10^9 bytes of payload: a rate of 1 GB/s takes as
+many cores. The start is the time from the start of the process to the first record on
+the target: so long nothing is copied when a single instance is restarted.
+"""
 
 
 def write(document: Document) -> str:
     parts = [_INTRODUCTION, *_beside(document)]
+    parts += _costs(document)
     for kind, comparisons in document.kinds().items():
         parts += [f"## {kind.capitalize()}\n", f"![{kind}]({kind}.svg)\n"]
         parts += [part for each in comparisons for part in _scenario(each)]
-    parts += ["## Peers\n", _table(("Peer", "What it is"), document.peers.items())]
+    parts += ["## Peers\n", table(("Peer", "What it is"), document.peers.items())]
     parts += ["## Measured with\n", *_sessions(document)]
     return "\n".join(parts)
 
@@ -44,13 +50,39 @@ def _beside(document: Document) -> Iterator[str]:
     ]
     if not rows:
         return
-    strangers = [peer for peer in document.peers if not _is_ours(peer)]
+    strangers = [peer for peer in document.peers if not is_ours(peer)]
     yield f"## {_OURS} beside each peer\n"
     yield "How many times the peer's figure; medians of one run of the benchmark.\n"
-    yield _table(
+    yield table(
         ("Scenario", "Figure", "Better", "Of", *(f"to {peer}" for peer in strangers)),
         ((*head, *(cells.get(peer, "") for peer in strangers)) for head, cells in rows),
     )
+
+
+def _costs(document: Document) -> Iterator[str]:
+    """CPU by bytes, and the time of a start: where other pages lead to."""
+    rows = []
+    for comparison in document.comparisons:
+        columns = [
+            column
+            for column in comparison.columns
+            if column.field in {"cpu_seconds_per_gb", "start_seconds"}
+        ]
+        if len(columns) < 2:
+            continue
+        for ours in filter(is_ours, comparison.peers):
+            shown = [
+                _cell(comparison.peers[peer].get(column.field), column, base=True)
+                for peer in (ours, "mm2")
+                if peer in comparison.peers
+                for column in columns
+            ]
+            rows.append((comparison.title, ours, *shown, *[""] * (4 - len(shown))))
+    if rows:
+        yield "## What a gigabyte and a start cost\n"
+        yield _COSTS
+        titles = ("CPU s/GB", "start s", "mm2's CPU s/GB", "mm2's start s")
+        yield table(("Scenario", "Of", *titles), rows)
 
 
 def _ratios(
@@ -61,24 +93,25 @@ def _ratios(
         for peer, values in comparison.peers.items()
         if column.field in values
     }
-    for ours in filter(_is_ours, figures):
+    for ours in filter(is_ours, figures):
         cells = {
             peer: f"{figures[ours] / figure:.2f}"
             for peer, figure in figures.items()
-            if figure and not _is_ours(peer)
+            if figure and not is_ours(peer)
         }
         if cells:
             head = (comparison.title, column.title, column.better or "", ours)
             yield head, cells
 
 
-def _is_ours(peer: str) -> bool:
+def is_ours(peer: str) -> bool:
+    """`mirror` and its variants."""
     return peer.partition("-")[0] == _OURS
 
 
 def _scenario(comparison: Comparison) -> Iterator[str]:
     yield f"### {comparison.scenario}: {comparison.title}\n"
-    yield _table(
+    yield table(
         ("Peer", "Runs", *(column.title for column in comparison.columns)),
         (_row(comparison, peer) for peer in comparison.peers),
     )
@@ -120,7 +153,7 @@ def _sessions(document: Document) -> Iterator[str]:
 
 
 def _session(session: Session, scenarios: Sequence[str]) -> str:
-    table = _table(
+    facts = table(
         ("", ""),
         [
             ("date", session.date),
@@ -128,10 +161,11 @@ def _session(session: Session, scenarios: Sequence[str]) -> str:
             *session.machine.items(),
         ],
     )
-    return f"```sh\n{session.command}\n```\n\n{table}"
+    return f"```sh\n{session.command}\n```\n\n{facts}"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown's; bars within cells stay bars."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n"

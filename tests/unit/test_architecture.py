@@ -31,6 +31,7 @@ ROWS: tuple[set[str], ...] = (
     {"slot_frames"},
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
+    {"checkpoint"},
     {"pace", "adoption", "reload", "pending"},
     {"permissions"},
     {"relay"},

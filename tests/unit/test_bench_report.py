@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 from xml.etree import ElementTree as ET
@@ -10,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.benchmarks import chart, document, page, report
+from tests.benchmarks import chart, document, page, readme, report
 from tests.benchmarks.columns import Column
 from tests.benchmarks.latency import LatencyResult
 from tests.benchmarks.runner import Run
@@ -128,20 +129,71 @@ def test_pictures_and_page(saved, tmp_path):
     """The command writes a picture per kind of result, and the page that shows them."""
     app = typer.Typer()
     app.command()(chart.main)
-    done = CliRunner().invoke(app, [str(saved), "--folder", str(tmp_path)])
+    front = tmp_path / "front.md"
+    front.write_text(f"# Ours\n\n{readme.BEGIN}\nold\n{readme.END}\n\nmore\n")
+    folder = tmp_path / "measured"
+    options = ["--folder", str(folder), "--readme", str(front)]
+    done = CliRunner().invoke(app, [str(saved), *options])
 
     assert done.exit_code == 0, done.output
-    assert {each.name for each in tmp_path.iterdir()} == {
+    assert {each.name for each in folder.iterdir()} == {
         "README.md",
         "latency.svg",
         "throughput.svg",
     }
-    text = (tmp_path / "README.md").read_text()
+    compared = readme.write(document.read([saved]))
+    assert front.read_text() == (
+        f"# Ours\n\n{readme.BEGIN}\n{compared}{readme.END}\n\nmore\n"
+    )
+    text = (folder / "README.md").read_text()
     assert "600,000 (500,000 - 700,000) **x 5.45**" in text
     assert "python -m tests.benchmarks" in text
     assert "| cpu | abacus |" in text
     assert "- franz-go, run 2 failed: it ended\n" in text
     assert "- mirror, run 2: others used 1.0 cores meanwhile\n" in text
+
+
+def test_what_a_gigabyte_costs(saved):
+    """The page has the CPU of a gigabyte and the time of a start once more for all
+    scenarios together, where other pages lead to.
+    """
+    text = page.write(document.read([saved]))
+
+    assert "## What a gigabyte and a start cost\n" in text
+    assert "| 100 B, random | mirror | 10.00 | 1.0 | 40.00 | 1.0 |" in text
+
+
+def test_the_front_page_says_where_mirror_is_worse(tmp_path):
+    """The README's table has the ratio to each peer; each contest that a peer wins is
+    named with both figures, and so is a later start, once.
+    """
+    runs = [
+        _run("100b", "mm2", _copied(100_000, cpu=4.0)),
+        _run("100b", "mirror", dataclasses.replace(_copied(971_000), start_seconds=9)),
+        _run("100b", "franz-go", _copied(500_000, cpu=0.8)),
+        _run("1kb", "mm2", _copied(100_000)),
+        _run("1kb", "mirror", dataclasses.replace(_copied(200_000), start_seconds=9)),
+        _run("latency", "mm2", _delayed(40.0)),
+        _run("latency", "mirror", _delayed(10.0)),
+        _run("latency-alo", "mm2-alo", _delayed(5.0)),
+        _run("latency-alo", "mirror-alo", _delayed(7.5)),
+    ]
+    text = readme.write(document.read([_save(tmp_path, runs)]))
+
+    assert "| 100 B, random | 9.7 times | 0.25 | 1.9 times, 1.25 |" in text
+    assert (
+        "takes 10 ms (p50) and 30 ms (p99) from producer to consumer, with\n"
+        "MirrorMaker 2 40 and 120 ms." in text
+    )
+    _, _, worse = text.partition("better (")
+    rows = [line for line in worse.splitlines() if line.startswith("| 1")]
+    alo = "| 1000 records/s, at least once"
+    assert rows == [
+        "| 100 B, random | CPU s/M records | 1.00 | franz-go 0.80 |",
+        "| 100 B, random | start s | 9.0 | mm2 1.0, franz-go 1.0 |",
+        f"{alo} | p50 ms | 7.5 | mm2-alo 5.0 |",
+        f"{alo} | p99 ms | 22.5 | mm2-alo 15.0 |",
+    ]
 
 
 def test_picture(saved):

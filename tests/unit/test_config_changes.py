@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.config.changes import Effect, compare, effect_of, version
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.origins import HIDDEN, shown
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.config.service_settings import ServiceConfig
 
@@ -126,6 +128,58 @@ def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
     assert [each.setting for each in found.settings] == ["clusters.A.sasl_password"]
     assert SECRET not in repr(found)
     assert version(old) == version(new)
+
+
+@pytest.mark.parametrize(
+    ("setting", "login"),
+    [
+        ("sasl_token_options", {"sasl_token_provider": "tokens:get"}),
+        (
+            "sasl_oauthbearer_parameters",
+            {
+                "sasl_oauthbearer_token_endpoint_url": "https://id.example.com/token",
+                "sasl_oauthbearer_client_credentials_client_id": "m",
+                "sasl_oauthbearer_client_credentials_client_secret": "s",
+            },
+        ),
+    ],
+)
+def test_what_may_hide_a_password_is_not_told(
+    setting: str, login: dict[str, Any]
+) -> None:
+    """Options of which one may be a password are hidden where changes are told, as they
+    are wherever settings are shown.
+    """
+    login = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        **login,
+    }
+    old = config(clusters={"A": login})
+    new = config(clusters={"A": {**login, setting: {"password": SECRET}}})
+
+    found = compare(old, new)
+
+    assert [each.setting for each in found.settings] == [f"clusters.A.{setting}"]
+    assert SECRET not in repr(found)
+    assert SECRET not in str(found)
+
+
+def test_what_is_kept_out_of_reprs_is_hidden_everywhere() -> None:
+    """A setting that the model keeps out of its repr is hidden where settings and their
+    changes are shown; a new one cannot be forgotten there.
+    """
+    models = (ClusterConfig, FlowConfig, ServiceConfig)
+    kept_out = {
+        name
+        for model in models
+        for name, field in model.model_fields.items()
+        if not field.repr
+    }
+
+    assert kept_out
+    assert all(shown(name, {"password": SECRET}) == HIDDEN for name in kept_out)
+    assert all(shown(name, {}) == {} for name in kept_out)
 
 
 def test_flows_come_and_go() -> None:

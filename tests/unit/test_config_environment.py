@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, get_origin
 
 import pytest
 
+from mirror.config import yaml_file
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.config.environment import lay_over
 from mirror.config.load import load
+from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ defaults: {compression: zstd}
 flows:
   "us-east->eu": {topics: [orders]}
 """
+SECRET = "sasl_oauthbearer_client_credentials_client_secret"
 SASL = """
 clusters:
   us-east:
@@ -72,6 +79,49 @@ def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
     assert wrong[0].startswith('MIRROR_DEFAULTS__rename: "orders" is not a list')
 
 
+PLACES = (
+    (ClusterConfig, "CLUSTERS__eu", lambda config: config.clusters["eu"]),
+    (FlowConfig, "FLOWS__us_east__TO__eu", lambda c: c.flows["us-east->eu"]),
+    (FlowConfig, "DEFAULTS", lambda config: config.flows["us-east->eu"]),
+    (ServiceConfig, "SERVICE", lambda config: config.service),
+)
+OF_HOSTS = {"bootstrap_servers": ["c:1", "d:2"], "http_hosts": ["c", "[::1]"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "setting", "section"),
+    [
+        pytest.param(place, name, section, id=f"{place}__{name}")
+        for model, place, section in PLACES
+        for name, field in model.model_fields.items()
+        if get_origin(field.annotation) is tuple
+        and name != "rename"
+        # What a flow says itself wins over the defaults.
+        and (place, name) != ("DEFAULTS", "topics")
+    ],
+)
+def test_every_list_may_be_json(
+    place: str, setting: str, section: Any, tmp_path: Path
+) -> None:
+    """A variable holds any list of texts of the model as JSON, so that its elements may
+    have commas; as one text with commas; and empty, which is not the default.
+    """
+    given = OF_HOSTS.get(setting, ["a{1,2}", "b"])
+
+    def value(text: str) -> tuple[str, ...]:
+        config, _ = read(tmp_path, GOOD, **{f"MIRROR_{place}__{setting}": text})
+        return getattr(section(config), setting)
+
+    assert value(json.dumps(given)) == tuple(given)
+    assert value(f" {json.dumps(given, indent=1)} ") == tuple(given)
+    if setting not in OF_HOSTS:
+        assert value("x.*,[yz]") == ("x.*", "[yz]")
+        assert value("[0-9]") == ("[0-9]",)
+        assert value("[0]") == ("[0]",)
+    if setting != "bootstrap_servers":
+        assert value("[]") == ()
+
+
 def test_variables_win_over_the_file(tmp_path: Path) -> None:
     """Aliases are found whatever their case and punctuation; lists may be JSON."""
     config, warnings = read(
@@ -114,6 +164,31 @@ def test_a_password_from_the_environment_stays_text(
     assert cluster.sasl_password
     assert cluster.sasl_password.get_secret_value() == password
     assert cluster.sasl_password_file is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "other"),
+    [
+        ("ssl_ca_certificates", "ssl_ca_file"),
+        ("ssl_certificate_chain", "ssl_certificate_file"),
+        ("ssl_key", "ssl_key_file"),
+        (f"{SECRET}_file", SECRET),
+    ],
+)
+def test_one_way_to_give_it_takes_the_place_of_the_other(
+    tmp_path: Path, setting: str, other: str
+) -> None:
+    """Where the file says something in one of two ways and a variable in the other, the
+    variable counts, and neither is said to be given twice.
+    """
+    path = tmp_path / "mirror.yaml"
+    for mine, theirs in ((setting, other), (other, setting)):
+        path.write_text(GOOD.replace('"b:9092"', f'"b:9092", {theirs}: x'))
+        variables = {f"MIRROR_CLUSTERS__eu__{mine}": "y"}
+
+        cluster = lay_over(yaml_file.read(path), variables).raw["clusters"]["eu"]
+
+        assert cluster == {"bootstrap_servers": "b:9092", mine: "y"}
 
 
 @pytest.mark.parametrize(

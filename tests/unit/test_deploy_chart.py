@@ -1,16 +1,12 @@
 """The Helm chart: what it renders, what it refuses, and that the plain files are it.
 
-Needs `helm` on the PATH or in the cache folder (CI installs it with Go, see `missing`)
-and the package kubernetes-validate, which has Kubernetes' own schemas. Without helm
-these tests are skipped and say so; MIRROR_TEST_HELM=required lets them fail instead.
+Needs helm, and the package kubernetes-validate, which has Kubernetes' own schemas.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-import shutil
 import subprocess
 from typing import Any
 
@@ -19,9 +15,10 @@ import yaml
 
 import mirror
 from mirror.config.load import load
+from tests import tools
 from tests.pages import blocks
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.needs("helm")]
 
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="no kubernetes-validate: make install"
@@ -40,22 +37,11 @@ APIS = (
 OURS = {"v1", "apps/v1", "policy/v1", "networking.k8s.io/v1"} | {
     "rbac.authorization.k8s.io/v1"
 }
-_HELM = "helm.sh/helm/v3/cmd/helm@v3.19.2"
-_CACHE = Path(os.environ.get("MIRROR_CACHE", Path.home() / ".cache" / "mirror"))
-
-
-def missing() -> str:
-    return f"no helm: GOBIN={_CACHE / 'bin'} go install {_HELM}, or put one on the PATH"
 
 
 @pytest.fixture(scope="module")
 def helm() -> str:
-    found = shutil.which("helm") or shutil.which("helm", path=str(_CACHE / "bin"))
-    if found is None:
-        if os.environ.get("MIRROR_TEST_HELM") == "required":
-            pytest.fail(missing())
-        pytest.skip(missing())
-    return found
+    return tools.path("helm")
 
 
 def run(helm: str, values: Path, *more: str) -> subprocess.CompletedProcess[str]:

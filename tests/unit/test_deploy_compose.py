@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import shutil
 import subprocess
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 
 import mirror
 from mirror.config.load import load
+from tests import tools
 
 pytestmark = pytest.mark.unit
 
@@ -73,17 +73,15 @@ def test_ports_are_for_this_machine_alone(services: dict[str, Any]) -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     """Prometheus' own tool accepts the configuration with the project's rules."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool: install e.g. Debian's prometheus")
     rules = FOLDER.parents[1] / "dashboards" / "prometheus"
     file = tmp_path / "prometheus.yaml"
     text = (FOLDER / "prometheus.yaml").read_text()
     file.write_text(text.replace("/etc/prometheus/rules", str(rules)))
     ended = subprocess.run(
-        [promtool, "check", "config", str(file)],
+        [tools.path("promtool"), "check", "config", str(file)],
         capture_output=True,
         text=True,
         check=False,

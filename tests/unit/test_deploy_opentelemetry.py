@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import shutil
 import subprocess
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from mirror.config.http_settings import HttpSettings
+from tests import tools
 
 pytestmark = pytest.mark.unit
 
@@ -43,17 +43,15 @@ def test_it_scrapes_mirror(collector: dict[str, Any]) -> None:
     assert scrape.get("metrics_path", "/metrics") == "/metrics"
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_what_the_receiver_is_given(
     collector: dict[str, Any], tmp_path: Path
 ) -> None:
     """The receiver reads Prometheus' own configuration, which its own tool accepts."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool: install e.g. Debian's prometheus")
     file = tmp_path / "prometheus.yaml"
     file.write_text(yaml.safe_dump(collector["receivers"]["prometheus"]["config"]))
     ended = subprocess.run(
-        [promtool, "check", "config", str(file)],
+        [tools.path("promtool"), "check", "config", str(file)],
         capture_output=True,
         text=True,
         check=False,

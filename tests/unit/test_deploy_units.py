@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from mirror.checkpoint import state_folder
+
 pytestmark = pytest.mark.unit
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "spark-submit"
@@ -55,6 +57,21 @@ def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
     assert found["Restart"] == ["always"]
     assert found["RestartPreventExitStatus"] == ["2"]
     assert found["StartLimitIntervalSec"] == ["0"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_systemd_says_where_its_state_is(
+    unit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd makes a folder that the service may write to, and mirror takes that one:
+    homes are hidden from the service.
+    """
+    found = settings(unit)
+    assert found["ProtectHome"] == ["true"]
+    [name] = found["StateDirectory"]
+    monkeypatch.setenv("STATE_DIRECTORY", f"/var/lib/{name}")  # as systemd does
+
+    assert state_folder(None) == Path("/var/lib/mirror/state")
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)

@@ -18,6 +18,7 @@ import yaml
 
 from mirror.cli.main import app
 from mirror.config.load import load
+from tests.benchmarks import readme
 from tests.pages import ROOT, Block, blocks, pages
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     broken = []
     for link in _LINK.findall(text):
-        if re.match(r"[a-z]+:", link) or "benchmarks/" in link:
-            continue  # elsewhere, or a page that `make bench-chart` draws
+        if re.match(r"[a-z]+:", link):
+            continue  # elsewhere
         name, _, heading = link.partition("#")
         target = (page.parent / name).resolve() if name else page
         if not target.exists() or (heading and heading not in _anchors(target)):
@@ -130,6 +131,68 @@ def test_configurations_load(block: Block, tmp_path: Path) -> None:
 def test_yaml_can_be_read(block: Block) -> None:
     """Every block of YAML is YAML."""
     yaml.safe_load(block.text)
+
+
+BENCHMARKS = ROOT / "docs" / "benchmarks" / "README.md"
+FAILURES = ROOT / "docs" / "explanation" / "failures.md"
+DESIGN = ROOT / "docs" / "design.md"
+"""It says what was measured when something was decided, and when."""
+_COSTS = re.compile(
+    r"\d s (of CPU )?(a|per|for (a|1)) (GB|gigabyte)\b"
+    r"|\b(1|a) (GB|gigabyte) of .*\d s of CPU"
+    r"|\d cores for records"
+)
+_BACK_AFTER = re.compile(
+    r"(worker|executor|SIGKILL|[Ss]tarts?\b|[Rr]estart).*"
+    r"\b(\d[\d.]*|some [a-z]+) s(econds)?\b"
+)
+
+
+def prose(page: Path) -> Iterator[str]:
+    """A page's rows, items and paragraphs, each as one line, without blocks of code."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for part in re.split(r"\n\s*\n|\n(?=\||- |\d+\. )", text):
+        yield " ".join(part.split())
+
+
+@pytest.mark.parametrize(
+    ("figure", "home"), [(_COSTS, BENCHMARKS), (_BACK_AFTER, FAILURES)]
+)
+def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
+    """What a gigabyte costs is told where the benchmark writes it, and how soon a flow
+    is back on the page of failures; other pages lead there, so none can be older.
+    """
+    elsewhere = [
+        f"{page.relative_to(ROOT)}: {text}"
+        for page in pages()
+        if page not in {home, DESIGN, BENCHMARKS}
+        for text in prose(page)
+        if figure.search(text)
+    ]
+
+    assert elsewhere == []
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    """Of what the page of benchmarks compares, the README has each throughput beside
+    MirrorMaker 2 as it stands there, and names each contest that is lost.
+    """
+    text = (ROOT / "README.md").read_text()
+    told = text.partition(readme.BEGIN)[2].partition(readme.END)[0]
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| (more|less) \| mirror\S* \|(.*)\|$",
+        BENCHMARKS.read_text(),
+        re.MULTILINE,
+    )
+    assert rows
+    for title, figure, better, cells in rows:
+        ratios = [float(cell) for cell in cells.split("|") if cell.strip()]
+        if min(ratios) < 1 if better == "more" else max(ratios) > 1:
+            assert f"| {title} | {figure} |" in told
+        if figure == "records/s":
+            found = re.search(rf"\n\| {re.escape(title)} \| (\S+) times", told)
+            assert found, title
+            assert float(found[1]) == pytest.approx(ratios[0], rel=0.03)
 
 
 def test_every_page_can_be_found() -> None:

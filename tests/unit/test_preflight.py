@@ -221,6 +221,19 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "install e.g." in found["Java"].fix
 
 
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no folder is set and the user has no home directory, it is told, too."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # a KeyError
+    config = config_of({"A->B": {}})
+    [found] = [each for each in here.findings(config) if each.check == "state_dir"]
+
+    assert found.state is State.FAIL
+    assert "has no home directory" in found.detail
+    assert found.fix == "name a folder, or set HOME or XDG_STATE_HOME"
+
+
 def test_many_names_are_cut() -> None:
     """A thousand topics with one problem are one row."""
     assert some(["a", "b", "c"]) == "a, b, c"

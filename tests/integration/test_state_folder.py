@@ -1,0 +1,54 @@
+"""Services of one user on one machine, whose state folder is the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness import RunningMirror, config_for, create_topic, eventually, producer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Clusters
+
+pytestmark = pytest.mark.integration
+
+
+def test_flows_of_one_name_do_not_meet(
+    clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """Two services with a flow A->B each, which are not the same clusters, and a shared
+    state folder: each goes on in its one run while the other starts, works and ends.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    running = []
+    for number, ends in enumerate(((a, b), (b, a)), 1):
+        create_topic(ends[0], f"{topic_name}-{number}")
+        config = config_for(*ends, topics=[f"{topic_name}-{number}"], lease_seconds=0.5)
+        config["service"] = {"state_dir": str(tmp_path / "state")}
+        running.append(RunningMirror(config, tmp_path / str(number)))
+    one, other = running
+
+    def send(bootstrap: str, number: int) -> None:
+        client = producer(bootstrap)
+        client.produce(f"{topic_name}-{number}", b"v")
+        assert client.flush(30) == 0
+
+    def lasts_until(mirror: RunningMirror, leases: int) -> None:
+        mirror.wait_until(lambda document: document["flows"][0]["leases"] >= leases)
+        assert mirror.flow()["restarts"] == 0, mirror.log_tail()
+
+    with one:
+        one.wait_running()
+        with other:
+            other.wait_running()
+            send(b, 2)
+            eventually(a, f"A.{topic_name}-2", 1)
+            # Spark numbers both runs' leases, and refuses one that is there already.
+            lasts_until(other, one.flow()["leases"] + 2)
+            assert other.terminate() == 0
+        send(a, 1)
+        eventually(b, f"A.{topic_name}-1", 1)
+        lasts_until(one, one.flow()["leases"] + 3)
