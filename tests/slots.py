@@ -111,6 +111,16 @@ class Setting:
     partitions: int
     timeout: float = 30.0
     """For one request, in seconds."""
+    alias: str = "Z"
+    """Of the source; another one where that is another cluster."""
+
+    @property
+    def flow(self) -> str:
+        return f"{self.alias}->B"
+
+    @property
+    def copy(self) -> str:
+        return f"{self.alias}.{self.topic}"
 
     def config(self) -> MirrorConfig:
         return MirrorConfig.model_validate(
@@ -120,20 +130,23 @@ class Setting:
                         "bootstrap_servers": servers,
                         "request_timeout_seconds": self.timeout,
                     }
-                    for alias, servers in (("Z", self.source), ("B", self.target))
+                    for alias, servers in (
+                        (self.alias, self.source),
+                        ("B", self.target),
+                    )
                 },
-                "flows": {"Z->B": {"topics": [self.topic]}},
+                "flows": {self.flow: {"topics": [self.topic]}},
             }
         )
 
     def take_ownership(self, *, slots: int) -> str:
         """What a new driver run does first; returns its generation."""
         config = self.config()
-        source = Cluster(config.clusters["Z"]).connect()
+        source = Cluster(config.clusters[self.alias]).connect()
         target = Cluster(config.clusters["B"]).connect()
         try:
             return take_ownership(
-                config.flows["Z->B"], source, target, slots=slots, partitions={}
+                config.flows[self.flow], source, target, slots=slots, partitions={}
             )
         finally:
             source.close()
@@ -264,13 +277,13 @@ def _run(task: _Task, end: Any, result: Any) -> None:
     setting, number = task.setting, task.slot
     config = setting.config()
     clusters = config.clusters
-    source = Cluster(clusters["Z"]).connect()
+    source = Cluster(clusters[setting.alias]).connect()
     target = Cluster(clusters["B"]).connect()
     topic_id = source.topics([setting.topic])[setting.topic].topic_id
     assert topic_id != uuid.UUID(int=0)
     plan = Plan(
-        flow=config.flows["Z->B"],
-        source=clusters["Z"],
+        flow=config.flows[setting.flow],
+        source=clusters[setting.alias],
         target=clusters["B"],
         source_id=source.cluster_id,
         target_id=target.cluster_id,
@@ -279,7 +292,7 @@ def _run(task: _Task, end: Any, result: Any) -> None:
         Assignment(
             topic=setting.topic,
             partition=partition,
-            target_topic=f"Z.{setting.topic}",
+            target_topic=setting.copy,
             topic_id=topic_id.hex,
         )
         for partition in task.partitions

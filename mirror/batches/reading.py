@@ -16,7 +16,13 @@ import numpy as np
 
 from mirror.batches import batch, records
 from mirror.clusters import admin, codes, fetch
-from mirror.errors import BrokerError, RecreatedError, UnreachableError
+from mirror.errors import (
+    BrokerError,
+    ClusterError,
+    CorruptBatchError,
+    RecreatedError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,8 +94,12 @@ class TopicReader:
             if end < self.position:
                 raise self._recreated()
             end = max(end, at_least)
-        for buffer, rows in self.batches(end):
-            yield from records.decode(buffer, rows)
+        try:
+            for buffer, rows in self.batches(end):
+                yield from records.decode(buffer, rows)
+        except CorruptBatchError as error:
+            where = f"cluster {self._cluster.alias}: {self._topic}"
+            raise ClusterError(f"{where} cannot be read: {error}") from error
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
         """The batches up to `end`, undecoded, as `read` brings them; those with the

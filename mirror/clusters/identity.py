@@ -55,5 +55,5 @@ def require(expected: str, found: str | None, *, alias: str, where: str) -> None
             f"cluster {alias}: {where} leads to the cluster with id {found}, but "
             f"{alias} is the one with id {expected}: nothing is read from {found} or "
             f"written to it. Let the address lead to {expected} again; if {found} "
-            "takes its place on purpose, restart mirror"
+            "takes its place on purpose, restart mirror and see `mirror flow reset`"
         )

@@ -18,7 +18,7 @@ import uuid
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
 from mirror.clusters.transactions import Producer
-from mirror.errors import SupersededError
+from mirror.errors import ClusterChangedError, SupersededError
 from mirror.offsets import progress, runs, starting
 from mirror.recovery import losses
 from mirror.relay.target import owner_id, transactional_ids
@@ -48,9 +48,16 @@ def take_ownership(
 
     Raises:
         FencedError: another run began meanwhile.
+        ClusterChangedError: earlier runs copied from another cluster; nothing changed.
     """
     make_topics(flow, target)
-    made, owner = _fence(flow, target, slots=slots, begun=flow.start == "earliest")
+    made, owner = _fence(
+        flow,
+        target,
+        slots=slots,
+        begun=flow.start == "earliest",
+        copies_from=source.cluster_id,
+    )
     if made.begun:
         return made.text
 
@@ -71,8 +78,11 @@ def rewrite_progress(
     flow: FlowConfig,
     target: Cluster,
     decide: Callable[[Mapping[TopicPartition, Position]], Rewriting],
+    *,
+    source_id: str = "",
 ) -> Rewriting:
     """Let `decide` choose new positions, looking at those that hold, and write them.
+    With a `source_id` the flow copies from the cluster with this id from here on.
 
     Whoever copies for the flow is fenced first: it takes the new positions up when it
     begins again by itself. Without exactly-once nobody can be fenced, so it must not
@@ -83,7 +93,7 @@ def rewrite_progress(
         ClusterError: the target refuses. Nothing was written, or all of it.
     """
     make_topics(flow, target)
-    made, owner = _fence(flow, target, slots=1)
+    made, owner = _fence(flow, target, slots=1, moves_to=source_id)
     decided = decide(_still_ours(flow, target, made).positions)
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
@@ -126,19 +136,35 @@ class Rewriting:
 
 
 def _fence(
-    flow: FlowConfig, target: Cluster, *, slots: int, begun: bool = False
+    flow: FlowConfig,
+    target: Cluster,
+    *,
+    slots: int,
+    begun: bool = False,
+    copies_from: str = "",
+    moves_to: str = "",
 ) -> tuple[_Generation, Producer | None]:
     """Write a new generation, then fence every run that worked under an earlier one.
 
     Returns what was written, and the owner that goes on writing; without exactly-once
-    there is none, and nothing is fenced.
+    there is none, and nothing is fenced. `copies_from` is the source's cluster id, and
+    must be that of earlier runs; `moves_to` takes its place.
     """
     owner = _take_over(flow, target, owner_id(flow.name)) if flow.exactly_once else None
     topic = progress.topic_name(flow.source)
     earlier = _Generation.parse(
         progress.read_proven(target, topic, committed=False).generation
     )
+    if copies_from and earlier.source_id not in {"", copies_from}:
+        raise ClusterChangedError(
+            f"flow {flow.name}: {flow.source} leads to the cluster with id "
+            f"{copies_from}, but what is copied so far came from the one with id "
+            f"{earlier.source_id}. Let bootstrap_servers lead there again; if "
+            f"{copies_from} takes its place on purpose, `mirror flow reset` says where "
+            "to go on"
+        )
     made = _Generation(
+        source_id=moves_to or copies_from or earlier.source_id,
         # A run that died between writing this and fencing fenced nothing: never fewer.
         slots=max(slots, earlier.slots),
         begun=begun or _has_begun(target, topic),
@@ -200,6 +226,8 @@ class _Generation:
     id: str = field(default_factory=_new_id)
     slots: int = 0
     """How many slots this and earlier runs may hold the ids of."""
+    source_id: str = ""
+    """The id of the cluster that is copied; empty where brokers name none."""
     begun: bool = False
     """Whether it is known where partitions begin that existed at the very first
     start; those found later begin at their first record."""
@@ -209,11 +237,22 @@ class _Generation:
         if not text:
             return cls()
         fields = json.loads(text)
-        return cls(slots=fields["slots"], begun=fields["begun"])
+        return cls(
+            slots=fields["slots"],
+            begun=fields["begun"],
+            source_id=fields.get("source_id", ""),
+        )
 
     def encoded(self) -> EncodedBatch:
         return progress.encode_generation(self.text)
 
     @property
     def text(self) -> str:
-        return json.dumps({"id": self.id, "slots": self.slots, "begun": self.begun})
+        return json.dumps(
+            {
+                "id": self.id,
+                "slots": self.slots,
+                "begun": self.begun,
+                "source_id": self.source_id,
+            }
+        )

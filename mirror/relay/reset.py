@@ -105,7 +105,7 @@ def apply(
             losses=[_loss(flow, move) for move in made if move.skipped],
         )
 
-    rewrite_progress(flow, target, decide)
+    rewrite_progress(flow, target, decide, source_id=source.cluster_id)
     return made
 
 

@@ -16,6 +16,10 @@ from confluent_kafka.admin import AdminClient
 import pytest
 import structlog
 
+from mirror.clusters.cluster import Cluster
+from mirror.errors import ClusterChangedError
+from mirror.offsets import progress
+from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
 from tests.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness import RunningMirror, create_topic, eventually, producer
 from tests.proxy import BrokerProxy
@@ -197,3 +201,44 @@ def _reason_names(document: Mapping[str, Any], ids: Sequence[str]) -> bool:
     (flow,) = document["flows"]
     reasons = [flow["reason"], *(each["reason"] for each in flow["partitions"])]
     return any(all(each in reason for each in ids) for reason in reasons)
+
+
+def test_a_start_with_another_cluster_is_refused(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A service that starts while the source's address leads to another cluster says
+    both ids and writes nothing, also without any memory of the right one. Moving the
+    positions on purpose accepts the other one.
+    """
+    create_topic(clusters["a"].bootstrap, topic_name, _PARTITIONS)
+    copying = _copying(
+        clusters["a"].bootstrap, clusters["b"].bootstrap, topic_name
+    ).own()
+    assert copying.plan is not None
+    plan, flow = copying.plan, copying.plan.flow
+    with (
+        contextlib.closing(Cluster(plan.source).connect()) as right,
+        contextlib.closing(Cluster(plan.target).connect()) as target,
+        contextlib.closing(Cluster(plan.target).connect()) as other,
+    ):
+
+        def own(source: Cluster) -> str:
+            return take_ownership(flow, source, target, slots=1, partitions={})
+
+        before = progress.read(target, copying.progress)
+        with pytest.raises(ClusterChangedError) as caught:
+            own(other)
+        assert right.cluster_id in str(caught.value)
+        assert other.cluster_id in str(caught.value)
+        assert progress.read(target, copying.progress) == before
+        own(right)
+
+        rewrite_progress(
+            flow,
+            target,
+            lambda _: Rewriting(positions={}),
+            source_id=other.cluster_id,
+        )
+        own(other)
+        with pytest.raises(ClusterChangedError):
+            own(right)

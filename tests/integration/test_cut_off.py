@@ -81,7 +81,8 @@ class Mirrored:
     ) -> None:
         """`source` and `target` are for the test's own clients."""
         self.target = target
-        self.copy = f"Z.{setting.topic}"
+        self.copy = setting.copy
+        self._losses = losses.topic_name(setting.alias)
         create_topic(source, setting.topic, _PARTITIONS)
         create_topic(target, self.copy, _PARTITIONS)
         self.load = NumberedLoad(source, setting.topic, _PARTITIONS, seed=1)
@@ -103,7 +104,7 @@ class Mirrored:
     def check(self) -> None:
         """Everything is there once, in order, and the ledger knows of no loss."""
         assert_exactly_once(order_of(self.target, self.copy), self.load.order)
-        found = read_topic(self.target, losses.topic_name("Z"))
+        found = read_topic(self.target, self._losses)
         assert sum(map(len, found.values())) == 0
 
 
@@ -123,6 +124,7 @@ def test_a_source_broker_cut_off(
         topic=topic_name,
         partitions=_PARTITIONS,
         timeout=5.0,
+        alias="S",
     )
     mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
     mirrored.send_and_copy(1500)
@@ -166,7 +168,7 @@ def test_a_target_broker_cut_off(
     )
     mirrored = Mirrored(setting, source=source, target=split.witness(), start=start)
     mirrored.send_and_copy(1500)
-    own = progress.topic_name("Z")
+    own = progress.topic_name(setting.alias)
     stale = leader_of(split.witness(), own)
     others = split.others(stale)
     split.cut(stale)

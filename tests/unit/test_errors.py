@@ -17,6 +17,7 @@ from mirror.errors import (
     ClusterError,
     FencedError,
     LeaderError,
+    RecreatedError,
     SupersededError,
     UnreachableError,
     UnsupportedBrokerError,
@@ -34,6 +35,7 @@ _PASSES = {
     "broker, for now": BrokerError(name="X", what="asking", retriable=True),
     "coordinator": codes.error_for(codes.COORDINATOR_NOT_AVAILABLE, "asking"),
     "leadership": codes.error_for(6, "asking"),
+    "re-created": RecreatedError(),
 }
 _STAYS = {
     "cluster": ClusterError(),
