@@ -180,7 +180,7 @@ def test_a_target_broker_cut_off(
         Ambush(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
     ]
-    for _ in range(_TAKE_OVERS // 2):
+    for _ in range(_TAKE_OVERS // 4):
         before = mirrored.copied()
         slot = mirrored.start(stops)
         wait_for(lambda slot=slot: slot.suspended)

@@ -14,7 +14,14 @@ import pytest
 from mirror.recovery import losses
 from tests.copying import Copying, RunningLease, Witness, keys, send
 from tests.far import far_from
-from tests.harness import create_topic, crowd, producer, read_topic
+from tests.harness import (
+    assert_exactly_once,
+    create_topic,
+    crowd,
+    order_of,
+    producer,
+    read_topic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +80,7 @@ def test_lost_beginnings_hold_up_no_neighbour(
         expected = {
             p: copied[p] + (lost[p] if p < _HEALTHY else []) + late[p] for p in copied
         }
-        witness.assert_exactly(copying.copy, expected)
+        assert_exactly_once(order_of(target, copying.copy), expected)
     entries = [
         json.loads(message.value() or b"")
         for messages in read_topic(target, losses.topic_name(copying.alias)).values()
@@ -88,6 +95,6 @@ def test_lost_beginnings_hold_up_no_neighbour(
 def _delete_all(bootstrap: str, topic: str, partitions: range) -> None:
     """Delete every record that these partitions have now."""
     ends = [TopicPartition(topic, p, 2 * _EACH) for p in partitions]
-    futures = AdminClient({"bootstrap.servers": bootstrap}).delete_records(ends)
-    for future in futures.values():
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    for future in client.delete_records(ends).values():
         future.result(60)
