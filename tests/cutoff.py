@@ -14,7 +14,15 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
 import psutil
 
 from mirror.playground.archive import class_data_options
@@ -177,6 +185,7 @@ class SplitCluster:
                 ),
                 # What a broker that is cut off cannot replicate fails soon.
                 "request.timeout.ms": "4000",
+                "replica.lag.time.max.ms": "3000",
                 **(of_brokers if roles == "broker" else {}),
             },
         )
@@ -259,6 +268,39 @@ def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
     client = AdminClient({"bootstrap.servers": bootstrap})
     shown = client.list_topics(topic, timeout=30).topics[topic].partitions
     return shown[partition].leader if partition in shown else -1
+
+
+def move_leader(bootstrap: str, topic: str, to: int) -> None:
+    """Have a broker lead partition 0, of which it has a replica in sync."""
+    where = KafkaPartition(topic, 0)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        others = [broker for broker in _BROKERS if broker != to]
+        answer = admin.alter_partition_reassignments({where: [to, *others]})
+        assert answer == {where: None}
+        wait_for(lambda: not admin.list_partition_reassignments())
+        admin.elect_leaders(0, {topic: [0]})
+    finally:
+        admin.close()
+    wait_for(lambda: leader_of(bootstrap, topic) == to)
+
+
+def throttle_follower(bootstrap: str, topic: str, broker: int) -> None:
+    """Have a broker replicate a byte a second of a topic from now on."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for kind, name, config, value in (
+        (ResourceType.BROKER, str(broker), "follower.replication.throttled.rate", "1"),
+        (ResourceType.TOPIC, topic, "follower.replication.throttled.replicas", "*"),
+    ):
+        entry = ConfigEntry(config, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(kind, name, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def in_sync(bootstrap: str, topic: str) -> set[int]:
+    """The brokers that are in sync with partition 0."""
+    shown = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30)
+    return set(shown.topics[topic].partitions[0].isrs)
 
 
 def wait_for_another_leader(bootstrap: str, topic: str, old: int) -> None:

@@ -18,12 +18,20 @@ import pytest
 
 from mirror.offsets import progress
 from mirror.recovery import losses
-from tests.cutoff import SplitCluster, leader_of, wait_for_another_leader
+from tests.cutoff import (
+    SplitCluster,
+    in_sync,
+    leader_of,
+    move_leader,
+    throttle_follower,
+    wait_for_another_leader,
+)
 from tests.harness import (
     NumberedLoad,
     assert_exactly_once,
     copied_records,
     create_topic,
+    crowd,
     order_of,
     read_topic,
     wait_for,
@@ -198,4 +206,39 @@ def test_a_target_broker_cut_off(
         slot.kill()
     split.heal()
     mirrored.send_and_copy(200)
+    mirrored.check()
+
+
+def test_a_leader_that_became_a_follower_is_left(
+    split: SplitCluster,
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    start: Callable[..., SlotProcess],
+) -> None:
+    """A partition's leader moves while a slot reads it, and the old one replicates only
+    a byte a second from then on. It would answer as a follower, and late: the slot
+    goes to the new leader, and new records come at once.
+    """
+    target = clusters["b"].bootstrap
+    setting = Setting(
+        source=split.bootstrap,
+        target=target,
+        topic=topic_name,
+        partitions=_PARTITIONS,
+        alias="S",
+    )
+    mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
+    mirrored.load.send(300)
+    slot = mirrored.start()
+    wait_for(lambda: mirrored.copied() > 0)
+    old = leader_of(split.witness(), topic_name)
+    new = split.others(old)[0]
+    throttle_follower(split.witness(), topic_name, old)
+    move_leader(split.witness(), topic_name, new)
+    mirrored.load.send(1500)
+    wait_for(lambda: old not in in_sync(split.witness(), topic_name))
+    wanted = mirrored.load.order
+    wait_for(lambda: order_of(target, mirrored.copy) == wanted, 20 * crowd(), pause=0.5)
+    assert old not in in_sync(split.witness(), topic_name)
+    slot.kill()
     mirrored.check()
