@@ -235,7 +235,8 @@ def test_a_leader_that_became_a_follower_is_left(
     new = split.others(old)[0]
     throttle_follower(split.witness(), topic_name, old)
     move_leader(split.witness(), topic_name, new)
-    mirrored.load.send(1500)
+    # Brokers let a throttled follower have about 1 MB in ten seconds.
+    mirrored.load.send(10_000, largest=4 << 10)
     wait_for(lambda: old not in in_sync(split.witness(), topic_name))
     wanted = mirrored.load.order
     wait_for(lambda: order_of(target, mirrored.copy) == wanted, 20 * crowd(), pause=0.5)
