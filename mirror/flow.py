@@ -241,6 +241,7 @@ class Flow:
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._log_settings = (config.service.log_level, config.service.log_format)
         self._merging = Merging(config.enabled_flows)
+        self._feeders = config.feeders(flow)
         self._topic_jobs.adopt(flow, config)
         self._changes.adopt(flow)
         self._board.update(self.name, sla_seconds=flow.sla_seconds)
@@ -265,6 +266,7 @@ class Flow:
             target=self._clusters[1],
             source_id=source.cluster_id,
             target_id=target.cluster_id,
+            feeders=self._feeders,
         )
 
     def _begin_jobs(self) -> None:

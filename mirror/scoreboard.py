@@ -147,6 +147,7 @@ class Scoreboard:
             bytes=report.bytes + (last.bytes if last else 0),
             bytes_in=report.bytes_in + (last.bytes_in if last else 0),
             filtered=report.filtered + (last.filtered if last else 0),
+            unexplained=report.unexplained + (last.unexplained if last else 0),
             skipped=report.skipped + (last.skipped if last else 0),
             lost=report.lost + (last.lost if last else 0),
             removed=report.removed + (last.removed if last else 0),

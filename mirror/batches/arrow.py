@@ -42,6 +42,8 @@ class Chunk:
     """One row each (columns: `to_columns.OFFSET` and so on)."""
     looping: int
     """Records left out among them: they came through the target before."""
+    unexplained: int
+    """How many of these did so in a way that `feeders` do not tell."""
 
     @property
     def offsets(self) -> Longs:
@@ -51,14 +53,17 @@ class Chunk:
 class Decoder:
     """Reads unpacked records, one partition after the other."""
 
-    def __init__(self, *, via: Buffer, home: Buffer) -> None:
+    def __init__(
+        self, *, via: Buffer, home: Buffer, feeders: Buffer = _NOTHING
+    ) -> None:
         """`via`: headers of this key are not shown, and a record with one that ends in
-        `home` is left out; both may be empty.
+        `home` is left out; `feeders` as for `kernels.merge`. All may be empty.
         """
         self._via = via
         self._home = home
+        self._feeders = feeders
         self._places = np.empty((_MOST_RECORDS, to_columns.PLACE_COLUMNS), np.int64)
-        self._result = np.zeros(8, np.int64)
+        self._result = np.zeros(to_columns.RESULTS, np.int64)
 
     def read(
         self,
@@ -86,6 +91,7 @@ class Decoder:
                 position,
                 self._via,
                 self._home,
+                self._feeders,
                 _MOST_BYTES,
                 self._places,
                 found,
@@ -101,6 +107,7 @@ class Decoder:
                 source=source,
                 places=places,
                 looping=int(found[to_columns.LOOPING]),
+                unexplained=int(found[to_columns.UNEXPLAINED]),
             )
         if whole < len(sections):
             raise CorruptBatchError(

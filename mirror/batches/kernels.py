@@ -29,8 +29,8 @@ ROW, POSITION, DONE, REACHED = range(4)
 STATES = 4
 
 # Slots of `merge`'s result.
-END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST, RUNS = range(7)
-RESULTS = 7
+END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST, RUNS, UNEXPLAINED = range(8)
+RESULTS = 8
 
 _HEADER = 61
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
@@ -132,11 +132,27 @@ def _equals(buffer, start, size, wanted):
     return size == wanted.size and _ends_with(buffer, start, size, wanted)
 
 
+@numba.njit(inline="always")
+def _begins_with_one(buffer, start, size, prefixes):
+    """Whether a value begins with one of the prefixes, each behind a byte of size."""
+    at = np.int64(0)
+    while at < prefixes.size:
+        length = np.int64(prefixes[at])
+        same = length <= size
+        for i in range(length):
+            if same and buffer[start + i] != prefixes[at + 1 + i]:
+                same = False
+        if same:
+            return True
+        at += 1 + length
+    return False
+
+
 # Signatures are spelled out: a call with anything else fails at once instead of
 # compiling a second version in the middle of a flow.
 @numba.njit(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
-    " uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])",
+    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])",
     cache=True,
     nogil=True,
 )
@@ -150,6 +166,7 @@ def merge(
     key,
     stamp,
     home,
+    feeders,
     runs,
     result,
 ):
@@ -162,6 +179,8 @@ def merge(
     first_offset: records below it are left out (a fetch inside a batch).
     key, stamp: header key to look at and encoded header to append (empty: none).
     home: a record with a header `key` whose value ends so is dropped (empty: none).
+    feeders: how the last such value may begin, a byte of size before each; a record
+      that is dropped with another one is counted as unexplained, too.
     runs: gets a row per run of records with consecutive source offsets: the first
       one's source offset, its index in `out`, and how many they are.
     Stops before an output of limit_out bytes is exceeded, but copies one record; and
@@ -173,6 +192,7 @@ def merge(
     at = _HEADER
     copied = 0
     dropped = 0
+    unexplained = 0
     newest = np.int64(-1)
     base_time = np.int64(0)
     row = state[ROW]
@@ -226,6 +246,7 @@ def merge(
                 if headers < 0 or headers > end - headers_at:
                     return
                 drop = False
+                via_at = via_size = np.int64(0)
                 if home.size > 0:
                     p = headers_at
                     for _ in range(headers):
@@ -233,14 +254,16 @@ def merge(
                         value_size, value_at, p = _sized(buffer, p, end)
                         if name_size < 0 or p > end:
                             return
-                        if _equals(buffer, name_at, name_size, key) and _ends_with(
-                            buffer, value_at, value_size, home
-                        ):
-                            drop = True
+                        if _equals(buffer, name_at, name_size, key):
+                            via_at, via_size = value_at, value_size
+                            if _ends_with(buffer, value_at, value_size, home):
+                                drop = True
                     if p != end:
                         return
                 if drop:
                     dropped += 1
+                    if not _begins_with_one(buffer, via_at, via_size, feeders):
+                        unexplained += 1
                     continue
             if copied == 0:
                 base_time = time
@@ -295,6 +318,7 @@ def merge(
     result[COPIED] = copied
     result[NEWEST] = newest
     result[DROPPED] = dropped
+    result[UNEXPLAINED] = unexplained
     result[BROKEN] = 0
     result[OLDEST] = base_time
     result[RUNS] = run + 1

@@ -52,7 +52,7 @@ def listed(
             places = np.empty((count, to_columns.PLACE_COLUMNS), np.int64)
             to_columns.find(
                 source, section, state, position,
-                _NOTHING, _NOTHING, _MOST_BYTES, places, result,
+                _NOTHING, _NOTHING, _NOTHING, _MOST_BYTES, places, result,
             )  # fmt: skip
             if result[to_columns.BROKEN]:
                 raise CorruptBatchError(

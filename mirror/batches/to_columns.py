@@ -24,6 +24,7 @@ from mirror.batches.kernels import (
     ROW,
     SOURCE_AT,
     SOURCE_END,
+    _begins_with_one,
     _copy,
     _ends_with,
     _equals,
@@ -40,6 +41,8 @@ PLACE_COLUMNS = 9
 FOUND, LOOPING, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES = (
     range(8)
 )
+UNEXPLAINED = 8
+RESULTS = 9
 
 _HEADER_COST = 16
 """Bytes that a header takes in arrays, beside its own."""
@@ -49,20 +52,23 @@ _HEADER_COST = 16
 # compiling a second version in the middle of a flow.
 @numba.njit(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1],"
-    " uint8[::1], int64, int64[:, ::1], int64[::1])",
+    " uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])",
     cache=True,
     nogil=True,
 )
-def find(buffer, rows, state, first_offset, via, home, most_bytes, places, result):
+def find(
+    buffer, rows, state, first_offset, via, home, feeders, most_bytes, places, result
+):
     """List records of the batches in `rows` (see `kernels.merge`, also for `state` and
     for BROKEN).
 
     Headers called `via` are counted as hidden, and a record with one whose value ends
-    in `home` is left out (both empty: nothing is hidden, nothing left out).
+    in `home` is left out (both empty: nothing is hidden, nothing left out); `feeders`
+    as for `kernels.merge`.
     Stops before more than `most_bytes` are listed, but lists one record.
     """
     found = 0
-    looping = 0
+    looping = unexplained = 0
     key_bytes = value_bytes = shown = name_bytes = content_bytes = np.int64(0)
     row = state[ROW]
     position = state[POSITION]
@@ -102,6 +108,7 @@ def find(buffer, rows, state, first_offset, via, home, most_bytes, places, resul
             p = headers_at
             hidden = 0
             loops = False
+            via_at = via_size = np.int64(0)
             names = contents = np.int64(0)
             if not broken:
                 for _ in range(headers):
@@ -112,6 +119,7 @@ def find(buffer, rows, state, first_offset, via, home, most_bytes, places, resul
                         break
                     if via.size > 0 and _equals(buffer, name_at, name_size, via):
                         hidden += 1
+                        via_at, via_size = content_at, content_size
                         if home.size > 0 and _ends_with(
                             buffer, content_at, content_size, home
                         ):
@@ -123,6 +131,8 @@ def find(buffer, rows, state, first_offset, via, home, most_bytes, places, resul
                 return
             if loops:
                 looping += 1
+                if not _begins_with_one(buffer, via_at, via_size, feeders):
+                    unexplained += 1
                 continue
             fixed = rows[row, FIXED_TIME]
             places[found, OFFSET] = offset
@@ -154,6 +164,7 @@ def find(buffer, rows, state, first_offset, via, home, most_bytes, places, resul
     state[REACHED] = reached
     result[FOUND] = found
     result[LOOPING] = looping
+    result[UNEXPLAINED] = unexplained
     result[BROKEN] = 0
     result[KEY_BYTES] = key_bytes
     result[VALUE_BYTES] = value_bytes

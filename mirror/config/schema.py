@@ -255,6 +255,11 @@ class MirrorConfig(Section):
             flow for flow in self.flows.values() if flow.enabled
         )
 
+    def feeders(self, flow: FlowConfig) -> tuple[str, ...]:
+        """The clusters that enabled flows copy to a flow's source."""
+        sources = {f.source for f in self.enabled_flows if f.target == flow.source}
+        return tuple(sorted(sources))
+
     def select(self, clusters: Sequence[str]) -> MirrorConfig:
         """Only the enabled flows into these clusters.
 

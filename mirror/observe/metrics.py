@@ -61,6 +61,13 @@ METRICS: tuple[Metric, ...] = (
         lambda p: p.filtered,
     ),
     of_partitions(
+        "mirror_unexplained_loops_total",
+        _C,
+        "Of these, records that no flow of this configuration brought to the source: "
+        "another mirror did, or a producer made their mirror.via header.",
+        lambda p: p.unexplained,
+    ),
+    of_partitions(
         "mirror_skipped_records_total",
         _C,
         "Records of aborted transactions and transaction markers, which are never "
@@ -337,9 +344,7 @@ METRICS: tuple[Metric, ...] = (
         lambda j: j.succeeded_at or None,
     ),
     of_jobs(
-        "mirror_job_failing",
-        _G,
-        "1 if the job's last turn failed.",
+        *("mirror_job_failing", _G, "1 if the job's last turn failed."),
         lambda j: float(bool(j.error)),
     ),
     of_jobs(

@@ -64,6 +64,9 @@ class PartitionStatus:
     bytes_in: int = 0
     """Record batches fetched from the source."""
     filtered: int
+    """Records left out because they came through the target before."""
+    unexplained: int = 0
+    """How many of these no flow of this configuration can have brought there."""
     skipped: int
     lost: int
     removed: int = 0

@@ -217,6 +217,7 @@ class Intake:
             records=done.records,
             bytes=sum(encoded.size for encoded in done.batches),
             filtered=done.filtered,
+            unexplained=done.unexplained,
             skipped=found.skipped if whole else 0,
             removed=done.removed,
             dead_letters=done.dead_letters,

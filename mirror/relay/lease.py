@@ -22,6 +22,8 @@ class Plan:
     target: ClusterConfig = field(repr=False)
     source_id: str
     target_id: str
+    feeders: tuple[str, ...] = ()
+    """The aliases of clusters that the configuration's flows copy to the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

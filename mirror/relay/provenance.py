@@ -8,11 +8,15 @@ a circle and is left out. Main type: `Provenance`, the bytes the kernel works wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mirror.batches.records import varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HEADER = "mirror.via"
 
@@ -29,26 +33,42 @@ class Provenance:
     """The encoded header to append to every record."""
     home: Bytes
     """How a value ends that names the target."""
+    feeders: Bytes
+    """How values begin that name clusters which are copied to the source, each behind
+    a byte with its size."""
 
     @property
     def changes_records(self) -> bool:
         return bool(self.stamp.size)
 
 
-def via(*, source_alias: str, source_id: str, target_id: str) -> Provenance:
-    """The provenance of records read from one cluster and written to another."""
+def via(
+    *, source_alias: str, source_id: str, target_id: str, feeders: Iterable[str] = ()
+) -> Provenance:
+    """The provenance of records read from one cluster and written to another.
+
+    `feeders`: the aliases of clusters that are copied to the source. What goes in a
+    circle came from one of them last, unless another configuration's mirror copied it,
+    or a producer made its header.
+    """
     key = HEADER.encode()
     value = f"{source_alias}/{source_id}".encode()
     return Provenance(
         key=_array(key),
         stamp=_array(varint(len(key)) + key + varint(len(value)) + value),
         home=_array(f"/{target_id}".encode()),
+        feeders=_array(b"".join(_sized(f"{alias}/".encode()) for alias in feeders)),
     )
 
 
 def none() -> Provenance:
     """Records go through byte for byte."""
-    return Provenance(key=_array(b""), stamp=_array(b""), home=_array(b""))
+    nothing = _array(b"")
+    return Provenance(key=nothing, stamp=nothing, home=nothing, feeders=nothing)
+
+
+def _sized(prefix: bytes) -> bytes:
+    return bytes((len(prefix),)) + prefix
 
 
 def _array(value: bytes) -> Bytes:

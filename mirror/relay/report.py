@@ -53,6 +53,8 @@ class PartitionReport:
     """Record batches fetched, as they came, those of failed transactions too."""
     filtered: int = 0
     """Records left out because they came through the target before."""
+    unexplained: int = 0
+    """How many of these no flow of this configuration can have brought there."""
     skipped: int = 0
     """Records of aborted transactions and transaction markers."""
     lost: int = 0

@@ -56,6 +56,7 @@ class Rewritten:
     batches: list[EncodedBatch]
     records: int = 0
     filtered: int = 0
+    unexplained: int = 0
     newest: int = -1
     oldest: int = -1
     """Of the first record that is copied, as the source has it."""
@@ -262,11 +263,8 @@ class Rewriter:
                 position,
                 out,
                 limit,
-                provenance.key,
-                provenance.stamp,
-                provenance.home,
-                self._runs,
-                result,
+                *(provenance.key, provenance.stamp, provenance.home),
+                *(provenance.feeders, self._runs, result),
             )
             if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
                 self._used -= 1
@@ -280,6 +278,7 @@ class Rewriter:
                 continue
             done.reached = _reached(part, state)
             done.filtered += int(result[kernels.DROPPED])
+            done.unexplained += int(result[kernels.UNEXPLAINED])
             copied = int(result[kernels.COPIED])
             if copied:
                 done.records += copied

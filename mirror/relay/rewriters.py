@@ -29,6 +29,7 @@ def rewriters_for(plan: Plan, count: int) -> list[Rewriter]:
             source_alias=flow.source,
             source_id=plan.source_id,
             target_id=plan.target_id,
+            feeders=plan.feeders,
         )
     codec = codecs.BY_NAME.get(flow.compression)
     if flow.transform is None:

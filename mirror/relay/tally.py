@@ -33,6 +33,7 @@ class Counts:
     records: int = 0
     bytes: int = 0
     filtered: int = 0
+    unexplained: int = 0
     skipped: int = 0
     lost: int = 0
     removed: int = 0
@@ -47,6 +48,7 @@ class Counts:
             records=self.records + more.records,
             bytes=self.bytes + more.bytes,
             filtered=self.filtered + more.filtered,
+            unexplained=self.unexplained + more.unexplained,
             skipped=self.skipped + more.skipped,
             lost=self.lost + more.lost,
             removed=self.removed + more.removed,
@@ -221,6 +223,7 @@ class Tally:
             bytes=partition.done.bytes,
             bytes_in=partition.bytes_in,
             filtered=partition.done.filtered,
+            unexplained=partition.done.unexplained,
             skipped=partition.done.skipped,
             lost=partition.done.lost,
             removed=partition.done.removed,

@@ -74,7 +74,9 @@ class TransformingRewriter(Rewriter):
         self._transform = transform
         self._spares = spares
         self._dead_letters_of = dead_letters_of
-        self._decoder = Decoder(via=provenance.key, home=provenance.home)
+        self._decoder = Decoder(
+            via=provenance.key, home=provenance.home, feeders=provenance.feeders
+        )
         self._deadline = 0.0
 
     def rewrite(
@@ -118,6 +120,7 @@ class TransformingRewriter(Rewriter):
         offsets = chunk.offsets
         if not len(offsets):
             done.filtered += chunk.looping
+            done.unexplained += chunk.unexplained
             return True
         try:
             tried = self._try(chunk.batch)
@@ -156,6 +159,7 @@ class TransformingRewriter(Rewriter):
             done.stopped_at = int(offsets[tried.count])
             return False
         done.filtered += chunk.looping
+        done.unexplained += chunk.unexplained
         done.reached = int(offsets[-1]) + 1
         if done.enough:
             done.stopped_at = done.reached

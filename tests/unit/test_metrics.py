@@ -152,7 +152,7 @@ def test_every_field_of_a_partition_is_shown():
     shown = scrape(full_board())
     numbers = {
         *("records", "bytes", "bytes_in", "filtered", "skipped", "lost"),
-        *("lag", "lag_seconds", "removed", "dead_letters"),
+        *("lag", "lag_seconds", "removed", "dead_letters", "unexplained"),
     }
     of_partitions = {n for n, labels in shown if "partition" in dict(labels)}
 

@@ -24,6 +24,8 @@ from mirror.batches import batch, codecs
 from mirror.errors import CorruptBatchError
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
+from mirror.relay.transform import Transform
+from mirror.relay.transforming import TransformingRewriter
 
 pytestmark = pytest.mark.unit
 
@@ -308,6 +310,43 @@ def test_loops_are_dropped_and_counted():
     keys = [key for key, *_ in shown(decode(done.batches))]
     assert keys == [b"another-name", b"no-slash", b"longer", b"null", b"empty"]
     assert done.filtered == 2
+
+
+@pytest.mark.parametrize("transforms", [False, True], ids=["rewrites", "transforms"])
+def test_loops_that_no_flow_explains_are_counted(*, transforms):
+    """The newest entry of a looping record says which flow brought it to the source.
+    Where the configuration has no such flow, another mirror or a producer made the
+    header, and that is counted beside the loops.
+    """
+    entry = ("mirror.via", b"hub/HUB-ID")
+    records = [
+        Record(key=b"straight", headers=(HOME,)),
+        Record(key=b"over the hub", headers=(HOME, entry)),
+        Record(key=b"from nowhere", headers=(HOME, ("mirror.via", b"moon/MOON-ID"))),
+        Record(key=b"hu", headers=(HOME, ("mirror.via", b"hu"))),
+        Record(key=b"empty", headers=(HOME, ("mirror.via", None))),
+        Record(key=b"copied", headers=(("mirror.via", b"moon/MOON-ID"),)),
+    ]
+    made = provenance.via(
+        source_alias="src",
+        source_id="SOURCE-ID",
+        target_id="TARGET-ID",
+        feeders=("hub", HOME[1].decode().partition("/")[0]),
+    )
+    worker = (
+        TransformingRewriter(
+            made,
+            codec=None,
+            transform=Transform("tests.functions:identity", {}),
+            dead_letters_of=None,
+        )
+        if transforms
+        else Rewriter(made, codec=None)
+    )
+    buffer = buffer_of(place([Batch(tuple(records))]))
+    done = worker.rewrite(buffer, read(buffer).rows, position=0, max_bytes=HUGE)
+    assert [key for key, *_ in shown(decode(done.batches))] == [b"copied"]
+    assert (done.filtered, done.unexplained) == (5, 3)
 
 
 def test_all_records_dropped_makes_no_batch():
