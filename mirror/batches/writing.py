@@ -104,7 +104,11 @@ def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
         version=produce.VERSION_PLAIN,
         timeout_ms=_PROOF_TIMEOUT_MS,
     )
-    return produce.check(pending.result()).offsets[topic, 0]
+    done = produce.check(pending.result())
+    if done.again:
+        what = f"cluster {cluster.alias}: writing to {topic}"
+        raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, what)
+    return done.offsets[topic, 0]
 
 
 def ensure_topic(
