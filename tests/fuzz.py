@@ -194,7 +194,14 @@ def _logs() -> list[list[Batch]]:
     found.append([_batch(many, count=60, base=100, last_delta=130)])
     # What our own topics hold, as we encode it.
     for encoded in (
-        progress.encode({("orders", n): progress.Position(offset=n) for n in range(4)}),
+        *progress.encode(
+            {
+                ("orders", n): progress.Position(
+                    offset=n, left_id=ORDERS if n % 2 else progress.NO_ID
+                )
+                for n in range(4)
+            }
+        ),
         records.encode([Heartbeat(source="A", target="B", timestamp=5).encode()]),
         records.encode([(b"", value) for value in _maps()]),
     ):
@@ -210,7 +217,8 @@ def _maps() -> list[bytes]:
     blocks = [
         runs.Block(
             topic=topic, partition=partition, target_topic=f"A.{topic}",
-            topic_id=ORDERS, runs=np.array([[1, 2, 3], [9, 9, 1]], np.int64),
+            topic_id=ORDERS, copy_id=ORDERS,
+            runs=np.array([[1, 2, 3], [9, 9, 1]], np.int64),
         )
         for topic in ("orders", "payments")
         for partition in range(3)
@@ -429,7 +437,9 @@ class Decoders:
     """Every way that a log takes, with what has to hold whatever comes out."""
 
     def __init__(self) -> None:
-        made = provenance.via(source_alias="s", source_id="S", target_id="TARGET")
+        made = provenance.via(
+            source_alias="s", source_id="S", target_id="TARGET", feeders=("hub", "t")
+        )
         columns = ["offset", "timestamp", "key", "value", "headers"]
         bound = {"codec": None, "most_unpacked": _MOST_UNPACKED}
         self.stamped = Rewriter(made, **bound)
