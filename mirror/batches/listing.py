@@ -35,7 +35,7 @@ def listed(
     Raises:
         CorruptBatchError: records do not fit their batch.
     """
-    result = np.zeros(8, np.int64)
+    result = np.zeros(to_columns.RESULTS, np.int64)
     for row in rows:
         source, start = buffer, int(row[scan.AT]) + HEADER_SIZE
         end = int(row[scan.AT] + row[scan.SIZE])
