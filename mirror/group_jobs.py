@@ -168,7 +168,9 @@ class GroupJobs:
             self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
             if flow.sync_group_offsets:
                 for group, offsets in result.withdrawn.items():
-                    self._withdrawn.setdefault(group, {}).update(offsets)
+                    known = self._withdrawn.setdefault(group, {})
+                    for key, offset in offsets.items():
+                        known[key] = max(offset, known.get(key, offset))
                 if self._group_sync_due():
                     self._set_offsets(target, result, copies)
             self._show(standing)

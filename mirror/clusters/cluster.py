@@ -185,8 +185,10 @@ class Cluster:
             return {}
         answer = self.call(_metadata_request(names))
         self._learn(answer)
-        shown = map(topic_of, answer.topics)
-        return {topic.name: self._leaders.newest(topic) for topic in shown}
+        shown = {topic.name: topic_of(topic) for topic in answer.topics}
+        if names is None:
+            self._leaders.keep_only({topic.topic_id for topic in shown.values()})
+        return {name: self._leaders.newest(topic) for name, topic in shown.items()}
 
     def learn_leader(self, topic_id: uuid.UUID, partition: int, leader: Leader) -> None:
         """Believe no broker any more that names an older leader than this one."""
@@ -195,20 +197,27 @@ class Cluster:
     def views(self, names: Iterable[str]) -> Views:
         """What every broker says of these topics, for questions on which a broker
         that is cut off from its cluster must not have the only say.
+
+        Raises:
+            ClusterError: no broker answers.
         """
         request = list(names)
-        brokers = dict(self._brokers)
+        self.refresh()
+        named: set[int] = set()
         asked: set[int] = set()
         answers = []
-        while left := sorted(brokers.keys() - asked):
-            asked.add(node := left[0])
-            self._brokers = brokers | self._brokers
+        while left := self._brokers.keys() - asked:
+            asked.add(node := min(left))
             with contextlib.suppress(UnreachableError, AuthenticationError):
                 answer = self.call(_metadata_request(request), node=node)
-                brokers |= {b.node_id: (b.host, b.port) for b in answer.brokers}
+                # One that nobody names any more does not count, and is not asked again.
+                named |= {node, *(broker.node_id for broker in answer.brokers)}
+                for broker in answer.brokers:
+                    address = (broker.host, broker.port)
+                    self._brokers.setdefault(broker.node_id, address)
                 shown = map(topic_of, answer.topics)
                 answers.append({topic.name: topic for topic in shown})
-        return Views(brokers=len(brokers), answers=tuple(answers))
+        return Views(brokers=len(named), answers=tuple(answers))
 
     def wait_for_topic(self, name: str) -> Topic:
         """The topic, once every partition of it has a leader.

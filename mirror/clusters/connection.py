@@ -106,6 +106,8 @@ class Connection:
         """Close it if the broker ended it while no answer was owed, as brokers do with
         what is idle (`connections.max.idle.ms`).
         """
+        if self._pending and self._pending[0] is self._identity:
+            self.read_on()  # that answer may lie there unread
         if not self.closed and self.idle and not self._line.silent:
             self.close()
 
@@ -311,7 +313,7 @@ class Connection:
             except OSError as error:
                 with contextlib.suppress(UnreachableError):
                     self._break(error)
-            if self._whole and self._pending[0] is self._identity:
+            if not self.closed and self._whole and self._pending[0] is self._identity:
                 with contextlib.suppress(ClusterChangedError):
                     self._settle()
                 self.read_on()

@@ -77,6 +77,11 @@ class Leaders:
         if partition not in known or known[partition].epoch < leader.epoch:
             known[partition] = leader
 
+    def keep_only(self, topic_ids: set[uuid.UUID]) -> None:
+        """Other topics are gone."""
+        for topic_id in self._newest.keys() - topic_ids:
+            del self._newest[topic_id]
+
     def newest(self, topic: Topic) -> Topic:
         """The topic with the newest known leader of each partition, the given ones
         included. Without an id the name may mean another topic by now: as given.
@@ -95,7 +100,7 @@ class Views:
     """What each broker that answered says of the same topics."""
 
     brokers: int
-    """How many brokers the cluster has, those that did not answer included."""
+    """How many brokers are named by those that answered, themselves included."""
     answers: tuple[Mapping[str, Topic], ...]
 
     def agreed(self, name: str) -> Topic | None:

@@ -139,7 +139,7 @@ class OffsetMap:
             ClusterError: the target does not answer.
         """
         with self._lock:
-            self._look(self._tracks)
+            self._look_for((topic, partition))
             return self._answer((topic, partition), offset, UPSTREAM)
 
     def reverse(self, topic: str, partition: int, offset: int) -> Translated:
@@ -149,7 +149,7 @@ class OffsetMap:
             ClusterError: the target does not answer.
         """
         with self._lock:
-            self._look(self._tracks)
+            self._look_for((topic, partition))
             return self._answer((topic, partition), offset, DOWNSTREAM)
 
     def translate_all(
@@ -178,6 +178,11 @@ class OffsetMap:
                     answer = found.among(part, offset, UPSTREAM)
                     answers[wanted.key][offset] = self._there(wanted.key, answer)
         return answers
+
+    def _look_for(self, key: TopicPartition) -> None:
+        """One question is seldom alone: all copies are asked about at once."""
+        if key not in self._logs:
+            self._look(self._tracks)
 
     def _look(self, partitions: Iterable[TopicPartition]) -> None:
         """Ask about the copies of these, unless that was done since the last time that

@@ -113,9 +113,12 @@ def settle(
     # Behind it: what has no end of the epoch has nothing that came since, either.
     then = {k: e.leader_epoch for k, e in unsettled.items() if e.leader_epoch >= 0}
     topics = source.topics({topic for topic, _ in then})
-    for key, end in admin.epoch_ends(source, then, topics).items():
-        if key in found and end.offset >= 0:
-            found[key] = replace(found[key], offset=end.offset)
+    ends = admin.epoch_ends(source, then, topics)
+    for key in then.keys() & found.keys():
+        if key not in ends:
+            del found[key]
+        elif ends[key].offset >= 0:
+            found[key] = replace(found[key], offset=ends[key].offset)
     return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.clusters import codes
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _FRESH_SECONDS = 5.0
-"""So long after a take-over its own metadata is believed."""
+"""So long what metadata say is believed."""
 
 
 class Copies:
@@ -33,12 +34,14 @@ class Copies:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._ends: dict[TopicPartition, int] = {}
-        self._begun = time.monotonic()
+        self._fresh: dict[str, float] = {}
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     def begin(self) -> None:
         """The slot takes over, and asks for metadata."""
         self._ends.clear()
-        self._begun = time.monotonic()
+        self._fresh.clear()
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     def before(
         self, partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]
@@ -48,11 +51,23 @@ class Copies:
         Raises:
             ClusterError: a topic is another one by now, or the target does not answer.
         """
-        if time.monotonic() < self._begun + _FRESH_SECONDS:
+        now = time.monotonic()
+        asked = {
+            key[0]
+            for key in partitions
+            if key not in self._ends
+            and now > self._fresh.get(key[0], self._fresh_until)
+        }
+        if not asked:
             return
-        names = {key[0] for key in partitions if key not in self._ends}
+        # All of them: one look in so many seconds is enough for those that follow.
+        names = [name for name, topic in topics.items() if not topic.error]
         for name, topic in self._cluster.topics(names).items():
-            if topic.topic_id != topics[name].topic_id:
+            if topic.topic_id == topics[name].topic_id and not topic.error:
+                self._fresh[name] = now + _FRESH_SECONDS
+            elif name in asked and topic.error:
+                raise codes.error_for(topic.error, f"target topic {name}")
+            elif name in asked:
                 raise ClusterError(
                     f"target topic {name} was deleted or re-created: its id was "
                     f"{topics[name].topic_id} and is {topic.topic_id}"

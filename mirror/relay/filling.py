@@ -82,8 +82,8 @@ class Filling:
         if self.work is None:
             self.work = Work(self._free.pop())
             self.work.rewriter.begin()
-            self._intake.open(self.work)
         work = self.work
+        self._intake.open(work)
         for answer in self._reader.read(ready):
             looked = work.worked_bytes
             self._reader.ask_ahead(self._intake.foresee(answer))

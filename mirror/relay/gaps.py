@@ -9,15 +9,17 @@ when more than half of the brokers say so. All partitions are asked about at onc
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import admin
+from mirror.errors import UnreachableError
 from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery.losses import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     import uuid
 
     from mirror.clusters.admin import EpochEnd
@@ -78,24 +80,11 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
             findings[key] = Finding(suspect=suspect, reason=reason)
         elif shown is not None:
             topics[suspect.topic] = shown
-    open_ones = [key for key in asked if key not in findings]
-    first = admin.list_offsets(
-        source, open_ones, timestamp=admin.EARLIEST, topics=topics
-    )
-    end = admin.list_offsets(
-        source, first, timestamp=admin.LATEST, committed=False, topics=topics
-    )
-    epochs = {
-        key: asked[key].position.leader_epoch
-        for key in end
-        if asked[key].position.leader_epoch >= 0
-        and not remade(topics[key[0]].topic_id, asked[key].position)
-    }
-    common = admin.epoch_ends(source, epochs, topics)
-    for key in open_ones:
+    logs = _logs(source, [asked[key] for key in asked if key not in findings], topics)
+    for key in asked.keys() - findings.keys():
         suspect, topic = asked[key], topics[key[0]]
         leader = topic.leaders[key[1]]
-        if key not in end or (key in epochs and key not in common):
+        if (log := logs.get(key)) is None:
             findings[key] = Finding(
                 suspect=suspect,
                 reason=f"{_name(suspect)}: broker {leader.node}, which leads it under "
@@ -105,20 +94,62 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         gap = judge(
             suspect.position,
             topic_id=topic.topic_id,
-            first=first[key],
-            end=end[key],
-            common=common.get(key),
+            first=log.first,
+            end=log.end,
+            common=log.common,
+        )
+        reason = (
+            f"{_name(suspect)}: a broker has no offset {suspect.position.offset}, but "
+            f"its leader, broker {leader.node}, has"
         )
         findings[key] = Finding(
-            suspect=suspect,
-            gap=gap,
-            leader=leader,
-            reason=""
-            if gap
-            else f"{_name(suspect)}: a broker has no offset "
-            f"{suspect.position.offset}, but its leader, broker {leader.node}, has",
+            suspect=suspect, gap=gap, leader=leader, reason="" if gap else reason
         )
     return list(findings.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """What a partition's leader says of its log."""
+
+    first: int
+    end: int
+    common: EpochEnd | None
+    """None if that was not asked for."""
+
+
+def _logs(
+    source: Cluster, suspects: Iterable[Suspect], topics: Mapping[str, Topic]
+) -> dict[TopicPartition, _Log]:
+    """What leaders say, without those that do not answer: others need not wait."""
+    by_leader: dict[int, dict[TopicPartition, Suspect]] = {}
+    for suspect in suspects:
+        node = topics[suspect.topic].leaders[suspect.partition].node
+        by_leader.setdefault(node, {})[suspect.key] = suspect
+    logs = {}
+    for theirs in by_leader.values():
+        with contextlib.suppress(UnreachableError):
+            first = admin.list_offsets(
+                source, theirs, timestamp=admin.EARLIEST, topics=topics
+            )
+            end = admin.list_offsets(
+                source, first, timestamp=admin.LATEST, committed=False, topics=topics
+            )
+            epochs = {
+                key: theirs[key].position.leader_epoch
+                for key in end
+                if theirs[key].position.leader_epoch >= 0
+                and not remade(topics[key[0]].topic_id, theirs[key].position)
+            }
+            common = admin.epoch_ends(source, epochs, topics)
+            logs.update(
+                {
+                    key: _Log(first=first[key], end=end[key], common=common.get(key))
+                    for key in end
+                    if key in common or key not in epochs
+                }
+            )
+    return logs
 
 
 def judge(

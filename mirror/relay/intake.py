@@ -89,6 +89,7 @@ class Intake:
         self._ids: Mapping[str, uuid.UUID] = {}
         self._left: dict[TopicPartition, uuid.UUID] = {}
         self._suspects: dict[TopicPartition, Suspect] = {}
+        self._settled: dict[TopicPartition, Position] = {}
         self._jumps: dict[TopicPartition, Jump] = {}
 
     def begin(
@@ -113,12 +114,20 @@ class Intake:
         self._left = dict(left)
         self._suspects = {}
         self._jumps = {}
+        self._settled = {}
 
     def open(self, work: Work) -> None:
-        """Put what is known before any answer into the work."""
+        """Put what is known without any answer into the work."""
         for key, jump in self._jumps.items():
             self._jump(key, jump, work)
         self._jumps = {}
+        for key, position in self._settled.items():
+            work.moved.setdefault(key, position)
+        self._settled = {}
+
+    def settle(self, key: TopicPartition, position: Position) -> None:
+        """A first position that would be another one if it were asked for again."""
+        self._settled[key] = position
 
     def foresee(self, answer: Answer) -> dict[TopicPartition, tuple[int, int]]:
         """Where its partitions will stand, and after which leader epoch, if all goes
@@ -338,7 +347,7 @@ class Intake:
     @property
     def jumps_wait(self) -> bool:
         """Whether there is something for a work without any answer."""
-        return bool(self._jumps)
+        return bool(self._jumps or self._settled)
 
     def hear(self) -> None:
         """Go by what was found out meanwhile; never waits."""

@@ -93,11 +93,21 @@ def rewrite_progress(
         ClusterError: the target refuses. Nothing was written, or all of it.
     """
     make_topics(flow, target)
-    made, owner = _fence(flow, target, slots=1, moves_to=source_id)
-    decided = decide(_still_ours(flow, target, made).positions)
+    made, owner = _fence(flow, target, slots=1)
+    known = _still_ours(flow, target, made).positions
+    decided = decide(known)
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
         batches[progress.topic_name(flow.source)] = progress.encode(decided.positions)
+    if source_id and made.source_id not in {"", source_id}:
+        if left := known.keys() - decided.positions.keys():
+            raise ClusterChangedError(
+                f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
+                f"of {made.source_id}, and {len(left)} partitions would keep their "
+                "positions in the old one: reset all topics at once"
+            )
+        moved = replace(made, source_id=source_id, id=_new_id())
+        batches.setdefault(progress.topic_name(flow.source), []).append(moved.encoded())
     if values := runs.encode(decided.blocks):
         batches[runs.topic_name(flow.source, flow.separator)] = [
             records.encode([(b"", value)]) for value in values
@@ -142,32 +152,32 @@ def _fence(
     slots: int,
     begun: bool = False,
     copies_from: str = "",
-    moves_to: str = "",
 ) -> tuple[_Generation, Producer | None]:
     """Write a new generation, then fence every run that worked under an earlier one.
 
     Returns what was written, and the owner that goes on writing; without exactly-once
     there is none, and nothing is fenced. `copies_from` is the source's cluster id, and
-    must be that of earlier runs; `moves_to` takes its place.
+    must be that of earlier runs.
     """
     owner = _take_over(flow, target, owner_id(flow.name)) if flow.exactly_once else None
     topic = progress.topic_name(flow.source)
     earlier = _Generation.parse(
         progress.read_proven(target, topic, committed=False).generation
     )
-    if copies_from and earlier.source_id not in {"", copies_from}:
+    committed = _committed(target, topic)
+    if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
             f"flow {flow.name}: {flow.source} leads to the cluster with id "
             f"{copies_from}, but what is copied so far came from the one with id "
-            f"{earlier.source_id}. Let bootstrap_servers lead there again; if "
+            f"{committed.source_id}. Let bootstrap_servers lead there again; if "
             f"{copies_from} takes its place on purpose, `mirror flow reset` says where "
             "to go on"
         )
     made = _Generation(
-        source_id=moves_to or copies_from or earlier.source_id,
+        source_id=copies_from or committed.source_id,
         # A run that died between writing this and fencing fenced nothing: never fewer.
         slots=max(slots, earlier.slots),
-        begun=begun or _has_begun(target, topic),
+        begun=begun or committed.begun,
     )
     _write(target, {topic: [made.encoded()]}, owner)
     if owner is not None:
@@ -187,14 +197,14 @@ def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Prod
     return producer
 
 
-def _has_begun(target: Cluster, topic: str) -> bool:
-    """Whether an earlier run committed where partitions begin.
+def _committed(target: Cluster, topic: str) -> _Generation:
+    """What an earlier run committed: whether it has begun, and what it copies from.
 
     Its slots are not fenced yet and may have transactions open, which hide what stands
     behind them: it committed that before any slot could begin one. The leader has
     proven itself a moment ago.
     """
-    return _Generation.parse(progress.read(target, topic, wait=False).generation).begun
+    return _Generation.parse(progress.read(target, topic, wait=False).generation)
 
 
 def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:

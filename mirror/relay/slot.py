@@ -174,7 +174,8 @@ class Slot:
 
     def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
         """One round: take over if need be, read, fill, write. True if the bell rang."""
-        if self._owner and self._faults.due():
+        # Taking over would forget what is being looked into.
+        if self._owner and self._faults.due() and not self._intake.inquiring:
             self._settled(self._writer.settle(_SETTLE_SECONDS))
             self._owner = False
         if not self._owner:
@@ -293,6 +294,8 @@ class Slot:
             dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
         )
         for key in usable:
+            if key not in known.positions and key in known.unsettled:
+                self._intake.settle(key, self._positions[key])
             if _doubtful(self._positions[key], topics[key[0]], key[1]):
                 self._intake.look_into(key, self._positions[key])
         self._owner = True
@@ -321,9 +324,10 @@ class Slot:
                 reason = f"target {each.topic}-{each.partition}: {each.reason}"
                 for key in self._intake.writers_to(each.topic, each.partition):
                     guilty[key] = reason
-        elif (
-            isinstance(error, LeaderError)
-            and len(error.partitions) < self._reader.assigned
+        elif isinstance(error, LeaderError) and (
+            len(error.partitions) < self._reader.assigned
+            or self._intake.inquiring
+            or self._intake.jumps_wait
         ):
             guilty = dict.fromkeys(error.partitions, str(error))
         for key, reason in guilty.items():

@@ -426,16 +426,21 @@ def test_a_writer_asks_again_before_its_first_write(
     """A copy that was re-created between the take-over and the first write to it is
     noticed before anything goes there; later writes cost no question."""
     cluster = FakeCluster()
+    now = 100.0
+    monkeypatch.setattr(copies_of_slot.time, "monotonic", lambda: now)
     copies = Copies(cast("Cluster", cluster))
     topics = {WHERE[0]: copy_of(COPY_ID)}
     copies.before([WHERE], topics)
     assert cluster.asked == 0
-    monkeypatch.setattr(copies_of_slot, "_FRESH_SECONDS", -1.0)
-    copies.before([WHERE], topics)
-    assert cluster.asked == 1
+    for _ in range(2):
+        now += 6
+        copies.before([WHERE], topics)
+        copies.before([WHERE], topics)
+    assert cluster.asked == 2
+    now += 6
     cluster.topic_id = uuid.UUID(int=102)
     with pytest.raises(ClusterError, match=r"A\.orders was deleted or re-created"):
         copies.before([WHERE], topics)
     copies.after([placed(0, 1)])
     copies.before([WHERE], topics)
-    assert cluster.asked == 2
+    assert cluster.asked == 3
