@@ -53,7 +53,7 @@ class StartPoint(StrEnum):
     """A step of a driver that becomes the owner of a flow."""
 
     BEFORE_EACH_ID = "before Producer.take_over"
-    AFTER_EACH_READING = "after progress.read"
+    AFTER_EACH_READING = "after ProgressReader.read"
     BEFORE_WRITE = "before ownership.write"
     AFTER_WRITE = "after ownership.write"
     BEFORE_ASKING = "before starting.begin"
@@ -66,6 +66,7 @@ _OWNERS: dict[str, Any] = {
     "TargetWriter": TargetWriter,
     "Producer": Producer,
     "progress": progress,
+    "ProgressReader": progress.ProgressReader,
     "ownership": ownership,
     "starting": starting,
 }
