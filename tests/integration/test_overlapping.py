@@ -87,8 +87,8 @@ def committed_positions(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
                 return found
             key, value = message.key(), message.value()
             assert key is not None
-            assert value is not None
-            if not key.startswith(b"\0\0"):
+            if not key.startswith(b"\0\0"):  # else the generation, or a proof
+                assert value is not None
                 found[key].append(_POSITION.unpack_from(value)[1])
 
 

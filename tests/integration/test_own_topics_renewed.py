@@ -58,7 +58,7 @@ def write_positions(cluster: Cluster, alias: str, offsets: dict[str, int]) -> No
         (topic, 0): Position(offset=offset, topic_id=SOURCE_ID)
         for topic, offset in offsets.items()
     }
-    writing.write(cluster, {progress.topic_name(alias): [progress.encode(found)]})
+    writing.write(cluster, {progress.topic_name(alias): progress.encode(found)})
 
 
 def write_runs(
