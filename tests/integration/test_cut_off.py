@@ -200,8 +200,13 @@ def test_a_target_broker_cut_off(
                 lambda slot=slot, ends=ends: slot.suspended or time.monotonic() > ends
             )
         mirrored.load.send(200)
+        # The cut-off broker may name itself as the coordinator of the slot's ids, and
+        # have it wait for half a minute each time.
         wait_for(
-            lambda slot=slot, before=before: slot.awake() and mirrored.copied() > before
+            lambda slot=slot, before=before: (
+                slot.awake() and mirrored.copied() > before
+            ),
+            300,
         )
         slot.kill()
     split.heal()
