@@ -210,7 +210,7 @@ class Cluster:
             asked.add(node := min(left))
             with contextlib.suppress(UnreachableError, AuthenticationError):
                 answer = self.call(_metadata_request(request), node=node)
-                # One that nobody names any more does not count, and is not asked again.
+                # Only brokers that an answer names count: others may be gone for good.
                 named |= {node, *(broker.node_id for broker in answer.brokers)}
                 for broker in answer.brokers:
                     address = (broker.host, broker.port)

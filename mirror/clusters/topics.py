@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NO_ID = uuid.UUID(int=0)
+"""The topic id where brokers have none (before 2.8)."""
 _LEADER_USABLE = frozenset({codes.NONE, codes.REPLICA_NOT_AVAILABLE})
 
 
@@ -115,14 +116,6 @@ class Views:
         if 2 * count <= self.brokers:
             return None
         return _newest_of(topic for topic in shown if topic.topic_id == topic_id)
-
-    def named(self, name: str, topic_id: uuid.UUID) -> Topic | None:
-        """The topic with this id, with the newest leaders that any broker names; None
-        if no broker shows it.
-        """
-        shown = [each[name] for each in self.answers if not each[name].error]
-        same = [topic for topic in shown if topic.topic_id == topic_id]
-        return _newest_of(same) if same else None
 
 
 def _newest_of(topics: Iterable[Topic]) -> Topic:

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
-import uuid
 
 from mirror.clusters import codes, configs
 from mirror.clusters.configs import Config, Origin, TopicConfigs
-from mirror.clusters.topics import Leader, Topic
+from mirror.clusters.topics import NO_ID, Leader, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.admin import NewTopic
     from mirror.clusters.cluster import Cluster
-
-_NO_ID = uuid.UUID(int=0)
 
 
 class Side(Protocol):
@@ -124,7 +121,7 @@ class Foreseen:
             return replace(there, leaders={**there.leaders, **_led(more)})
         return Topic(
             name=name,
-            topic_id=_NO_ID,
+            topic_id=NO_ID,
             leaders=_led(range(new.partitions)),
             error=codes.NONE,
             replication_factor=new.replication_factor,

@@ -24,6 +24,7 @@ import uuid
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
+from mirror.clusters import topics
 from mirror.errors import ClusterError, RecreatedError
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-NO_ID = uuid.UUID(int=0)
-"""The topic id where brokers have none (before 2.8)."""
+NO_ID = topics.NO_ID
 
 UNSETTLED = -1
 """Of a partition that did not answer when the flow started for the first time."""

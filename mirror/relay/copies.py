@@ -60,7 +60,7 @@ class Copies:
         }
         if not asked:
             return
-        # All of them: one look in so many seconds is enough for those that follow.
+        # All of them, so that later transactions need not ask for a while.
         names = [name for name, topic in topics.items() if not topic.error]
         for name, topic in self._cluster.topics(names).items():
             if topic.topic_id == topics[name].topic_id and not topic.error:
