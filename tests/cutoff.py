@@ -216,9 +216,11 @@ class SplitCluster:
         """Mirror does not reach these brokers while the block runs."""
         for broker in brokers:
             self._to_client[broker].close()
-        yield
-        for broker in brokers:
-            self._to_client[broker].open()
+        try:
+            yield
+        finally:
+            for broker in brokers:
+                self._to_client[broker].open()
 
     def asked(self, broker: int) -> int:
         """How many connections mirror has made to a broker."""

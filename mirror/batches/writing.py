@@ -14,7 +14,7 @@ from mirror.batches import records
 from mirror.clusters import admin, codes, produce
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
-from mirror.errors import UnreachableError
+from mirror.errors import MirrorError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,11 @@ def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
         version=produce.VERSION_PLAIN,
         timeout_ms=_PROOF_TIMEOUT_MS,
     )
-    done = produce.check(pending.result())
+    try:
+        done = produce.check(pending.result())
+    except MirrorError:
+        cluster.doubt(leader.node)
+        raise
     if done.again:
         what = f"cluster {cluster.alias}: writing to {topic}"
         raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, what)

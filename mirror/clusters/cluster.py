@@ -36,6 +36,7 @@ _MANY_COORDINATORS = 4
 """From this version on a request may ask for many coordinators."""
 _KEYS_AT_ONCE = 500
 _FAR_SECONDS = 0.02
+_DOUBT_SECONDS = 60.0
 
 
 class Cluster:
@@ -61,6 +62,8 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
         self._leaders = Leaders()
+        self._doubted: dict[int, float] = {}
+        """Brokers, and until when (monotonic) others are asked first."""
 
     def connect(self) -> Cluster:
         """Reach any broker and learn of the others.
@@ -142,9 +145,15 @@ class Cluster:
         self._round_trip_seconds = min(self._round_trip_seconds, took)
         return made
 
+    def doubt(self, node: int) -> None:
+        """Ask other brokers first for a minute: one that is cut off from its cluster
+        goes on naming itself as leader and coordinator, and cannot act as either.
+        """
+        self._doubted[node] = time.monotonic() + _DOUBT_SECONDS
+
     def any_connection(self) -> Connection:
-        """A connection to whichever broker answers, asking the bootstrap servers
-        again when none of the known ones does.
+        """A connection to whichever broker answers, one that is not doubted if
+        possible, asking the bootstrap servers again when none of the known ones does.
         """
         refusal: ClusterError = UnreachableError(
             f"cluster {self.alias}: no broker is known"
@@ -152,12 +161,18 @@ class Cluster:
         for again in (False, True):
             if again:
                 self.connect()
-            for node in random.sample(sorted(self._brokers), len(self._brokers)):
+            for node in self._in_turn():
                 try:
                     return self.connection(node)
                 except (UnreachableError, AuthenticationError) as error:
                     refusal = error
         raise refusal
+
+    def _in_turn(self) -> list[int]:
+        """All brokers, shuffled; those that are doubted last."""
+        now = time.monotonic()
+        nodes = random.sample(sorted(self._brokers), len(self._brokers))
+        return sorted(nodes, key=lambda node: self._doubted.get(node, 0.0) > now)
 
     def call(self, request: Any, *, node: int | None = None) -> Any:
         """Send a small request to a broker (any, if none is named) and wait."""

@@ -18,12 +18,13 @@ from kafka.protocol.producer import (
 )
 
 from mirror.clusters import codes
-from mirror.errors import PartitionError
+from mirror.errors import PartitionError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.connection import Connection
     from mirror.clusters.pending import Pending
     from mirror.clusters.produce import EncodedBatch
 
@@ -106,9 +107,7 @@ class Producer:
                 the progress to find out.
         """
         if answer.error_code in codes.COORDINATOR_MOVED:
-            self._coordinator = self._cluster.transaction_coordinator(
-                self.transactional_id or ""
-            )
+            self._find_coordinator()
         if answer.error_code in codes.WAIT_AND_ASK_AGAIN:
             return False
         if answer.error_code != codes.NONE:
@@ -156,12 +155,11 @@ class Producer:
         end = time.monotonic() + _PATIENCE_SECONDS
         pause = 0.002
         while True:
-            connection = (
-                self._cluster.connection(self._coordinator, _PURPOSE)
-                if self.transactional_id is not None
-                else self._cluster.any_connection()
-            )
-            answer = connection.call(request, at_most=at_most)
+            try:
+                answer = self._connection().call(request, at_most=at_most)
+            except UnreachableError:
+                self._cluster.doubt(self._coordinator)
+                raise
             error = _code(answer)
             if error == codes.NONE:
                 return answer
@@ -172,11 +170,21 @@ class Producer:
                     f"{self.transactional_id or ''}".rstrip(),
                 )
             if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
-                self._coordinator = self._cluster.transaction_coordinator(
-                    self.transactional_id
-                )
+                self._find_coordinator()
             time.sleep(pause)
             pause = min(pause * 2, 0.1)
+
+    def _connection(self) -> Connection:
+        if self.transactional_id is None:
+            return self._cluster.any_connection()
+        return self._cluster.connection(self._coordinator, _PURPOSE)
+
+    def _find_coordinator(self) -> None:
+        """Another broker than the one that refused knows better who coordinates."""
+        self._cluster.doubt(self._coordinator)
+        self._coordinator = self._cluster.transaction_coordinator(
+            self.transactional_id or ""
+        )
 
 
 def _code(answer: Any) -> int:
