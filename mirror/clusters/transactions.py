@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -21,7 +22,7 @@ from mirror.clusters import codes
 from mirror.errors import PartitionError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection
@@ -35,6 +36,16 @@ _PATIENCE_SECONDS = 30.0
 _SEQUENCES = 1 << 31
 _V1_AT_MOST = 3
 _INIT_AT_MOST = 4
+_COMMITTED = {
+    "Ongoing": None,
+    "PrepareCommit": True,
+    "CompleteCommit": True,
+    "PrepareAbort": False,
+    "PrepareEpochFence": False,
+    "CompleteAbort": False,
+}
+"""What a state says of the last transaction. In other states there is none, or it is
+forgotten: then what was known before still holds."""
 
 
 class Producer:
@@ -54,6 +65,14 @@ class Producer:
         self._coordinator = -1
         self._id = self._epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
+        self.committed_last: bool | None = None
+        """Whether the last transaction before the take-over was committed; None: there
+        was none, or the coordinator does not know it any more."""
+
+    @property
+    def producer_id(self) -> int:
+        """-1 before the first take-over."""
+        return self._id
 
     def take_over(self) -> None:
         """Become the only owner: whoever held this id is fenced, an open
@@ -70,7 +89,9 @@ class Producer:
             producer_id=-1,
             producer_epoch=-1,
         )
-        answer = self._ask(request, "taking over", at_most=_INIT_AT_MOST)
+        answer = self._ask(
+            request, "taking over", at_most=_INIT_AT_MOST, before=self._ask_for_state
+        )
         self._id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences = {}
 
@@ -150,13 +171,47 @@ class Producer:
         )
         self._ask(request, "adding partitions", at_most=_V1_AT_MOST)
 
-    def _ask(self, request: Any, doing: str, *, at_most: int | None) -> Any:
-        """Ask the coordinator until its answer is not "wait": bounded patience."""
+    def end_again(self, keys: Iterable[TopicPartition]) -> None:
+        """Have partitions that missed the end of the last transaction before the
+        take-over get it now: what it wrote there ends as it did elsewhere.
+        """
+        self.add_partitions(keys)
+        if self.committed_last:
+            self.commit()
+        else:
+            self.take_over()
+
+    def _ask_for_state(self, connection: Connection) -> None:
+        """Learn how the last transaction ended: the take-over makes it forgotten."""
+        if (
+            self.transactional_id is None
+            or DescribeTransactionsRequest.API_KEY not in connection.versions
+        ):
+            return
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        (shown,) = connection.call(request).transaction_states
+        if shown.error_code == codes.NONE and shown.transaction_state in _COMMITTED:
+            self.committed_last = _COMMITTED[shown.transaction_state]
+
+    def _ask(
+        self,
+        request: Any,
+        doing: str,
+        *,
+        at_most: int | None,
+        before: Callable[[Connection], None] | None = None,
+    ) -> Any:
+        """Ask the coordinator until its answer is not "wait": bounded patience. Each
+        time something else can be asked `before` on the same connection.
+        """
         end = time.monotonic() + _PATIENCE_SECONDS
         pause = 0.002
         while True:
             try:
-                answer = self._connection().call(request, at_most=at_most)
+                connection = self._connection()
+                if before is not None:
+                    before(connection)
+                answer = connection.call(request, at_most=at_most)
             except UnreachableError:
                 self._cluster.doubt(self._coordinator)
                 raise

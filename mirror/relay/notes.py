@@ -45,8 +45,12 @@ class Notes:
         )
 
     @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        return (self.progress, self.offset_map, self.losses)
+
+    @property
     def topics(self) -> set[str]:
-        return {self.progress[0], self.offset_map[0], self.losses[0]}
+        return {topic for topic, _ in self.partitions}
 
     def takers(self, work: Work) -> list[TopicPartition]:
         """Where notes on this work will go."""

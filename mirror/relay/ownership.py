@@ -15,16 +15,20 @@ import json
 from typing import TYPE_CHECKING
 import uuid
 
+import structlog
+
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
+from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterChangedError, SupersededError
 from mirror.offsets import progress, runs, starting
 from mirror.recovery import losses
+from mirror.relay.notes import Notes
 from mirror.relay.target import owner_id, transactional_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from mirror.recovery.losses import Loss
 
 TopicPartition = tuple[str, int]
+
+_log = structlog.get_logger()
 
 
 def take_ownership(
@@ -159,11 +165,13 @@ def _fence(
     there is none, and nothing is fenced. `copies_from` is the source's cluster id, and
     must be that of earlier runs.
     """
-    owner = _take_over(flow, target, owner_id(flow.name)) if flow.exactly_once else None
+    owner = None
+    if flow.exactly_once:
+        owner = _take_over(flow, target, owner_id(flow.name))
+        _end_hanging(flow, target, [owner])
     topic = progress.topic_name(flow.source)
-    earlier = _Generation.parse(
-        progress.read_proven(target, topic, committed=False).generation
-    )
+    known = progress.read_proven(target, topic, committed=False)
+    earlier = _Generation.parse(known.generation)
     committed = _committed(target, topic)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
@@ -181,10 +189,30 @@ def _fence(
     )
     _write(target, {topic: [made.encoded()]}, owner)
     if owner is not None:
-        for slot in range(made.slots):
-            for transactional_id in transactional_ids(flow.name, slot):
-                _take_over(flow, target, transactional_id)
+        fenced = [
+            _take_over(flow, target, transactional_id)
+            for slot in range(made.slots)
+            for transactional_id in transactional_ids(flow.name, slot)
+        ]
+        _end_hanging(flow, target, fenced, known.positions)
     return made, owner
+
+
+def _end_hanging(
+    flow: FlowConfig,
+    target: Cluster,
+    producers: Sequence[Producer],
+    copied: Iterable[TopicPartition] = (),
+) -> None:
+    """End what was left open of transactions that have ended: to fence an id makes
+    forgotten how its last one did.
+    """
+    name = flow.replication_policy.target_topic
+    notes = Notes.of(flow.source, flow.separator)
+    partitions = {*notes.partitions, *((name(topic), n) for topic, n in copied)}
+    topics = target.topics({topic for topic, _ in partitions})
+    for each in hanging.end(target, producers, topics, partitions):
+        _log.warning("a transaction hung", flow=flow.name, what=each.text)
 
 
 def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:

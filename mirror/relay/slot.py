@@ -90,6 +90,8 @@ class Slot:
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
         self._target_topics: dict[str, Topic] = {}
         self._limits: dict[str, int] = {}
+        self._hanging: dict[TopicPartition, str] = {}
+        """Partitions of copies that nothing may be written to, and why."""
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
@@ -262,15 +264,16 @@ class Slot:
             self._source.connect()
         self._writer.take_over()
         self._tally.aborted(self._filling.begin_anew())
+        names = {a.target_topic for a in self._wanted.values()}
+        if (dead := self._plan.flow.dead_letter_topic) is not None:
+            names.add(dead)
+        self._target_topics = self._target.topics({*names, *self._notes.topics})
+        self._end_hanging()
         known = progress.read_proven(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
             )
-        names = {a.target_topic for a in self._wanted.values()}
-        if (dead := self._plan.flow.dead_letter_topic) is not None:
-            names.add(dead)
-        self._target_topics = self._target.topics({*names, *self._notes.topics})
         self._limits = admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
         aside = self._faults.start_retry()
@@ -301,12 +304,23 @@ class Slot:
         self._owner = True
         self._tally.slot_works()
 
+    def _end_hanging(self) -> None:
+        copies = {(a.target_topic, a.partition) for a in self._wanted.values()}
+        partitions = [*copies, *self._notes.partitions]
+        self._hanging = {}
+        for each in self._writer.end_hanging(self._target_topics, partitions):
+            self._log.warning("a transaction hung", what=each.text)
+            if each.committed is None:
+                # What we wrote behind it would commit what is open there.
+                self._hanging |= dict.fromkeys(each.partitions, each.text)
+
     def _usable(self, key: TopicPartition, topics: Mapping[str, Topic]) -> bool:
         """Whether a partition can be read and written now; if not, it is set aside."""
-        reason = obstacle(
-            self._wanted[key],
+        wanted = self._wanted[key]
+        reason = self._hanging.get((wanted.target_topic, wanted.partition)) or obstacle(
+            wanted,
             source=topics[key[0]],
-            target=self._target_topics[self._wanted[key].target_topic],
+            target=self._target_topics[wanted.target_topic],
             position=self._positions.get(key),
         )
         if reason:

@@ -17,7 +17,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import write
+from mirror.clusters import hanging, write
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection
+    from mirror.clusters.hanging import Hanging
     from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
     from mirror.relay.notes import Batches, Notes
@@ -98,6 +99,16 @@ class TargetWriter:
         self._lanes = _in_turn()
         for producer in self._producers:
             producer.take_over()
+
+    def end_hanging(
+        self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+    ) -> list[Hanging]:
+        """After a take-over, end what is left open in these partitions of transactions
+        that have ended; see `clusters.hanging`.
+        """
+        if self._producers[0].transactional_id is None:
+            return []
+        return hanging.end(self._cluster, self._producers, topics, partitions)
 
     @property
     def ready(self) -> bool:

@@ -1,0 +1,258 @@
+"""A transaction that brokers end without telling every partition is ended by mirror.
+
+Brokers 4.x leave a partition out that has no leader just when a transaction is
+committed or aborted: it stays open there for good, hides all that comes behind it from
+`read_committed`, and holds up its producer. Here the only broker of some partitions is
+away at that moment, and comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+import signal
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import AbortTransactionSpec
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.offsets import progress, runs
+from tests.cutoff import leader_of
+from tests.harness import (
+    NumberedLoad,
+    assert_exactly_once,
+    create_topic,
+    end_offsets,
+    order_of,
+    wait_for,
+)
+from tests.slots import Ambush, Point, Setting, SlotProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kafka.admin import TransactionDescription
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., SlotProcess]]:
+    """Start a slot of one partition; it dies with the test."""
+    with ExitStack() as stack:
+
+        def begin(
+            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
+        ) -> SlotProcess:
+            process = SlotProcess(
+                setting, generation=generation, slot=0, partitions=[0], ambush=ambush
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield begin
+
+
+def _create_on(bootstrap: str, topic: str, broker: int) -> None:
+    """A topic of one partition, with a single replica."""
+    new = NewTopic(
+        topic,
+        num_partitions=1,
+        replica_assignment=[[broker]],
+        config={"min.insync.replicas": "1"},
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([new])[topic].result(30)
+    wait_for(lambda: leader_of(bootstrap, topic) == broker)
+
+
+def _coordinator(bootstrap: str) -> int:
+    """The broker of the only partition of the coordinators' log."""
+    config = ClusterConfig(alias="B", bootstrap_servers=bootstrap.split(","))
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        return cluster.transaction_coordinator("any")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A slot that has written its first transaction to partitions on one broker."""
+
+    setting: Setting
+    load: NumberedLoad
+    target: PlaygroundCluster
+    victim: int
+    """The only broker of these partitions; not the slot's coordinator."""
+    missed: str
+    """One of their topics."""
+    generation: str
+
+    def copied(self) -> bool:
+        found = order_of(self.target.bootstrap, self.setting.copy)
+        return found == self.load.order
+
+    def check(self) -> None:
+        found = order_of(self.target.bootstrap, self.setting.copy)
+        assert_exactly_once(found, self.load.order)
+
+    def take_the_leader(self) -> None:
+        self.target.kill(self.victim)
+        wait_for(lambda: leader_of(self.target.bootstrap, self.missed) == -1)
+
+    @contextlib.contextmanager
+    def admin(self) -> Iterator[KafkaAdminClient]:
+        client = KafkaAdminClient(bootstrap_servers=self.target.bootstrap)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def described(self) -> TransactionDescription:
+        """The slot's first transactional id, as the coordinator says."""
+        with self.admin() as admin:
+            (shown,) = admin.describe_transactions(["mirror.Z->B.0.0"]).values()
+        return shown
+
+    def state(self) -> str:
+        return str(self.described().state.name)
+
+
+@pytest.fixture
+def stage(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+) -> Callable[[set[str]], Stage]:
+    """Set it up; some of `copy`, `progress` and `map` are on the broker that leaves."""
+
+    def make(away: set[str]) -> Stage:
+        source = clusters["a"].bootstrap
+        made = make_clusters(
+            "b", nodes=3, settings={"transaction.state.log.num.partitions": "1"}
+        )["b"]
+        target = made.bootstrap
+        setting = Setting(source=source, target=target, topic=topic_name, partitions=1)
+        coordinator = _coordinator(target)
+        victim = next(n for n in made.nodes if n != coordinator)
+        topics = {
+            "copy": setting.copy,
+            "progress": progress.topic_name(setting.alias),
+            "map": runs.topic_name(setting.alias, "."),
+        }
+        for each in away:
+            _create_on(target, topics[each], victim)
+        create_topic(source, topic_name)
+        if "copy" not in away:
+            create_topic(target, setting.copy)
+        load = NumberedLoad(source, topic_name, 1, seed=1)
+        load.send(100)
+        return Stage(
+            setting=setting,
+            load=load,
+            target=made,
+            victim=victim,
+            missed=topics[min(away)],
+            generation=setting.take_ownership(slots=1),
+        )
+
+    return make
+
+
+_STOP = Ambush(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["goes-on", "killed"])
+@pytest.mark.parametrize(
+    "away",
+    [{"copy"}, {"progress"}, {"copy", "progress", "map"}],
+    ids=["copy", "progress", "all"],
+)
+def test_a_partition_without_a_leader_at_the_commit(
+    stage: Callable[[set[str]], Stage],
+    start: Callable[..., SlotProcess],
+    away: set[str],
+    killed: bool,
+) -> None:
+    """The commit's marker never reaches partitions that have no leader then; mirror has
+    it written when they are back, so that all records are there once.
+    """
+    on = stage(away)
+    kill = Ambush(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
+    ambush = [_STOP, kill] if killed else [_STOP]
+    slot = start(on.setting, on.generation, ambush)
+    wait_for(lambda: slot.suspended)
+    on.take_the_leader()
+    slot.resume()
+    # Its coordinator thinks that it has ended everywhere.
+    wait_for(lambda: on.state() == "COMPLETE_COMMIT")
+    on.target.start(on.victim)
+    if killed:
+        wait_for(lambda: not slot.alive)
+        start(on.setting, on.generation)
+    on.load.send(100)
+    wait_for(on.copied, pause=0.5)
+    on.check()
+
+
+def test_a_partition_without_a_leader_at_the_take_over(
+    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+) -> None:
+    """A dead slot's transaction is aborted while the copy has no leader: its records do
+    not come back with the next commit.
+    """
+    on = stage({"copy"})
+    slot = start(on.setting, on.generation, [_STOP])
+    wait_for(lambda: slot.suspended)
+    on.take_the_leader()
+    slot.kill()
+    start(on.setting, on.generation)
+    wait_for(lambda: on.state() == "EMPTY")
+    on.target.start(on.victim)
+    on.load.send(100)
+    wait_for(on.copied, pause=0.5)
+    on.check()
+
+
+def test_how_it_ended_is_forgotten(
+    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+) -> None:
+    """If every process that knew it is dead, too, the partition waits until somebody
+    ends the transaction by hand: nothing is written behind it, which would commit it.
+    """
+    on = stage({"copy"})
+    slot = start(on.setting, on.generation, [_STOP])
+    wait_for(lambda: slot.suspended)
+    on.take_the_leader()
+    slot.kill()
+    second = start(on.setting, on.generation)
+    wait_for(lambda: on.state() == "EMPTY")
+    second.kill()
+    on.target.start(on.victim)
+    on.load.send(100)
+    before = on.described().producer_epoch
+    start(on.setting, on.generation)
+    # It has taken over, and does so again as long as the partition is set aside.
+    wait_for(lambda: on.described().producer_epoch > before + 1)
+    where = TopicPartition(on.setting.copy, 0)
+    with on.admin() as admin:
+        (shown,) = admin.describe_producers([where]).values()
+        (hanging,) = [each for each in shown if each.current_txn_start_offset >= 0]
+        end = end_offsets(on.target.bootstrap, on.setting.copy)
+        assert hanging.producer_epoch < before
+        assert end == {0: hanging.current_txn_start_offset + 100}
+        admin.abort_transaction(
+            AbortTransactionSpec(
+                topic_partition=where,
+                producer_id=hanging.producer_id,
+                producer_epoch=hanging.producer_epoch,
+                coordinator_epoch=hanging.coordinator_epoch,
+            )
+        )
+    wait_for(on.copied, pause=0.5)
+    on.check()
