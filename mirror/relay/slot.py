@@ -307,9 +307,10 @@ class Slot:
     def _end_hanging(self) -> None:
         copies = {(a.target_topic, a.partition) for a in self._wanted.values()}
         partitions = [*copies, *self._notes.partitions]
-        self._hanging = {}
+        known, self._hanging = set(self._hanging.values()), {}
         for each in self._writer.end_hanging(self._target_topics, partitions):
-            self._log.warning("a transaction hung", what=each.text)
+            if each.text not in known:
+                self._log.warning("a transaction hung", what=each.text)
             if each.committed is None:
                 # What we wrote behind it would commit what is open there.
                 self._hanging |= dict.fromkeys(each.partitions, each.text)

@@ -242,10 +242,14 @@ def test_how_it_ended_is_forgotten(
     where = TopicPartition(on.setting.copy, 0)
     with on.admin() as admin:
         (shown,) = admin.describe_producers([where]).values()
-        (hanging,) = [each for each in shown if each.current_txn_start_offset >= 0]
+        (hanging,) = [
+            each
+            for each in shown.active_producers
+            if each.current_transaction_start_offset >= 0
+        ]
         end = end_offsets(on.target.bootstrap, on.setting.copy)
         assert hanging.producer_epoch < before
-        assert end == {0: hanging.current_txn_start_offset + 100}
+        assert end == {0: hanging.current_transaction_start_offset + 100}
         admin.abort_transaction(
             AbortTransactionSpec(
                 topic_partition=where,
