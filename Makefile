@@ -52,7 +52,7 @@ demo: install ## two real clusters, a flow between them, killed workers, a count
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
 # A test that failed among brokers, JVMs and other tests gets one more go by itself, and
-# is named; one that counted wrong does not (tests/conftest.py gives another code).
+# is named at the very end; one that counted wrong does not (tests/conftest.py does both).
 define once_more
 { code=$$?; [ $$code -eq 1 ] || exit $$code; \
     printf '\n== Once more, one by one: those that failed ==\n'; \
@@ -61,7 +61,9 @@ endef
 TESTS := tests/unit tests/integration tests/acceptance
 
 .PHONY: test
+test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
 test: install ## all tests, two files at a time; those that keep time one by one
+	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
 	$(PYTEST) -n $(TEST_WORKERS) --dist loadfile -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
 	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
 

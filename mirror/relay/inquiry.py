@@ -3,7 +3,7 @@
 Main type: `Inquiry`. It has connections of its own and a thread that asks about all
 suspects that came up since it last asked, so that a lost partition, a far source or a
 broker that does not answer holds up no other partition. What the answers mean is
-`gaps`' to say; what becomes of them is `intake`'s.
+`gaps`' to say; what follows from them is `suspicions`'.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Main type: `Intake`. It judges each partition's answer: its batches are read, rewritten
 and added to the work, or the partition is set aside with a reason. An offset that its
-leader does not have is looked into (`inquiry`), and becomes a `Jump` if it is gone,
-which the transaction notes as lost. It sends nothing to the target, and does not know
-when a transaction ends.
+leader does not have raises a suspicion (`suspicions`); the `Jump` over offsets that are
+gone comes back as a verdict, and the transaction notes them as lost. It sends nothing
+to the target, and does not know when a transaction ends.
 """
 
 from __future__ import annotations
@@ -16,27 +16,23 @@ from mirror.batches import batch
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
-from mirror.recovery.losses import Cause
-from mirror.relay.gaps import Suspect
-from mirror.relay.jumps import Jump, loss_of
 from mirror.relay.tally import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     import uuid
 
     import structlog
 
     from mirror.batches.batch import Batches, Buffer
-    from mirror.clusters.cluster import Cluster
     from mirror.clusters.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
-    from mirror.relay.gaps import Gap
-    from mirror.relay.inquiry import Inquiry
+    from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
     from mirror.relay.rewrite import Rewritten
     from mirror.relay.source import Answer, SourceReader
+    from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
     from mirror.relay.work import Work
 
@@ -49,14 +45,6 @@ _ENOUGH_BYTES = 64 << 20
 one partition adds to it at a time.
 """
 _OFFSET_OUT_OF_RANGE = 1
-_WORDS = {
-    Cause.DELETED: "deleted before they were copied:",
-    Cause.TRUNCATED: "truncated its log and lost",
-}
-_DECIDE = (
-    "on_loss is stop: `mirror flow reset` says where to go on, on_loss: continue goes "
-    "on by itself"
-)
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
 
@@ -66,18 +54,16 @@ class Intake:
     def __init__(
         self,
         flow: FlowConfig,
-        source: Cluster,
         reader: SourceReader,
-        inquiry: Inquiry,
+        suspicions: Suspicions,
         *,
         tally: Tally,
         faults: Faults,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
         self._flow = flow
-        self._source = source
         self._reader = reader
-        self._inquiry = inquiry
+        self._suspicions = suspicions
         self._tally = tally
         self._faults = faults
         self._log = log
@@ -88,7 +74,6 @@ class Intake:
         self._dead_lettering: set[TopicPartition] = set()
         self._ids: Mapping[str, uuid.UUID] = {}
         self._left: dict[TopicPartition, uuid.UUID] = {}
-        self._suspects: dict[TopicPartition, Suspect] = {}
         self._settled: dict[TopicPartition, Position] = {}
         self._jumps: dict[TopicPartition, Jump] = {}
 
@@ -112,7 +97,6 @@ class Intake:
         self._dead_lettering.clear()
         self._ids = ids
         self._left = dict(left)
-        self._suspects = {}
         self._jumps = {}
         self._settled = {}
 
@@ -329,71 +313,18 @@ class Intake:
                 topic_id=self._ids[key[0]],
                 left_id=self._left.get(key, NO_ID),
             )
-            self.look_into(key, position)
-
-    def look_into(self, key: TopicPartition, position: Position) -> None:
-        """Read this partition no further until it is known what became of a position
-        that a broker does not have. What was committed last says so.
-        """
-        self._suspects[key] = Suspect(topic=key[0], partition=key[1], position=position)
-        self._inquiry.open(self._suspects[key])
-        self._reader.leave_out(key)
-
-    @property
-    def inquiring(self) -> bool:
-        """Whether some partitions wait for what the source says of them."""
-        return bool(self._suspects)
+            self._suspicions.look_into(key, position)
 
     @property
     def jumps_wait(self) -> bool:
         """Whether there is something for a work without any answer."""
         return bool(self._jumps or self._settled)
 
-    def hear(self) -> None:
-        """Go by what was found out meanwhile; never waits."""
-        for finding in self._inquiry.findings():
-            suspect, key = finding.suspect, finding.suspect.key
-            if self._suspects.get(key) != suspect:
-                continue  # the slot took over since, and may stand elsewhere
-            del self._suspects[key]
-            gap = finding.gap
-            if finding.leader is not None:
-                topic_id = gap.to.topic_id if gap else suspect.position.topic_id
-                self._source.learn_leader(topic_id, key[1], finding.leader)
-            if gap is None:
-                self.set_aside(key, finding.reason)
-            elif gap.to.topic_id != self._ids[key[0]]:
-                self.set_aside(
-                    key, f"source topic {key[0]}: brokers disagree on its id"
-                )
-            elif reason := self._wait_for_owner(gap, suspect):
-                self.set_aside(key, reason)
+    def heed(self, verdicts: Iterable[Verdict]) -> None:
+        """Go by what became of partitions under suspicion."""
+        for verdict in verdicts:
+            if (jump := verdict.jump) is None:
+                self.set_aside(verdict.key, verdict.reason)
             else:
-                self._accept(key, gap, suspect.position)
-
-    def _wait_for_owner(self, gap: Gap, suspect: Suspect) -> str:
-        """Why people have to decide where to go on; empty if settings do."""
-        if gap.cause is Cause.RECREATED:
-            if self._flow.on_recreated_topic == "continue":
-                return ""
-            return (
-                f"source topic {suspect.topic} was deleted and created again: its copy "
-                f"so far ends at offset {suspect.position.offset} of the old one; "
-                "`mirror flow reset` says where to go on, on_recreated_topic: continue "
-                "goes on by itself"
-            )
-        if self._flow.on_loss == "continue":
-            return ""
-        span = f"offsets {gap.first} to {gap.last}"
-        return f"the source {_WORDS[gap.cause]} {span}; {_DECIDE}"
-
-    def _accept(self, key: TopicPartition, gap: Gap, old: Position) -> None:
-        loss = loss_of(
-            self._flow.name,
-            self._wanted[key],
-            gap,
-            old=old,
-            end=self._tally.end_offset(key),
-        )
-        self._left[key] = gap.to.left_id
-        self._jumps[key] = Jump(to=gap.to, loss=loss)
+                self._left[verdict.key] = jump.to.left_id
+                self._jumps[verdict.key] = jump

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.offsets import progress, starting
-from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery.losses import Cause, Loss
+from mirror.relay.gaps import remade
 from mirror.relay.ownership import Rewriting, make_topics, rewrite_progress
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
+    from mirror.offsets.progress import Position
     from mirror.offsets.starting import Place
 
 TopicPartition = tuple[str, int]
@@ -40,26 +41,21 @@ class Move:
     new: Position
 
     @property
-    def same_log(self) -> bool:
-        """Whether both are offsets of one and the same topic."""
-        return self.old is not None and (
-            self.old.topic_id == self.new.topic_id
-            or NO_ID in (self.old.topic_id, self.new.topic_id)
-        )
-
-    @property
     def again(self) -> int:
         """How many offsets will be copied once more."""
-        if self.old is None or not self.same_log:
-            return 0
-        return max(self.old.offset - self.new.offset, 0)
+        return max(-self._ahead, 0)
 
     @property
     def skipped(self) -> int:
         """How many will not be copied."""
-        if self.old is None or not self.same_log:
+        return max(self._ahead, 0)
+
+    @property
+    def _ahead(self) -> int:
+        """How far `new` is ahead of `old`; 0 if they are no offsets of one log."""
+        if self.old is None or remade(self.new.topic_id, self.old):
             return 0
-        return max(self.new.offset - self.old.offset, 0)
+        return self.new.offset - self.old.offset
 
 
 def plan(

@@ -3,7 +3,8 @@
 Main type: `Rewriter`, one per slot, which owns the buffers it writes to: what it
 returns is valid until its next `begin`. Relay keeps a batch's bytes and makes a new
 header; rewrite unpacks, lets the kernel drop, stamp, renumber and merge, and packs
-again. Neither knows of partitions, producers or transactions.
+again. `grouping` says which it is. Neither knows of partitions, producers or
+transactions.
 """
 
 from __future__ import annotations
@@ -15,14 +16,10 @@ from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, kernels, records, scan
-from mirror.batches.batch import (
-    CODEC_MASK,
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
-    sections,
-)
+from mirror.batches.batch import CODEC_MASK, sections
 from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
+from mirror.relay.grouping import MERGE_BYTES, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
     from mirror.clusters.produce import Runs
     from mirror.relay.provenance import Provenance
 
-_RELAY_AT_LEAST = 16 << 10
-"""A smaller batch is worth merging with its neighbours."""
-_MERGE_BYTES = 1 << 20
 _WORTH_SUMMING = 16 << 10
 """Bytes of a batch whose sum is better made apart from its header's."""
 _MOST_RUNS = 1 << 14
@@ -141,7 +135,9 @@ class Rewriter:
         done = Rewritten(batches=[])
         self._at = at
         try:
-            for first, last, relayed in self._groups(rows, position, max_bytes):
+            for first, last, relayed in groups(
+                rows, position, max_bytes, codec=self._codec, relays=self._relays
+            ):
                 if relayed:
                     self._relay(buffer, rows[first], done)
                 else:
@@ -155,56 +151,6 @@ class Rewriter:
         if len(rows) and done.stopped_at > rows[-1, scan.LAST]:
             done.stopped_at = -1
         return done
-
-    def _groups(
-        self, rows: Rows, position: int, max_bytes: int
-    ) -> Iterator[tuple[int, int, bool]]:
-        """Cut the rows into (first, last, relayed): one batch to relay, or
-        neighbours of one codec to merge.
-        """
-        relayable = self._relayable(rows, position, max_bytes)
-        packing = rows[:, scan.ATTRIBUTES] & CODEC_MASK
-        if not (any(relayable) or packing.any()):
-            if len(rows):
-                yield 0, len(rows), False
-            return
-        codecs_of = packing.tolist()
-        sizes = rows[:, scan.SIZE].tolist()
-        first, size = 0, 0
-        for row in range(len(rows)):
-            if relayable[row]:
-                if first < row:
-                    yield first, row, False
-                yield row, row + 1, True
-                first, size = row + 1, 0
-                continue
-            packed = codecs_of[row] != codecs.NONE
-            # Uncompressed neighbours go to the kernel at once, however many: it cuts
-            # its output itself. Compressed ones are unpacked about 1 MiB at a time.
-            if row > first and (
-                codecs_of[row] != codecs_of[first] or (packed and size > _MERGE_BYTES)
-            ):
-                yield first, row, False
-                first, size = row, 0
-            size += sizes[row] * (4 if packed else 1)
-        if first < len(rows):
-            yield first, len(rows), False
-
-    def _relayable(self, rows: Rows, position: int, max_bytes: int) -> list[bool]:
-        if not self._relays:
-            return [False] * len(rows)
-        attributes = rows[:, scan.ATTRIBUTES]
-        ok = (
-            (rows[:, scan.SIZE] >= _RELAY_AT_LEAST)
-            & (rows[:, scan.SIZE] <= max_bytes)
-            & (rows[:, scan.BASE] >= position)
-            & ((attributes & (LOG_APPEND_TIME | DELETE_HORIZON)) == 0)
-            # Compaction leaves holes, which a producer must not have.
-            & (rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1)
-        )
-        if self._codec is not None:
-            ok &= (attributes & CODEC_MASK) == self._codec
-        return [bool(value) for value in ok]
 
     def _relay(self, buffer: Buffer, row: Rows, done: Rewritten) -> None:
         at, size = int(row[scan.AT]), int(row[scan.SIZE])
@@ -234,7 +180,7 @@ class Rewriter:
     ) -> None:
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
-        limit = min(max_bytes, _MERGE_BYTES)
+        limit = min(max_bytes, MERGE_BYTES)
         for source, part in self._sections(buffer, rows, source_codec, done):
             self._merge_part(source, part, position, (limit, codec), done)
             if done.stopped_at >= 0:
@@ -346,7 +292,7 @@ class Rewriter:
             return b"", str(error)
 
     def _output(self, capacity: int) -> Buffer:
-        wanted = max(capacity, _MERGE_BYTES) + 4096
+        wanted = max(capacity, MERGE_BYTES) + 4096
         if self._used == len(self._outputs):
             self._outputs.append(np.empty(wanted, np.uint8))
         elif self._outputs[self._used].size < wanted:

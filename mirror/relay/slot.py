@@ -37,6 +37,7 @@ from mirror.relay.latency import bounds
 from mirror.relay.notes import Notes
 from mirror.relay.obstacle import obstacle
 from mirror.relay.source import SourceReader
+from mirror.relay.suspicions import Suspicions
 from mirror.relay.tally import Tally
 from mirror.relay.target import IN_TURN, TargetWriter
 from mirror.relay.waiting import wait
@@ -98,14 +99,17 @@ class Slot:
         self._complaint = Complaint()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
-        self._inquiry = Inquiry(
-            Cluster(plan.source, client_id=client, cluster_id=plan.source_id)
-        )
-        self._intake = Intake(
+        self._suspicions = Suspicions(
             flow,
             self._source,
             self._reader,
-            self._inquiry,
+            Inquiry(Cluster(plan.source, client_id=client, cluster_id=plan.source_id)),
+            tally=self._tally,
+        )
+        self._intake = Intake(
+            flow,
+            self._reader,
+            self._suspicions,
             tally=self._tally,
             faults=self._faults,
             log=self._log,
@@ -158,7 +162,7 @@ class Slot:
         )
 
     def close(self) -> None:
-        self._inquiry.close()
+        self._suspicions.close()
         self._source.close()
         self._target.close()
 
@@ -177,19 +181,19 @@ class Slot:
     def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
         """One round: take over if need be, read, fill, write. True if the bell rang."""
         # Taking over would forget what is being looked into.
-        if self._owner and self._faults.due() and not self._intake.inquiring:
+        if self._owner and self._faults.due() and not self._suspicions.pending:
             self._settled(self._writer.settle(_SETTLE_SECONDS))
             self._owner = False
         if not self._owner:
             self._take_over(lease)
-        self._intake.hear()
+        self._intake.heed(self._suspicions.verdicts())
         self._reader.ask()
         room = self._filling.room
         of_target = self._writer.connections()
         of_source = self._reader.connections() if room else []
         again_in = self._writer.again_in
         longest = 1.0 if again_in is None else again_in
-        if self._intake.inquiring:
+        if self._suspicions.pending:
             longest = min(longest, _HEAR_SECONDS)
         if room and self._intake.jumps_wait:
             longest = 0.0
@@ -289,10 +293,12 @@ class Slot:
         self._positions |= begin_new(self._source, keys, known, topics, place=place)
         usable = [key for key in keys if self._usable(key, topics)]
         self._reader.assign({key: self._positions[key] for key in usable}, topics)
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        self._suspicions.begin(self._wanted, ids)
         self._intake.begin(
             self._wanted,
             self._limits,
-            {name: topic.topic_id for name, topic in topics.items()},
+            ids,
             {key: self._positions[key].left_id for key in usable},
             dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
         )
@@ -300,7 +306,7 @@ class Slot:
             if key not in known.positions and key in known.unsettled:
                 self._intake.settle(key, self._positions[key])
             if _doubtful(self._positions[key], topics[key[0]], key[1]):
-                self._intake.look_into(key, self._positions[key])
+                self._suspicions.look_into(key, self._positions[key])
         self._owner = True
         self._tally.slot_works()
 
@@ -341,7 +347,7 @@ class Slot:
                     guilty[key] = reason
         elif isinstance(error, LeaderError) and (
             len(error.partitions) < self._reader.assigned
-            or self._intake.inquiring
+            or self._suspicions.pending
             or self._intake.jumps_wait
         ):
             guilty = dict.fromkeys(error.partitions, str(error))

@@ -24,7 +24,8 @@ from mirror.clusters.produce import HEADER_SIZE
 from mirror.errors import TransformError
 from mirror.policy import HEARTBEATS
 from mirror.relay import dead_letters
-from mirror.relay.rewrite import _MERGE_BYTES, Rewriter, Rewritten, _pack
+from mirror.relay.grouping import MERGE_BYTES
+from mirror.relay.rewrite import Rewriter, Rewritten, _pack
 from mirror.relay.transform import transform_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class TransformingRewriter(Rewriter):
             return
         source_codec = int(rows[0, scan.ATTRIBUTES]) & CODEC_MASK
         codec = source_codec if self._codec is None else self._codec
-        limit = min(max_bytes, _MERGE_BYTES)
+        limit = min(max_bytes, MERGE_BYTES)
         for source, part in self._sections(buffer, rows, source_codec, done):
             for chunk in self._decoder.read(
                 source, part, at=self._at, position=position

@@ -105,6 +105,10 @@ class Mirrored:
         generation = setting.take_ownership(slots=1)
         self.start = partial(start, setting, generation)
 
+    def look_at(self, target: str) -> None:
+        """Read the copy from this address of the target from here on."""
+        self.target = target
+
     def send_and_copy(self, count: int) -> None:
         """Have one slot copy all that was sent, and kill it."""
         self.load.send(count)
@@ -121,6 +125,23 @@ class Mirrored:
         assert_exactly_once(order_of(self.target, self.copy), self.load.order)
         found = read_topic(self.target, self._losses)
         assert sum(map(len, found.values())) == 0
+
+
+def _cut_leader_off(
+    split: SplitCluster, topic: str, mirrored: Mirrored, use: Callable[[str], None]
+) -> int:
+    """Copy, cut off the broker that leads `topic`, and copy without it; that broker.
+    `use` takes the address of the others, for the test's own clients.
+    """
+    mirrored.send_and_copy(1500)
+    stale = leader_of(split.witness(), topic)
+    reachable = split.witness(*split.others(stale))
+    split.cut(stale)
+    wait_for_another_leader(reachable, topic, stale)
+    use(reachable)
+    with split.hidden(stale):
+        mirrored.send_and_copy(1500)
+    return stale
 
 
 def test_a_source_broker_cut_off(
@@ -142,14 +163,8 @@ def test_a_source_broker_cut_off(
         alias="S",
     )
     mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
-    mirrored.send_and_copy(1500)
-    stale = leader_of(split.witness(), topic_name)
+    stale = _cut_leader_off(split, topic_name, mirrored, mirrored.load.reconnect)
     others = split.others(stale)
-    split.cut(stale)
-    wait_for_another_leader(split.witness(*others), topic_name, stale)
-    mirrored.load.reconnect(split.witness(*others))
-    with split.hidden(stale):
-        mirrored.send_and_copy(1500)
     for _ in range(_TAKE_OVERS):
         with split.hidden(*others):
             asked, before = split.asked(stale), mirrored.copied()
@@ -182,15 +197,9 @@ def test_a_target_broker_cut_off(
         timeout=5.0,
     )
     mirrored = Mirrored(setting, source=source, target=split.witness(), start=start)
-    mirrored.send_and_copy(1500)
     own = progress.topic_name(setting.alias)
-    stale = leader_of(split.witness(), own)
+    stale = _cut_leader_off(split, own, mirrored, mirrored.look_at)
     others = split.others(stale)
-    split.cut(stale)
-    wait_for_another_leader(split.witness(*others), own, stale)
-    mirrored.target = split.witness(*others)
-    with split.hidden(stale):
-        mirrored.send_and_copy(1500)
     stops = [
         Ambush(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)

@@ -32,7 +32,7 @@ ROWS: tuple[set[str], ...] = (
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
     {"checkpoint"},
-    {"pace", "adoption", "reload", "pending"},
+    {"pace", "adoption", "reload", "pending", "problems"},
     {"permissions"},
     {"relay"},
     {"recovery", "client"},

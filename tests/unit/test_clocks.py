@@ -6,7 +6,7 @@ is about (see also `test_faults`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,38 +18,11 @@ from mirror.observe import events as events_module
 from mirror.observe.board import Board
 from mirror.observe.events import Event, Kind, Trail
 from mirror.observe.status import FlowState
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from tests.clocks import HOUR, clocks_of
 
 pytestmark = pytest.mark.unit
 
-_HOUR = 3600.0
-_CHANGES = pytest.mark.parametrize("change", [-_HOUR, _HOUR])
-
-
-class _Clocks:
-    """In place of the module `time`."""
-
-    def __init__(self) -> None:
-        self.of_day = 1_800_000_000.0
-        self.running = 50.0
-
-    def time(self) -> float:
-        return self.of_day
-
-    def monotonic(self) -> float:
-        return self.running
-
-    def run(self, seconds: float) -> None:
-        self.of_day += seconds
-        self.running += seconds
-
-
-def _clocks(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> _Clocks:
-    made = _Clocks()
-    monkeypatch.setattr(module, "time", made)
-    return made
+_CHANGES = pytest.mark.parametrize("change", [-HOUR, HOUR])
 
 
 @_CHANGES
@@ -59,7 +32,7 @@ def test_no_lease_becomes_overdue(
     """A service that gets its reports is alive, and its flows are not late; one that
     gets none is, whichever way its clock was set meanwhile.
     """
-    clocks = _clocks(board_module, monkeypatch)
+    clocks = clocks_of(board_module, monkeypatch)
     board = Board(("A->B",))
     now = clocks.time()
     board.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
@@ -76,7 +49,7 @@ def test_what_repeats_is_logged_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, change: float
 ) -> None:
     """Neither more nor less often."""
-    clocks = _clocks(events_module, monkeypatch)
+    clocks = clocks_of(events_module, monkeypatch)
     logged: list[Any] = []
     monkeypatch.setattr(events_module, "_log", logged.append)
     trail = Trail()
@@ -95,7 +68,7 @@ def test_a_token_is_asked_for_again_in_time(
     monkeypatch: pytest.MonkeyPatch, change: float
 ) -> None:
     """One failure counts for a second, and not for another hour."""
-    clocks = _clocks(tokens, monkeypatch)
+    clocks = clocks_of(tokens, monkeypatch)
     failing = True
     asked = 0
 

@@ -6,41 +6,20 @@ import pytest
 
 from mirror.relay import faults
 from mirror.relay.faults import Faults
+from tests.clocks import HOUR, NOON, Clocks, clocks_of
 
 pytestmark = pytest.mark.unit
 
 _KEY, _OTHER = ("t", 0), ("t", 1)
-_NOON = 1_800_000_000.0
-_HOUR = 3600.0
-
-
-class _Clocks:
-    """The two clocks of a machine: one that people set, and one that only runs."""
-
-    def __init__(self) -> None:
-        self.of_day = _NOON
-        self.running = 50.0
-
-    def time(self) -> float:
-        return self.of_day
-
-    def monotonic(self) -> float:
-        return self.running
-
-    def run(self, seconds: float) -> None:
-        self.of_day += seconds
-        self.running += seconds
 
 
 @pytest.fixture
-def clocks(monkeypatch: pytest.MonkeyPatch) -> _Clocks:
-    made = _Clocks()
-    monkeypatch.setattr(faults, "time", made)
-    return made
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return clocks_of(faults, monkeypatch)
 
 
-@pytest.mark.parametrize("change", [-_HOUR, _HOUR])
-def test_pauses_do_not_go_by_the_time_of_day(clocks: _Clocks, change: float) -> None:
+@pytest.mark.parametrize("change", [-HOUR, HOUR])
+def test_pauses_do_not_go_by_the_time_of_day(clocks: Clocks, change: float) -> None:
     """A clock that is set back or forth by an hour neither keeps a partition aside
     for longer nor brings it back sooner.
     """
@@ -54,18 +33,18 @@ def test_pauses_do_not_go_by_the_time_of_day(clocks: _Clocks, change: float) -> 
     assert held.start_retry() == set()
 
 
-def test_people_read_since_when(clocks: _Clocks) -> None:
+def test_people_read_since_when(clocks: Clocks) -> None:
     """What is shown is the time of day at which a partition was first set aside."""
     held = Faults()
     held.set_aside(_KEY, "too large")
     clocks.run(10)
     held.set_aside(_KEY, "still too large")
     assert (fault := held.get(_KEY)) is not None
-    assert fault.since == _NOON
+    assert fault.since == NOON
     assert fault.reason == "still too large"
 
 
-def test_pauses_grow_to_a_minute(clocks: _Clocks) -> None:
+def test_pauses_grow_to_a_minute(clocks: Clocks) -> None:
     """Each further pause is twice as long, up to a minute; one that was copied in
     between begins with a second again.
     """
@@ -85,7 +64,7 @@ def test_pauses_grow_to_a_minute(clocks: _Clocks) -> None:
     assert held.due()
 
 
-def test_a_chance_is_given_once_for_each_pause(clocks: _Clocks) -> None:
+def test_a_chance_is_given_once_for_each_pause(clocks: Clocks) -> None:
     """Those that are due are tried, the others stay aside; a second try before the
     next pause is over is none.
     """

@@ -69,7 +69,6 @@ class Taking:
         self.tally = Tally(slot=0, bounds=bounds(60))
         self.intake = Intake(
             _FLOW,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
             self.reader,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
             tally=self.tally,

@@ -1,0 +1,148 @@
+"""Partitions under suspicion: what follows when a broker does not have a position.
+
+Main type: `Suspicions`, those of one slot. A partition under suspicion is not read
+until the source has said what became of the position (`inquiry`). Then there is a
+`Verdict`: the partition jumps over the offsets that are gone, or waits with a reason
+until people decide. Which of the two, the flow's settings say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.recovery.losses import Cause
+from mirror.relay.gaps import Suspect
+from mirror.relay.jumps import Jump, loss_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.progress import Position
+    from mirror.relay.gaps import Finding, Gap
+    from mirror.relay.inquiry import Inquiry
+    from mirror.relay.lease import Assignment
+    from mirror.relay.source import SourceReader
+    from mirror.relay.tally import Tally
+
+TopicPartition = tuple[str, int]
+
+_WORDS = {
+    Cause.DELETED: "deleted before they were copied:",
+    Cause.TRUNCATED: "truncated its log and lost",
+}
+_DECIDE = (
+    "on_loss is stop: `mirror flow reset` says where to go on, on_loss: continue goes "
+    "on by itself"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of a partition that was under suspicion."""
+
+    key: TopicPartition
+    jump: Jump | None = None
+    reason: str = ""
+    """Why it is to be set aside, if it does not jump."""
+
+
+class Suspicions:
+    """The partitions of one slot that are not read until the source has answered."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        source: Cluster,
+        reader: SourceReader,
+        inquiry: Inquiry,
+        *,
+        tally: Tally,
+    ) -> None:
+        """`source`: learns from the answers who leads. `inquiry` is this object's."""
+        self._flow = flow
+        self._source = source
+        self._reader = reader
+        self._inquiry = inquiry
+        self._tally = tally
+        self._wanted: Mapping[TopicPartition, Assignment] = {}
+        self._ids: Mapping[str, uuid.UUID] = {}
+        self._suspects: dict[TopicPartition, Suspect] = {}
+
+    def begin(
+        self,
+        wanted: Mapping[TopicPartition, Assignment],
+        ids: Mapping[str, uuid.UUID],
+    ) -> None:
+        """Forget all suspicions. `ids` are those of the source topics that are read."""
+        self._wanted = wanted
+        self._ids = ids
+        self._suspects = {}
+
+    def close(self) -> None:
+        self._inquiry.close()
+
+    @property
+    def pending(self) -> bool:
+        """Whether some partitions wait for what the source says of them."""
+        return bool(self._suspects)
+
+    def look_into(self, key: TopicPartition, position: Position) -> None:
+        """Read this partition no further until it is known what became of a position
+        that a broker does not have. What was committed last says so.
+        """
+        self._suspects[key] = Suspect(topic=key[0], partition=key[1], position=position)
+        self._inquiry.open(self._suspects[key])
+        self._reader.leave_out(key)
+
+    def verdicts(self) -> list[Verdict]:
+        """What was found out meanwhile; never waits."""
+        found = []
+        for finding in self._inquiry.findings():
+            suspect = finding.suspect
+            if self._suspects.get(suspect.key) != suspect:
+                continue  # the slot took over since, and may stand elsewhere
+            del self._suspects[suspect.key]
+            found.append(self._judge(finding))
+        return found
+
+    def _judge(self, finding: Finding) -> Verdict:
+        suspect, gap, key = finding.suspect, finding.gap, finding.suspect.key
+        if finding.leader is not None:
+            topic_id = gap.to.topic_id if gap else suspect.position.topic_id
+            self._source.learn_leader(topic_id, key[1], finding.leader)
+        if gap is None:
+            return Verdict(key=key, reason=finding.reason)
+        if gap.to.topic_id != self._ids[key[0]]:
+            return Verdict(
+                key=key, reason=f"source topic {key[0]}: brokers disagree on its id"
+            )
+        if reason := self._wait_for_owner(gap, suspect):
+            return Verdict(key=key, reason=reason)
+        loss = loss_of(
+            self._flow.name,
+            self._wanted[key],
+            gap,
+            old=suspect.position,
+            end=self._tally.end_offset(key),
+        )
+        return Verdict(key=key, jump=Jump(to=gap.to, loss=loss))
+
+    def _wait_for_owner(self, gap: Gap, suspect: Suspect) -> str:
+        """Why people have to decide where to go on; empty if settings do."""
+        if gap.cause is Cause.RECREATED:
+            if self._flow.on_recreated_topic == "continue":
+                return ""
+            return (
+                f"source topic {suspect.topic} was deleted and created again: its copy "
+                f"so far ends at offset {suspect.position.offset} of the old one; "
+                "`mirror flow reset` says where to go on, on_recreated_topic: continue "
+                "goes on by itself"
+            )
+        if self._flow.on_loss == "continue":
+            return ""
+        span = f"offsets {gap.first} to {gap.last}"
+        return f"the source {_WORDS[gap.cause]} {span}; {_DECIDE}"

@@ -1,0 +1,105 @@
+"""What follows from a finding: the partition jumps, or waits with a reason."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+import uuid
+
+import pytest
+
+from mirror.offsets.progress import Position
+from mirror.recovery.losses import Cause
+from mirror.relay.gaps import Finding, Gap, Suspect
+from mirror.relay.latency import bounds
+from mirror.relay.lease import Assignment
+from mirror.relay.suspicions import Suspicions
+from mirror.relay.tally import Tally
+
+pytestmark = pytest.mark.unit
+
+_KEY = ("t", 0)
+_ID, _LATER_ID = uuid.uuid4(), uuid.uuid4()
+_POSITION = Position(offset=10, topic_id=_ID)
+_DELETED = Gap(
+    cause=Cause.DELETED, first=10, last=19, to=Position(offset=20, topic_id=_ID)
+)
+_RECREATED = Gap(
+    cause=Cause.RECREATED,
+    first=10,
+    last=None,
+    to=Position(offset=0, topic_id=_LATER_ID, left_id=_ID),
+)
+
+
+class Raised:
+    """Suspicions about one position, in a slot whose topic has the id `shown`."""
+
+    def __init__(self, *, setting: str = "stop", shown: uuid.UUID = _ID) -> None:
+        self.findings: list[Finding] = []
+        self.left_out: list[Any] = []
+        assignment = Assignment(
+            topic="t", partition=0, target_topic="A.t", topic_id=_ID.hex
+        )
+        self._begin_with = ({_KEY: assignment}, {"t": shown})
+        self.suspicions = Suspicions(
+            SimpleNamespace(name="A->B", on_loss=setting, on_recreated_topic=setting),  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            SimpleNamespace(leave_out=self.left_out.append),  # type: ignore[arg-type]
+            SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),  # type: ignore[arg-type]
+            tally=Tally(slot=0, bounds=bounds(60)),
+        )
+        self.take_over()
+
+    def take_over(self, position: Position = _POSITION) -> None:
+        self.suspicions.begin(*self._begin_with)
+        self.suspicions.look_into(_KEY, position)
+
+    def found(self, gap: Gap | None, reason: str = "") -> list[Any]:
+        suspect = Suspect(topic="t", partition=0, position=_POSITION)
+        self.findings = [Finding(suspect=suspect, gap=gap, reason=reason)]
+        return self.suspicions.verdicts()
+
+
+def test_not_read_until_there_is_a_verdict() -> None:
+    """A partition under suspicion is left out, and waits until the source answered."""
+    raised = Raised()
+    assert raised.left_out == [_KEY]
+    assert raised.suspicions.verdicts() == []
+    assert raised.suspicions.pending
+    (verdict,) = raised.found(None, "no leader")
+    assert (verdict.key, verdict.jump, verdict.reason) == (_KEY, None, "no leader")
+    assert not raised.suspicions.pending
+
+
+@pytest.mark.parametrize(
+    ("gap", "shown", "words"),
+    [
+        (_DELETED, _ID, "on_loss is stop"),
+        (_RECREATED, _LATER_ID, "on_recreated_topic"),
+    ],
+)
+def test_settings_decide_on_jumps(gap: Gap, shown: uuid.UUID, words: str) -> None:
+    """With stop the reason names the setting; with continue the jump has its loss."""
+    (stopped,) = Raised(setting="stop", shown=shown).found(gap)
+    assert stopped.jump is None
+    assert words in stopped.reason
+    (went_on,) = Raised(setting="continue", shown=shown).found(gap)
+    assert went_on.jump.to == gap.to
+    assert went_on.jump.loss.cause is gap.cause
+    assert went_on.jump.loss.topic_id == _ID.hex
+
+
+def test_no_jump_into_a_topic_that_is_not_read() -> None:
+    """A gap that leads to another topic id than the slot reads is not believed."""
+    (verdict,) = Raised(setting="continue", shown=_ID).found(_RECREATED)
+    assert verdict.jump is None
+    assert "disagree" in verdict.reason
+
+
+def test_an_old_finding_does_not_count() -> None:
+    """What was asked before the slot took over, about another position, is dropped."""
+    raised = Raised(setting="continue")
+    raised.take_over(Position(offset=50, topic_id=_ID))
+    assert raised.found(_DELETED) == []
+    assert raised.suspicions.pending
