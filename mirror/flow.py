@@ -30,7 +30,6 @@ from mirror.observe.events import Event, Kind
 from mirror.offsets import progress
 from mirror.offsets.groups import Copy
 from mirror.pending import Pending
-from mirror.problems import Problems
 from mirror.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.recovery.pauses import Pauses, PausesReader
 from mirror.relay import dead_letters
@@ -73,10 +72,9 @@ class Flow:
         """`config` is the whole one: flows that meet in a topic have to agree."""
         self.name = flow.name
         self._board = board
-        self._problems = Problems(flow.name, board)
-        self._topic_jobs = TopicJobs(
-            flow, config, board=board, tell=self._problems.tell
-        )
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._problems_lock = threading.Lock()
+        self._topic_jobs = TopicJobs(flow, config, board=board, tell=self._tell_of)
         self._state = state_folder(config.service.state_dir)
         self._complaint = Complaint()
         self._once = once
@@ -233,7 +231,8 @@ class Flow:
             self._sizing = Sizing(found.config.flows[self.name].tasks)
         self._go_by(found.config)
         if Effect.JOBS in found.effect:
-            self._problems.forget_others(_TOPICS)
+            with self._problems_lock:
+                self._problems = {_TOPICS: self._problems.get(_TOPICS, ())}
             self._board.update(self.name, jobs=(), **NOT_LOOKED_AT)
         return found.effect
 
@@ -282,7 +281,7 @@ class Flow:
     def _wanted_jobs(self) -> list[Job]:
         """What runs beside the data."""
         groups = GroupJobs(
-            self.config, self._copies, board=self._board, tell=self._problems.tell
+            self.config, self._copies, board=self._board, tell=self._tell_of
         )
         pauses = Job(name="pauses", seconds=_PAUSES_SECONDS, work=self._look_at_pauses)
         return [*self._topic_jobs.jobs(), *groups.jobs(), pauses]
@@ -324,7 +323,7 @@ class Flow:
             # Several flows may write it: they have to agree on its configs.
             self._jobs.kick(TOPIC_CONFIGS)
         found, problems = self._changes.look(source, found)
-        self._problems.tell(_TOPICS, problems)
+        self._tell_of(_TOPICS, problems)
         return found
 
     def _tell_topics(self, kind: Kind, what: str, names: Sequence[str]) -> None:
@@ -333,6 +332,14 @@ class Flow:
                 Event(kind=kind, flow=self.name, cluster=self.config.target,
                       subject=name, text=f"target topic {name} {what}")
             )  # fmt: skip
+
+    def _tell_of(self, whose: str, problems: Sequence[str]) -> None:
+        """Show problems beside those that others see."""
+        with self._problems_lock:
+            self._problems[whose] = tuple(problems)
+            together = dict.fromkeys(each for some in self._problems.values()
+                                     for each in some)  # fmt: skip
+            self._board.update(self.name, problems=tuple(together))
 
     def _took(self, lease: LeaseResult) -> None:
         """Show what one lease did, and see whether its slots are the right number."""

@@ -32,7 +32,7 @@ ROWS: tuple[set[str], ...] = (
     {"executors", "leadership"},
     {"leases", "bell", "sizing", "scoreboard", "spark", "jobs", "listener"},
     {"checkpoint"},
-    {"pace", "adoption", "reload", "pending", "problems"},
+    {"pace", "adoption", "reload", "pending"},
     {"permissions"},
     {"relay"},
     {"recovery", "client"},
