@@ -22,7 +22,7 @@ from mirror.clusters import codes
 from mirror.errors import PartitionError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection
@@ -89,9 +89,7 @@ class Producer:
             producer_id=-1,
             producer_epoch=-1,
         )
-        answer = self._ask(
-            request, "taking over", at_most=_INIT_AT_MOST, before=self._ask_for_state
-        )
+        answer = self._ask(request, "taking over", at_most=_INIT_AT_MOST, state=True)
         self._id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences = {}
 
@@ -181,37 +179,36 @@ class Producer:
         else:
             self.take_over()
 
-    def _ask_for_state(self, connection: Connection) -> None:
-        """Learn how the last transaction ended: the take-over makes it forgotten."""
+    def _ask_for_state(self, connection: Connection) -> Pending | None:
+        """How the last transaction ended: the take-over makes it forgotten."""
         if (
             self.transactional_id is None
             or DescribeTransactionsRequest.API_KEY not in connection.versions
         ):
-            return
-        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
-        (shown,) = connection.call(request).transaction_states
+            return None
+        ids = [self.transactional_id]
+        return connection.send(DescribeTransactionsRequest(transactional_ids=ids))
+
+    def _learn_state(self, answer: Any) -> None:
+        (shown,) = answer.transaction_states
         if shown.error_code == codes.NONE and shown.transaction_state in _COMMITTED:
             self.committed_last = _COMMITTED[shown.transaction_state]
 
     def _ask(
-        self,
-        request: Any,
-        doing: str,
-        *,
-        at_most: int | None,
-        before: Callable[[Connection], None] | None = None,
+        self, request: Any, doing: str, *, at_most: int | None, state: bool = False
     ) -> Any:
-        """Ask the coordinator until its answer is not "wait": bounded patience. Each
-        time something else can be asked `before` on the same connection.
+        """Ask the coordinator until its answer is not "wait": bounded patience. With
+        `state` it says each time, right before it answers, how things stand.
         """
         end = time.monotonic() + _PATIENCE_SECONDS
         pause = 0.002
         while True:
             try:
                 connection = self._connection()
-                if before is not None:
-                    before(connection)
+                shown = self._ask_for_state(connection) if state else None
                 answer = connection.call(request, at_most=at_most)
+                if shown is not None:
+                    self._learn_state(shown.result())
             except UnreachableError:
                 self._cluster.doubt(self._coordinator)
                 raise
