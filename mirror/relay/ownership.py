@@ -94,13 +94,14 @@ def rewrite_progress(
     """
     make_topics(flow, target)
     made, owner = _fence(flow, target, slots=1)
-    known = _still_ours(flow, target, made).positions
-    decided = decide(known)
+    known = _still_ours(flow, target, made)
+    decided = decide(known.positions)
     batches: dict[str, list[EncodedBatch]] = {}
     if decided.positions:
         batches[progress.topic_name(flow.source)] = progress.encode(decided.positions)
     if source_id and made.source_id not in {"", source_id}:
-        if left := known.keys() - decided.positions.keys():
+        of_old = known.positions.keys() | known.unsettled.keys()
+        if left := of_old - decided.positions.keys():
             raise ClusterChangedError(
                 f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
                 f"of {made.source_id}, and {len(left)} partitions would keep their "
