@@ -20,8 +20,11 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import ClusterChangedError
+from mirror.metadata import topics
 from mirror.offsets import progress
 from mirror.offsets.progress import UNSETTLED, Position
+from mirror.offsets.starting import place_of
+from mirror.relay import reset
 from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
 from tests.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness import RunningMirror, create_topic, eventually, producer
@@ -347,3 +350,34 @@ def test_a_move_takes_all_partitions_or_none(
         before[_PARTITIONS] = kept.offset
     assert _stands(copying) == before
     copying.own()
+
+
+def test_what_the_other_cluster_does_not_have_stays_behind(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A reset of all topics moves a flow also where the other cluster lacks what was
+    copied once: what comes there under such a name is new, and begins at its first
+    record. A reset that leaves out what the other cluster has is refused.
+    """
+    copying = _begun(clusters, topic_name)
+    assert copying.plan is not None
+    plan = copying.plan
+    other = clusters["b"].bootstrap
+    create_topic(other, topic_name)  # with one partition instead of two
+    send(producer(other), topic_name, keys(1, 3), b"v")
+    with contextlib.closing(Cluster(plan.target).connect()) as target:
+        selected = topics.select(target, plan.flow).topics
+        for chosen, expected in (
+            ((), {0: _EACH, 1: _EACH}),
+            (selected, {0: 3, 1: 0}),
+        ):
+            with contextlib.ExitStack() as stack:
+                if not chosen:
+                    stack.enter_context(
+                        pytest.raises(ClusterChangedError, match="1 partitions would")
+                    )
+                reset.apply(
+                    plan.flow, target, target, chosen, place_of("latest"),
+                    of_flow=selected,
+                )  # fmt: skip
+            assert _stands(copying) == expected
