@@ -1,9 +1,9 @@
 """A broker inside the test's own process, as far as connections to it are concerned.
 
-`Broker` agrees on versions and answers metadata, coordinators and beginnings of logs,
-over plain TCP or TLS. Tests see how many connections it took and which requests came
-over each, end connections as a broker ends idle ones, and turn it into a broker of
-another cluster at the same address.
+`Broker` agrees on versions and answers metadata, coordinators and where logs begin and
+end, over plain TCP or TLS. Tests see how many connections it took and which requests
+came over each, end connections as a broker ends idle ones, turn it into a broker of
+another cluster at the same address, and say which brokers and leaders it names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MODULES = (metadata, consumer, producer)
 _APIS = ("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "EndTxn",
-         "InitProducerId", "Produce", "Fetch")  # fmt: skip
+         "InitProducerId", "Produce", "Fetch", "OffsetForLeaderEpoch")  # fmt: skip
 
 
 def _class_of(name: str) -> Any:
@@ -38,7 +38,9 @@ _REQUESTS = {
 _ANSWERS = {api: _class_of(f"{api}Response") for api in _APIS}
 _VERSIONS = {"Produce": 9, "Fetch": 11, "ListOffsets": 6, "Metadata": 9,
              "FindCoordinator": 3, "ApiVersions": 3, "InitProducerId": 4,
-             "EndTxn": 3}  # fmt: skip
+             "EndTxn": 3, "OffsetForLeaderEpoch": 4}  # fmt: skip
+_EARLIEST = -2
+_UNKNOWN_TOPIC = 3
 
 
 @dataclass(eq=False)
@@ -76,12 +78,25 @@ class Taken:
 
 
 class Broker:
-    """Broker 1 of a cluster of one; a context manager."""
+    """A broker of a cluster of one, unless it is said to name others as well; a
+    context manager.
+    """
 
     def __init__(
-        self, *, cluster_id: str = "first", tls: ssl.SSLContext | None = None
+        self,
+        *,
+        cluster_id: str = "first",
+        tls: ssl.SSLContext | None = None,
+        node: int = 1,
     ) -> None:
         self.cluster_id = cluster_id
+        self.node = node
+        self.names: list[Broker] = [self]
+        """The brokers of the cluster, as this one knows them."""
+        self.leaders: dict[str, list[int]] = {}
+        """Of each partition of each topic, as this one knows them; in epoch 1."""
+        self.logs: tuple[int, int] = (0, 0)
+        """The first offset of every log that is asked for, and its end."""
         self.taken: list[Taken] = []
         self.hangs_up_on: set[str] = set()
         """Requests that it reads, once, and then ends the connection."""
@@ -174,15 +189,71 @@ class Broker:
         elif api == "Metadata":
             broker = type(answer).MetadataResponseBroker
             answer.brokers = [
-                broker(node_id=1, host="127.0.0.1", port=self.port, rack=None)
+                broker(node_id=each.node, host="127.0.0.1", port=each.port, rack=None)
+                for each in self.names
             ]
             answer.cluster_id, answer.controller_id = self.cluster_id, 1
-            answer.topics = []
+            answer.topics = [
+                self._topic(type(answer), asked.name) for asked in request.topics or ()
+            ]
         elif api == "FindCoordinator":
             answer.error_code, answer.error_message = 0, None
-            answer.node_id, answer.host, answer.port = 1, "127.0.0.1", self.port
+            answer.node_id, answer.host = self.node, "127.0.0.1"
+            answer.port = self.port
         elif api == "InitProducerId":
             answer.error_code, answer.producer_id, answer.producer_epoch = 0, 7, 0
+        elif api == "ListOffsets":
+            answer.topics = [
+                self._listed(type(answer), asked) for asked in request.topics or ()
+            ]
+        elif api == "OffsetForLeaderEpoch":
+            answer.topics = [
+                self._ended(type(answer), asked) for asked in request.topics or ()
+            ]
+
+    def _topic(self, answer: Any, name: str) -> Any:
+        entry = answer.MetadataResponseTopic
+        partition = entry.MetadataResponsePartition
+        return entry(
+            error_code=0 if name in self.leaders else _UNKNOWN_TOPIC,
+            name=name,
+            is_internal=False,
+            partitions=[
+                partition(
+                    error_code=0, partition_index=index, leader_id=leader,
+                    leader_epoch=1, replica_nodes=[leader], isr_nodes=[leader],
+                    offline_replicas=[],
+                )
+                for index, leader in enumerate(self.leaders.get(name, []))
+            ],
+        )  # fmt: skip
+
+    def _listed(self, answer: Any, asked: Any) -> Any:
+        entry = answer.ListOffsetsTopicResponse
+        partition = entry.ListOffsetsPartitionResponse
+        return entry(
+            name=asked.name,
+            partitions=[
+                partition(
+                    partition_index=each.partition_index, error_code=0, timestamp=-1,
+                    offset=self.logs[each.timestamp != _EARLIEST], leader_epoch=1,
+                )
+                for each in asked.partitions
+            ],
+        )  # fmt: skip
+
+    def _ended(self, answer: Any, asked: Any) -> Any:
+        entry = answer.OffsetForLeaderTopicResult
+        return entry(
+            topic=asked.topic,
+            partitions=[
+                entry.EpochEndOffset(
+                    error_code=0, partition=each.partition, leader_epoch=1,
+                    end_offset=self.logs[1],
+                )
+                for each in asked.partitions
+            ],
+        )  # fmt: skip
 
 
 def _read(line: socket.socket) -> bytes:

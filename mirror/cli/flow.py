@@ -89,7 +89,8 @@ def reset_(
             )
             for alias in (steered.source, steered.target)
         )
-        found = reset.matching(topics.select(source, steered).topics, topic)
+        selected = topics.select(source, steered).topics
+        found = reset.matching(selected, topic)
         if not found:
             raise MirrorError(
                 f"flow {steered.name}: no topic that it copies matches {topic}"
@@ -107,7 +108,9 @@ def reset_(
         ):
             for attempt in range(_ATTEMPTS):
                 try:
-                    moves = reset.apply(steered, source, target, found, place)
+                    moves = reset.apply(
+                        steered, source, target, found, place, of_flow=selected
+                    )
                     break
                 except FencedError:
                     # A service that was fenced is back sooner than we were done.

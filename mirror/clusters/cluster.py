@@ -217,22 +217,42 @@ class Cluster:
             ClusterError: no broker answers.
         """
         request = list(names)
-        self.refresh()
-        named: set[int] = set()
+        if not (answers := self._views(request)):
+            self.connect()
+            answers = self._views(request)
+        # Only brokers that an answer names count: others may be gone for good.
+        named = answers.keys() | {
+            broker.node_id for answer in answers.values() for broker in answer.brokers
+        }
+        return Views(
+            brokers=len(named),
+            answers=tuple(
+                {topic.name: topic for topic in map(topic_of, answer.topics)}
+                for answer in answers.values()
+            ),
+        )
+
+    def _views(self, names: list[str]) -> dict[int, Any]:
+        """The metadata that each broker answers with, without those that do not: only
+        as long as none has answered are brokers asked that are perhaps gone.
+        """
         asked: set[int] = set()
-        answers = []
+        answers: dict[int, Any] = {}
         while left := self._brokers.keys() - asked:
-            asked.add(node := min(left))
-            with contextlib.suppress(UnreachableError, AuthenticationError):
-                answer = self.call(_metadata_request(request), node=node)
-                # Only brokers that an answer names count: others may be gone for good.
-                named |= {node, *(broker.node_id for broker in answer.brokers)}
-                for broker in answer.brokers:
-                    address = (broker.host, broker.port)
-                    self._brokers.setdefault(broker.node_id, address)
-                shown = map(topic_of, answer.topics)
-                answers.append({topic.name: topic for topic in shown})
-        return Views(brokers=len(named), answers=tuple(answers))
+            asked.add(node := next(each for each in self._in_turn() if each in left))
+            try:
+                answer = self.call(_metadata_request(names), node=node)
+            except UnreachableError:
+                self.doubt(node)
+                continue
+            except AuthenticationError:
+                continue
+            if not answers:
+                self._learn(answer)
+            for broker in answer.brokers:
+                self._brokers.setdefault(broker.node_id, (broker.host, broker.port))
+            answers[node] = answer
+        return answers
 
     def wait_for_topic(self, name: str) -> Topic:
         """The topic, once every partition of it has a leader.

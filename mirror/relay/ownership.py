@@ -23,17 +23,18 @@ from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterChangedError, SupersededError
 from mirror.offsets import progress, runs, starting
+from mirror.offsets.progress import Position
 from mirror.recovery import losses
 from mirror.relay.notes import Notes
 from mirror.relay.target import owner_id, transactional_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.progress import Position, Progress
+    from mirror.offsets.progress import Progress
     from mirror.offsets.runs import Block
     from mirror.recovery.losses import Loss
 
@@ -100,20 +101,26 @@ def rewrite_progress(
     """
     make_topics(flow, target)
     made, owner = _fence(flow, target, slots=1)
-    known = _still_ours(flow, target, made).positions
-    decided = decide(known)
-    batches: dict[str, list[EncodedBatch]] = {}
-    if decided.positions:
-        batches[progress.topic_name(flow.source)] = progress.encode(decided.positions)
+    known = _still_ours(flow, target, made)
+    decided = decide(known.positions)
+    positions = dict(decided.positions)
+    generations: list[EncodedBatch] = []
     if source_id and made.source_id not in {"", source_id}:
-        if left := known.keys() - decided.positions.keys():
+        of_old = known.positions.keys() | known.unsettled.keys()
+        copied = of_old if decided.copied is None else set(decided.copied)
+        if left := (of_old & copied) - positions.keys():
             raise ClusterChangedError(
                 f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
                 f"of {made.source_id}, and {len(left)} partitions would keep their "
                 "positions in the old one: reset all topics at once"
             )
+        # What comes there under the name of one that was copied once is new.
+        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
         moved = replace(made, source_id=source_id, id=_new_id())
-        batches.setdefault(progress.topic_name(flow.source), []).append(moved.encoded())
+        generations.append(moved.encoded())
+    batches: dict[str, list[EncodedBatch]] = {}
+    if written := [*progress.encode(positions), *generations]:
+        batches[progress.topic_name(flow.source)] = written
     if values := runs.encode(decided.blocks):
         batches[runs.topic_name(flow.source, flow.separator)] = [
             records.encode([(b"", value)]) for value in values
@@ -149,6 +156,8 @@ class Rewriting:
     losses: Sequence[Loss] = ()
     blocks: Sequence[Block] = ()
     """What the offset map shall know besides."""
+    copied: Collection[TopicPartition] | None = None
+    """All partitions that the flow copies; None: those that it has positions of."""
 
 
 def _fence(

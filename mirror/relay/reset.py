@@ -82,8 +82,11 @@ def apply(
     target: Cluster,
     topics: Iterable[MirroredTopic],
     place: Place,
+    *,
+    of_flow: Iterable[MirroredTopic],
 ) -> tuple[Move, ...]:
-    """Move the positions, from where they are once nobody copies any more.
+    """Move the positions, from where they are once nobody copies any more. `of_flow`:
+    all topics that the flow copies from this source, those to move included.
 
     Raises:
         FencedError: a run of the flow began meanwhile; nothing was written.
@@ -91,6 +94,7 @@ def apply(
     """
     chosen = tuple(topics)
     made: tuple[Move, ...] = ()
+    copied = _ids(of_flow).keys()
     make_topics(flow, target)
 
     def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
@@ -99,6 +103,7 @@ def apply(
         return Rewriting(
             positions={(move.topic, move.partition): move.new for move in made},
             losses=[_loss(flow, move) for move in made if move.skipped],
+            copied=copied,
         )
 
     rewrite_progress(flow, target, decide, source_id=source.cluster_id)
@@ -117,13 +122,9 @@ def _moves(
     place: Place,
     known: Mapping[TopicPartition, Position],
 ) -> tuple[Move, ...]:
-    ids = {
-        (topic.topic, partition): topic.topic_id
-        for topic in topics
-        for partition in range(topic.partitions)
-    }
+    topics = tuple(topics)
     copies = {topic.topic: topic.target_topic for topic in topics}
-    found = starting.find(source, ids, place)
+    found = starting.find(source, _ids(topics), place)
     return tuple(
         Move(
             topic=key[0],
@@ -134,6 +135,15 @@ def _moves(
         )
         for key, new in sorted(found.items())
     )
+
+
+def _ids(topics: Iterable[MirroredTopic]) -> dict[TopicPartition, str]:
+    """Their partitions, each with the id of its topic."""
+    return {
+        (topic.topic, partition): topic.topic_id
+        for topic in topics
+        for partition in range(topic.partitions)
+    }
 
 
 def _loss(flow: FlowConfig, move: Move) -> Loss:

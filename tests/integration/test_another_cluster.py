@@ -8,6 +8,8 @@ knows no topic ids in fetches, as brokers before 3.1: nothing else would tell.
 from __future__ import annotations
 
 import contextlib
+import functools
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 import uuid
@@ -18,17 +20,23 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import ClusterChangedError
+from mirror.metadata import topics
 from mirror.offsets import progress
+from mirror.offsets.progress import UNSETTLED, Position
+from mirror.offsets.starting import place_of
+from mirror.relay import reset
 from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
 from tests.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness import RunningMirror, create_topic, eventually, producer
 from tests.proxy import BrokerProxy
+from tests.slots import Ambush, OwnerProcess, StartPoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.lease import Plan
 
 pytestmark = pytest.mark.integration
 
@@ -242,3 +250,134 @@ def test_a_start_with_another_cluster_is_refused(
         own(other)
         with pytest.raises(ClusterChangedError):
             own(right)
+
+
+_MOVED = {0: 5, 1: 7}
+"""Where partitions go on in the other cluster."""
+
+# Of two passes the first is about the generation, the second about the move itself.
+_STEPS = [
+    *((StartPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
+    *((StartPoint.AFTER_WRITE, passes) for passes in (1, 2)),
+    (StartPoint.AFTER_COMMIT_REQUEST, 1),
+    *((StartPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
+]
+_PROMISED = (StartPoint.AFTER_COMMIT, 2)
+
+
+def _move(plan: Plan, topic: str, source_id: str) -> None:
+    """Have the flow go on in the cluster with this id."""
+    positions = {
+        (topic, partition): Position(offset=offset)
+        for partition, offset in _MOVED.items()
+    }
+    with contextlib.closing(Cluster(plan.target).connect()) as target:
+        rewrite_progress(
+            plan.flow, target, lambda _: Rewriting(positions=positions),
+            source_id=source_id,
+        )  # fmt: skip
+
+
+def _stands(copying: Copying) -> dict[int, int]:
+    """The position of each partition."""
+    assert copying.plan is not None
+    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
+        known = progress.read(target, copying.progress)
+    return {key[1]: each.offset for key, each in known.positions.items()}
+
+
+def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> Copying:
+    """A flow with positions in cluster a, which is yet to be told of cluster b."""
+    source = clusters["a"].bootstrap
+    create_topic(source, topic, _PARTITIONS)
+    send(producer(source), topic, keys(_PARTITIONS, _EACH), b"v")
+    copying = _copying(source, clusters["b"].bootstrap, topic)
+    copying.settings["start"] = "latest"
+    copying.own()
+    assert _stands(copying) == dict.fromkeys(range(_PARTITIONS), _EACH)
+    return copying
+
+
+@pytest.mark.parametrize(
+    ("point", "passes"), _STEPS, ids=[f"{p.name.lower()}-{n}" for p, n in _STEPS]
+)
+def test_a_move_that_dies_has_changed_nothing(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    point: StartPoint,
+    passes: int,
+) -> None:
+    """Positions and the cluster that they belong to move in one transaction: whoever
+    dies at this very point before its commit leaves a flow that goes on in the old
+    cluster from where it was; whoever dies behind it, one that has moved as a whole.
+    """
+    copying = _begun(clusters, topic_name)
+    assert copying.plan is not None
+    mover = OwnerProcess(
+        functools.partial(_move, copying.plan, topic_name, copying.plan.target_id),
+        ambush=Ambush(point=point, passes=passes, number=signal.SIGKILL),
+    )
+    try:
+        assert not mover.how_it_ended(), "it got through"
+    finally:
+        mover.kill()
+    if (point, passes) == _PROMISED:
+        with pytest.raises(ClusterChangedError):
+            copying.own()
+        assert _stands(copying) == _MOVED
+    else:
+        copying.own()
+        assert _stands(copying) == dict.fromkeys(range(_PARTITIONS), _EACH)
+
+
+@pytest.mark.parametrize("kept", [Position(offset=9), Position(offset=UNSETTLED)])
+def test_a_move_takes_all_partitions_or_none(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, kept: Position
+) -> None:
+    """A move that leaves a partition's position in the old cluster, be it one that is
+    yet to be found, is refused, and the flow goes on in the old one as if nothing had
+    been asked.
+    """
+    copying = _begun(clusters, topic_name)
+    assert copying.plan is not None
+    before = _stands(copying)
+    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
+        more = Rewriting(positions={(topic_name, _PARTITIONS): kept})
+        rewrite_progress(copying.plan.flow, target, lambda _: more)
+    with pytest.raises(ClusterChangedError, match="1 partitions would keep"):
+        _move(copying.plan, topic_name, copying.plan.target_id)
+    if kept.offset != UNSETTLED:
+        before[_PARTITIONS] = kept.offset
+    assert _stands(copying) == before
+    copying.own()
+
+
+def test_what_the_other_cluster_does_not_have_stays_behind(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A reset of all topics moves a flow also where the other cluster lacks what was
+    copied once: what comes there under such a name is new, and begins at its first
+    record. A reset that leaves out what the other cluster has is refused.
+    """
+    copying = _begun(clusters, topic_name)
+    assert copying.plan is not None
+    plan = copying.plan
+    other = clusters["b"].bootstrap
+    create_topic(other, topic_name)  # with one partition instead of two
+    send(producer(other), topic_name, keys(1, 3), b"v")
+    with contextlib.closing(Cluster(plan.target).connect()) as target:
+        selected = topics.select(target, plan.flow).topics
+        for chosen, expected in (
+            ((), {0: _EACH, 1: _EACH}),
+            (selected, {0: 3, 1: 0}),
+        ):
+            with contextlib.ExitStack() as stack:
+                if not chosen:
+                    stack.enter_context(
+                        pytest.raises(ClusterChangedError, match="1 partitions would")
+                    )
+                reset.apply(
+                    plan.flow, target, target, chosen, place_of("latest"),
+                    of_flow=selected,
+                )  # fmt: skip
+            assert _stands(copying) == expected

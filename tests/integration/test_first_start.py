@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 import signal
 import time
 from typing import TYPE_CHECKING
 import uuid
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 import pytest
 
-from tests.copying import Copying, SlotAlone, Witness, keys, send
+from mirror.clusters.cluster import Cluster
+from mirror.offsets import progress
+from mirror.recovery import losses
+from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
 from tests.harness import (
     PATIENCE_SECONDS,
     add_partitions,
@@ -159,36 +165,55 @@ def test_an_open_transaction_does_not_hide_the_beginning(
         witness.assert_exactly(copying.copy, {**sent, _PARTITIONS: added})
 
 
-def test_partition_without_a_leader_at_the_first_start(
-    clusters: dict[str, PlaygroundCluster],
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
-    copying: Copying,
-) -> None:
-    """A partition that has no leader when a flow with `start: latest` starts for the
-    first time begins where its log ended then: nothing older is copied, and nothing
-    that it takes before a slot first looks at it is left out. Its neighbour goes on
-    meanwhile.
-    """
+@dataclass(kw_only=True)
+class Leaderless:
+    """A source of three brokers, one of which is dead and alone has partition 0."""
+
+    cluster: PlaygroundCluster
+    topic: str
+
+    def has_leader(self) -> bool:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        shown = admin.list_topics(self.topic, timeout=10).topics[self.topic]
+        return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
+
+    def revive(self) -> None:
+        self.cluster.start(3)
+        wait_for(self.has_leader)
+
+
+@pytest.fixture
+def leaderless(
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], copying: Copying
+) -> Leaderless:
+    """Both partitions hold records from before."""
     cluster = make_clusters("a", nodes=3)["a"]
     copying.source = cluster.bootstrap
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = NewTopic(
         copying.topic,
         num_partitions=_PARTITIONS,
         replica_assignment=[[3], [1]],
         config={"min.insync.replicas": "1"},
     )
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([new])[copying.topic].result(30)
-
-    def has_leader() -> bool:
-        shown = admin.list_topics(copying.topic, timeout=10).topics[copying.topic]
-        return len(shown.partitions) == _PARTITIONS and shown.partitions[0].leader >= 0
-
-    wait_for(has_leader)
-    source = producer(cluster.bootstrap)
-    send(source, copying.topic, keys(_PARTITIONS, _EACH), b"v")
+    made = Leaderless(cluster=cluster, topic=copying.topic)
+    wait_for(made.has_leader)
+    send(producer(cluster.bootstrap), copying.topic, keys(_PARTITIONS, _EACH), b"v")
     cluster.kill(3)
-    wait_for(lambda: not has_leader())
+    wait_for(lambda: not made.has_leader())
+    return made
+
+
+def test_partition_without_a_leader_at_the_first_start(
+    clusters: dict[str, PlaygroundCluster], copying: Copying, leaderless: Leaderless
+) -> None:
+    """A partition that has no leader when a flow with `start: latest` starts for the
+    first time begins where its log ended then: nothing older is copied, and nothing
+    that it takes before a slot first looks at it is left out. Its neighbour goes on
+    meanwhile.
+    """
+    source = producer(leaderless.cluster.bootstrap)
     copying.own()
     after = keys(_PARTITIONS, _EACH, first=_EACH)
     send(source, copying.topic, {1: after[1]}, b"v")
@@ -201,8 +226,47 @@ def test_partition_without_a_leader_at_the_first_start(
         waiting = next(each for each in reports if each.partition == 0)
         assert "has no leader" in waiting.reason
         copying.own()
-        cluster.start(3)
-        wait_for(has_leader)
+        leaderless.revive()
         send(source, copying.topic, {0: after[0]}, b"v")
         copy_to_the_end(copying)
         witness.assert_exactly(copying.copy, after)
+
+
+def test_a_beginning_that_was_found_late_is_written_down(
+    clusters: dict[str, PlaygroundCluster], copying: Copying, leaderless: Leaderless
+) -> None:
+    """Where such a partition begins is written as soon as it is known, although there
+    is nothing to copy: the next take-over knows of records that came since and are gone
+    by then, by which time its log no longer tells where it ended at the first start.
+    """
+    copying.own()
+    assert copying.plan is not None
+    leaderless.revive()
+    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
+        with copying.slot() as slot:
+            running = RunningLease(slot, copying.lease(PATIENCE_SECONDS))
+            try:
+                key = (copying.topic, 0)
+                wait_for(
+                    lambda: key in progress.read(target, copying.progress).positions
+                )
+            finally:
+                running.ring()
+        known = progress.read(target, copying.progress)
+        assert known.positions[key].offset == _EACH
+        assert not known.unsettled
+
+        after = keys(1, _EACH, first=_EACH)
+        bootstrap = leaderless.cluster.bootstrap
+        send(producer(bootstrap), copying.topic, after, b"v")
+        gone = 10
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        end = TopicPartition(copying.topic, 0, _EACH + gone)
+        for future in admin.delete_records([end]).values():
+            future.result(60)
+        copying.own()
+        copy_to_the_end(copying)
+        (loss,) = losses.read(target, copying.alias)
+        assert (loss.partition, loss.first, loss.last) == (0, _EACH, _EACH + gone - 1)
+    with Witness(clusters["b"].bootstrap) as witness:
+        witness.assert_exactly(copying.copy, {0: after[0][gone:], 1: []})

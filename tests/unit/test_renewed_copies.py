@@ -34,6 +34,8 @@ from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
 
@@ -387,19 +389,26 @@ WHERE = ("A.orders", 0)
 
 @dataclass
 class FakeCluster:
-    """A target whose metadata names one topic."""
+    """A target whose metadata name the same id for all topics but these."""
 
     topic_id: uuid.UUID = COPY_ID
     asked: int = 0
+    others: dict[str, Topic] = field(default_factory=dict)
 
-    def topics(self, names: set[str]) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        names = set(names)
         self.asked += bool(names)
-        return {name: copy_of(self.topic_id) for name in names}
+        copy = copy_of(self.topic_id)
+        return {name: self.others.get(name, copy) for name in names}
 
 
-def copy_of(topic_id: uuid.UUID) -> Topic:
+def copy_of(topic_id: uuid.UUID, *, error: int = 0) -> Topic:
     return Topic(
-        name=WHERE[0], topic_id=topic_id, leaders={}, error=0, replication_factor=1
+        name=WHERE[0],
+        topic_id=topic_id,
+        leaders={},
+        error=error,
+        replication_factor=1,
     )
 
 
@@ -444,3 +453,34 @@ def test_a_writer_asks_again_before_its_first_write(
     copies.after([placed(0, 1)])
     copies.before([WHERE], topics)
     assert cluster.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (copy_of(uuid.UUID(int=102)), r"A\.users was deleted or re-created"),
+        (copy_of(NO_ID, error=3), r"A\.users: UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_writer_is_held_up_by_no_other_copy(
+    monkeypatch: pytest.MonkeyPatch, shown: Topic, said: str
+) -> None:
+    """One question is about all copies. One that was re-created or deleted fails no
+    write to another copy, and the first write to itself however soon that comes; what
+    was written before a take-over is asked about like all else.
+    """
+    cluster = FakeCluster(others={"A.users": shown})
+    now = 100.0
+    monkeypatch.setattr(copies_of_slot.time, "monotonic", lambda: now)
+    copies = Copies(cast("Cluster", cluster))
+    topics = {name: copy_of(COPY_ID) for name in (WHERE[0], "A.users")}
+    now += 6
+    copies.before([WHERE], topics)
+    with pytest.raises(ClusterError, match=said):
+        copies.before([("A.users", 0)], topics)
+    copies.after([placed(0, 1)])
+    copies.begin()
+    now += 6
+    asked = cluster.asked
+    copies.before([WHERE], topics)
+    assert cluster.asked == asked + 1

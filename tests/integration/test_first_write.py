@@ -1,0 +1,88 @@
+"""The first write to a copy goes to the topic that the slot knows, or to none."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+import uuid
+
+import pytest
+import structlog
+
+from mirror.batches.reading import TopicReader
+from mirror.clusters.cluster import Cluster
+from mirror.offsets import runs
+from mirror.relay import copies
+from mirror.relay.slot import Slot
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness import (
+    create_topic,
+    delete_topic,
+    producer,
+    topic_exists,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_EACH = 10
+
+
+def test_copies_re_created_behind_a_take_over_are_noticed(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy is deleted and created by somebody else while a slot that has taken over
+    waits for the first record: the slot takes over again, the new copy has all records
+    once, and the offset map knows them as the new copy's alone.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    # As if the slot had waited for longer than it believes its metadata.
+    monkeypatch.setattr(copies, "_FRESH_SECONDS", 0.0)
+    took_over: list[None] = []
+    take_over = Slot._take_over
+
+    def counted(*arguments: object) -> None:
+        take_over(*arguments)  # type: ignore[arg-type]
+        took_over.append(None)
+
+    monkeypatch.setattr(Slot, "_take_over", counted)
+    create_topic(source, topic_name)
+    copying = Copying(
+        source=source,
+        target=target,
+        topic=topic_name,
+        alias=f"W{uuid.uuid4().hex[:6]}",
+    ).own()
+    assert copying.plan is not None
+    with (
+        Witness(target) as witness,
+        contextlib.closing(Cluster(copying.plan.target).connect()) as reader,
+        structlog.testing.capture_logs() as said,
+        copying.slot() as slot,
+    ):
+        lease = RunningLease(slot, copying.lease(120))
+        try:
+            wait_for(lambda: took_over, 30)
+            old = reader.topics([copying.copy])[copying.copy].topic_id
+            delete_topic(target, copying.copy)
+            wait_for(lambda: not topic_exists(target, copying.copy))
+            create_topic(target, copying.copy)
+            new = reader.wait_for_topic(copying.copy).topic_id
+            assert new != old
+            send(producer(source), topic_name, keys(1, _EACH), b"v")
+            witness.begin(copying.copy)
+            witness.wait(_EACH, 60, lease)
+        finally:
+            lease.ring()
+        witness.assert_exactly(copying.copy, keys(1, _EACH))
+        noted = TopicReader(reader, runs.topic_name(copying.alias)).read()
+        blocks = [block for _, _, value in noted for block in runs.decode(value)]
+    assert {block.copy_id for block in blocks} == {new}
+    errors = [each["error"] for each in said if each["event"] == "slot recovers"]
+    assert len(errors) == 1, said
+    assert f"its id was {old} and is {new}" in errors[0]

@@ -1,0 +1,132 @@
+"""A leader dies while it is being looked into what another one has lost."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+import uuid
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+import pytest
+import structlog
+
+from mirror.clusters.cluster import Cluster
+from mirror.recovery import losses
+from mirror.relay import gaps
+from mirror.relay.intake import Intake
+from tests.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness import producer, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.relay.gaps import Finding, Suspect
+
+pytestmark = pytest.mark.integration
+
+_EACH = 10
+
+
+class Gate:
+    """Holds inquiries up until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.open = threading.Event()
+        self._look = gaps.look
+
+    def look(self, source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
+        self.reached.set()
+        assert self.open.wait(120)
+        return self._look(source, suspects)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(gaps, "look", made.look)
+    yield made
+    made.open.set()
+
+
+@pytest.fixture
+def overdue(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each round of the slot: whether it has left a partition aside for longer than
+    it had to.
+    """
+    rounds: list[bool] = []
+    hear = Intake.hear
+
+    def noted(intake: Intake) -> None:
+        rounds.append(intake._faults.due())
+        hear(intake)
+
+    monkeypatch.setattr(Intake, "hear", noted)
+    return rounds
+
+
+def test_a_leader_dies_while_a_loss_is_looked_into(
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
+    gate: Gate,
+    overdue: list[bool],
+) -> None:
+    """The only partition that is read besides loses its leader while a slow source is
+    asked about a lost beginning: that partition alone is set aside, and is not tried
+    again at the price of the question. The loss is then in the ledger once, what
+    follows it is copied, and so is the other partition once its leader is back.
+    """
+    cluster, target = make_clusters("a", nodes=3)["a"], clusters["b"].bootstrap
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(
+        topic_name,
+        num_partitions=2,
+        replica_assignment=[[1], [3]],
+        config={"min.insync.replicas": "1"},
+    )
+    admin.create_topics([new])[topic_name].result(30)
+    client = producer(cluster.bootstrap)
+    copied, lost, late = (keys(2, _EACH, first=n * _EACH) for n in range(3))
+    send(client, topic_name, copied, b"v")
+    copying = Copying(
+        source=cluster.bootstrap,
+        target=target,
+        topic=topic_name,
+        alias=f"L{uuid.uuid4().hex[:6]}",
+    ).own()
+    assert copying.plan is not None
+    with (
+        Witness(target) as witness,
+        contextlib.closing(Cluster(copying.plan.target).connect()) as reader,
+        structlog.testing.capture_logs() as said,
+    ):
+        witness.begin(copying.copy)
+        with copying.slot() as slot:
+            witness.watch(slot, copying.lease(120), 2 * _EACH, 60)
+        send(client, topic_name, {0: lost[0]}, b"v")
+        end = TopicPartition(topic_name, 0, 2 * _EACH)
+        for future in admin.delete_records([end]).values():
+            future.result(60)
+        send(client, topic_name, {0: late[0]}, b"v")
+
+        with copying.slot() as slot:
+            lease = RunningLease(slot, copying.lease(300))
+            try:
+                wait_for(gate.reached.is_set, 30)
+                cluster.kill(3)
+                wait_for(lambda: len(overdue) > 3 and all(overdue[-3:]), 30)
+                gate.open.set()
+                witness.wait(3 * _EACH, 60, lease)
+                cluster.start(3)
+                send(producer(cluster.bootstrap), topic_name, {1: late[1]}, b"v")
+                witness.wait(4 * _EACH, 90, lease)
+            finally:
+                lease.ring()
+        witness.assert_exactly(copying.copy, {p: copied[p] + late[p] for p in range(2)})
+        (loss,) = losses.read(reader, copying.alias)
+    assert (loss.partition, loss.first, loss.last) == (0, _EACH, 2 * _EACH - 1)
+    assert "slot recovers" not in {each["event"] for each in said}, said
