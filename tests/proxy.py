@@ -19,7 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from kafka.protocol import consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,9 +46,10 @@ _ANSWER_FIELDS = {
         "partition_error_code",
     ),
 }
-_MODULES = (producer, consumer, metadata)
+_MODULES = (producer, consumer, metadata, admin)
 _APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "FindCoordinator",
-         "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn")  # fmt: skip
+         "ApiVersions", "InitProducerId", "AddPartitionsToTxn", "EndTxn",
+         "DescribeTransactions", "DescribeProducers")  # fmt: skip
 
 
 def _class_of(name: str) -> Any:

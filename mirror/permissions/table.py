@@ -194,7 +194,7 @@ TABLE: tuple[Need, ...] = (
         feature="loss ledger",
         side=Side.TARGET,
         kind=Kind.TOPIC,
-        operations=_KEPT,
+        operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
         called=f"`{losses.topic_name('<source>')}`",
     ),

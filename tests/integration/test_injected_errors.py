@@ -314,7 +314,17 @@ def test_offsets_cannot_be_listed(
     )
 
 
-@pytest.mark.parametrize("api", ["Produce", "EndTxn", "InitProducerId", "Fetch"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        "Produce",
+        "EndTxn",
+        "InitProducerId",
+        "Fetch",
+        "DescribeTransactions",
+        "DescribeProducers",
+    ],
+)
 @pytest.mark.parametrize(
     "mishap",
     [
