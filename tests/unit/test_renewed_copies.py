@@ -21,7 +21,7 @@ from mirror.clusters.topics import Topic
 from mirror.clusters.write import Placed
 from mirror.errors import ClusterError
 from mirror.offsets import runs
-from mirror.offsets.checkpoints import _withdrawn, decide
+from mirror.offsets.checkpoints import decide
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import Place, Standing
 from mirror.offsets.logs import Log
@@ -29,11 +29,15 @@ from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.withdrawals import Highest
 from mirror.relay import copies as copies_of_slot
 from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
 
@@ -374,12 +378,72 @@ def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
         changed, known = decide({"g": {key: last}}, standing)
         assert bool(changed) is renewed
         assert known["g"][key].downstream == (0 if renewed else 500)
-    withdrawn = _withdrawn(changed, {"g": {key: last}})
+    withdrawn = _highest(last).withdrawn(known, standing, LostFrom(0))
     assert withdrawn == {"g": {key: 500}}
     for present, moved in ((480, True), (500, True), (501, False), (0, False)):
         steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
         assert bool(steps) is moved, present
     assert not forward(known["g"], {key: Committed(480)})
+
+
+def _highest(*written: Checkpoint) -> Highest:
+    highest = Highest()
+    for each in written:
+        highest.take(each)
+    return highest
+
+
+@dataclass
+class LostFrom:
+    """A map of a copy with the same offsets that lost what stood from one on."""
+
+    end: int
+
+    def translate(self, topic: str, partition: int, offset: int) -> Translated:
+        return Translated(
+            offset=min(offset, self.end), exactness=Exactness.EXACT, renewed=True
+        )
+
+    reverse = translate
+
+    def translate_all(
+        self, questions: Mapping[tuple[str, int], AbstractSet[int]]
+    ) -> dict[tuple[str, int], dict[int, Translated]]:
+        return {
+            key: {offset: self.translate(*key, offset) for offset in offsets}
+            for key, offsets in questions.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("written", "end", "withdrawn"),
+    [
+        pytest.param([(500, 500)], 100, 500, id="the last one"),
+        pytest.param([(500, 500), (50, 50)], 100, 500, id="before a rewind"),
+        pytest.param([(500, 500), (50, 50), (200, 200)], 100, 500, id="and on again"),
+        pytest.param([(500, 500), (500, 100)], 100, None, id="already withdrawn"),
+        pytest.param([(500, 500), (500, 100), (600, 300)], 200, 300, id="once more"),
+        pytest.param([(500, 500), (50, 50)], 900, None, id="rewound, nothing lost"),
+    ],
+)
+def test_the_highest_checkpoint_is_withdrawn(
+    written: list[tuple[int, int]], end: int, withdrawn: int | None
+) -> None:
+    """What a group may stand at because of us is the highest offset written for it, be
+    it rewound on the source since; what was withdrawn is so once, and a rewind alone
+    withdraws nothing."""
+    made = [
+        Checkpoint(group="g", topic="A.orders", partition=0, upstream=up, downstream=at)
+        for up, at in written
+    ]
+    up, at = written[-1]
+    answer = Translated(offset=min(at, end), exactness=Exactness.EXACT, renewed=True)
+    place = Place("orders", 0, "A.orders", up, answer)
+    standing = Standing(groups={}, places={"g": (place,)})
+    key = ("A.orders", 0)
+    _, known = decide({"g": {key: made[-1]}}, standing)
+    found = _highest(*made).withdrawn(known, standing, LostFrom(end))
+    assert found == ({} if withdrawn is None else {"g": {key: withdrawn}})
 
 
 WHERE = ("A.orders", 0)
