@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.observe.board import Board
-    from mirror.offsets.checkpoints import CheckpointsResult
+    from mirror.offsets.checkpoints import CheckpointsResult, Due
     from mirror.offsets.groups import Copy, Place, Standing
+    from mirror.offsets.mm2_records import Checkpoint
 
 log = structlog.get_logger()
 
@@ -89,7 +90,6 @@ class GroupJobs:
         self._map: tuple[Cluster, OffsetMap] | None = None
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
-        self._withdrawn: dict[str, dict[TopicPartition, int]] = {}
         self._complaint = Complaint()
         self._heartbeat_complaint = Complaint()
         on_source = flow.offset_syncs_location == "source"
@@ -161,18 +161,17 @@ class GroupJobs:
                 copies,
                 offset_map,
             )
-            result = self._checkpoints.sync(target, standing)
+            due = self._checkpoints.decide(target, standing, offset_map)
+            back = self._take_back(target, due, copies)
+            result = self._checkpoints.write(
+                due, waiting=back.waiting, refused=back.refused.keys()
+            )
             self._tell_groups(
                 Kind.GROUP_FOUND, "has its first checkpoints", result.found
             )
             self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
-            if flow.sync_group_offsets:
-                for group, offsets in result.withdrawn.items():
-                    known = self._withdrawn.setdefault(group, {})
-                    for key, offset in offsets.items():
-                        known[key] = max(offset, known.get(key, offset))
-                if self._group_sync_due():
-                    self._set_offsets(target, result, copies)
+            if flow.sync_group_offsets and self._group_sync_due():
+                self._set_offsets(target, result, copies, back)
             self._show(standing)
         if flow.emit_offset_syncs:
             on_source = flow.offset_syncs_location == "source"
@@ -180,26 +179,36 @@ class GroupJobs:
                 source if on_source else target, offset_map, offset_map.partitions()
             )
 
-    def _set_offsets(
-        self, target: Cluster, result: CheckpointsResult, copies: Mapping[str, Copy]
-    ) -> None:
-        """All but those in copies that several flows write: each of these flows knows
-        another offset, and the largest one would leave records of the others out.
+    def _take_back(
+        self, target: Cluster, due: Due, copies: Mapping[str, Copy]
+    ) -> GroupSyncResult:
+        """Take groups out of what is gone of their copies, but those at work: their
+        offsets are their own from then on.
         """
-        merged = {copy.topic for copy in copies.values() if copy.merged}
+        if not (due.withdrawn and self._flow.sync_group_offsets):
+            return GroupSyncResult()
         known = {
-            group: {key: each for key, each in found.items() if key[0] not in merged}
-            for group, found in result.known.items()
+            group: {key: due.known[group][key] for key in found}
+            for group, found in due.withdrawn.items()
         }
-        self._group_sync = group_sync.sync(
-            target,
-            {group: found for group, found in known.items() if found},
-            self._withdrawn,
-        )
-        left = self._group_sync.active | self._group_sync.refused.keys()
-        self._withdrawn = {g: at for g, at in self._withdrawn.items() if g in left}
+        back = group_sync.sync(target, _alone(known, copies), due.withdrawn)
+        self._tell_moved(back.moved)
+        return back
+
+    def _set_offsets(
+        self,
+        target: Cluster,
+        result: CheckpointsResult,
+        copies: Mapping[str, Copy],
+        back: GroupSyncResult,
+    ) -> None:
+        """All but those that should have gone `back` and could not."""
+        known = {g: at for g, at in result.known.items() if g not in back.refused}
+        done = group_sync.sync(target, _alone(known, copies))
+        self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
-        self._tell_moved(self._group_sync.moved)
+        self._tell_moved(done.moved)
+        merged = _merged(copies)
         self._tell(
             "group offsets",
             [
@@ -291,6 +300,25 @@ class GroupJobs:
             if result.problem
             else [],
         )
+
+
+def _merged(copies: Mapping[str, Copy]) -> set[str]:
+    return {copy.topic for copy in copies.values() if copy.merged}
+
+
+def _alone(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    copies: Mapping[str, Copy],
+) -> dict[str, dict[TopicPartition, Checkpoint]]:
+    """Those outside of copies that several flows write: each of these flows knows
+    another offset, and the largest one would leave records of the others out.
+    """
+    merged = _merged(copies)
+    found = {
+        group: {key: each for key, each in at.items() if key[0] not in merged}
+        for group, at in known.items()
+    }
+    return {group: at for group, at in found.items() if at}
 
 
 def _status(

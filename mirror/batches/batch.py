@@ -92,8 +92,9 @@ def read(
     `aborted`: (producer id, first offset) of aborted transactions, as answered.
 
     Raises:
-        CorruptBatchError: a checksum is wrong, a header contradicts itself, a marker
-            says nothing, or the message format is not v2.
+        CorruptBatchError: of the first batch the checksum is wrong, the header
+            contradicts itself, it is a marker that says nothing, or not of message
+            format v2. Where that is another one, it ends what is listed.
     """
     count, at = scan.index(buffer, start, end, scratch)
     if count == scan.UNKNOWN_FORMAT:
@@ -112,11 +113,19 @@ def read(
     rows = rows[rows[:, scan.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
-    next_offset, leader_epoch = _behind(buffer, rows)
     # The log cleaner leaves batches without records, markers too: these mark nothing.
     kept = rows[rows[:, scan.COUNT] > 0]
     if (kept[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
-        kept = kept[_visible(buffer, kept, aborted)]
+        visible = _visible(buffer, kept, aborted)
+        if len(visible) < len(kept):
+            rows = rows[rows[:, scan.BASE] < kept[len(visible), scan.BASE]]
+            if not len(rows):
+                raise CorruptBatchError(
+                    f"the control batch at offset {kept[0, scan.BASE]} is damaged: it "
+                    "says of no transaction how it ended"
+                )
+        kept = kept[: len(visible)][visible]
+    next_offset, leader_epoch = _behind(buffer, rows)
     skipped = int(rows[:, scan.COUNT].sum() - kept[:, scan.COUNT].sum())
     return Batches(
         rows=kept,
@@ -181,7 +190,7 @@ def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
 def _visible(
     buffer: Buffer, rows: Rows, aborted: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.bool_]:
-    """Which batches a read_committed reader sees.
+    """Which batches a read_committed reader sees, up to the first damaged marker.
 
     A producer's batches are hidden from its aborted transaction's first offset up
     to its abort marker. Source: Kafka's `CompletedFetch`.
@@ -195,16 +204,19 @@ def _visible(
             hidden.add(waiting.pop()[1])
         if attributes & CONTROL:
             visible[row] = False
-            if _is_abort(buffer, rows[row]):
+            ended = _marker(buffer, rows[row])
+            if ended is None:
+                return visible[:row]
+            if ended == _ABORT_MARKER:
                 hidden.discard(producer)
         elif attributes & TRANSACTIONAL and producer in hidden:
             visible[row] = False
     return visible
 
 
-def _is_abort(buffer: Buffer, row: Rows) -> bool:
-    """Whether a control batch is an abort marker: its record's key is
-    (version INT16, type INT16), type 0 for abort.
+def _marker(buffer: Buffer, row: Rows) -> int | None:
+    """How a control batch says that a transaction ended: its record's key is (version
+    INT16, type INT16), type 0 for abort. None if it says nothing.
     """
     at, end = int(row[scan.AT]), int(row[scan.AT] + row[scan.SIZE])
     fields = np.empty((1, 4), np.int64)
@@ -213,8 +225,5 @@ def _is_abort(buffer: Buffer, row: Rows) -> bool:
     )
     key_at, key_size = fields[0, :2].tolist() if fitting else (0, -1)
     if key_size < _CONTROL_KEY.size:
-        raise CorruptBatchError(
-            f"the control batch at offset {row[scan.BASE]} is damaged: it says of no "
-            "transaction how it ended"
-        )
-    return bool(_CONTROL_KEY.unpack_from(buffer.data, key_at)[1] == _ABORT_MARKER)
+        return None
+    return int(_CONTROL_KEY.unpack_from(buffer.data, key_at)[1])

@@ -51,6 +51,8 @@ class GroupOffsets:
     """Group, topic, partition that a running transaction is about to change."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Groups that could not be read, with the reason."""
+    waiting: frozenset[str] = frozenset()
+    """Those of them whose coordinator has just moved."""
 
 
 def fetch(
@@ -83,7 +85,10 @@ def fetch(
         if waiting:
             time.sleep(0.05)
     return GroupOffsets(
-        groups=read.groups, unstable=frozenset(read.unstable), refused=read.refused
+        groups=read.groups,
+        unstable=frozenset(read.unstable),
+        refused=read.refused,
+        waiting=frozenset(waiting),
     )
 
 

@@ -1,15 +1,15 @@
 """Checkpoints: where groups stand on both sides, kept on the target for everybody.
 
-Main type: `Checkpoints`, which writes what moved since its last round, and remembers
-what it wrote; after a restart it reads that from the topic. A group that is gone from
-the source leaves this memory and is not written again. Its records stay: a tombstone
-would break Java's client. Outside the data's transactions, since Java reads
-uncommitted records. Setting groups' offsets on the target is `group_sync`'s duty.
+Main type: `Checkpoints`, which decides what is due since its last round, writes it, and
+remembers what it wrote; after a restart it reads that from the topic. A group that is
+gone from the source is not written again. Its records stay: a tombstone would break
+Java's client. Outside the data's transactions, since Java reads uncommitted records.
+Setting groups' offsets on the target is `group_sync`'s duty.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,19 +19,34 @@ from mirror.batches.writing import TopicWriter, ensure_topic
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Checkpoint, checkpoints_topic
+from mirror.offsets.withdrawals import Highest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     import uuid
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.groups import Place, Standing
+    from mirror.offsets.translation import ManyTranslator
+    from mirror.offsets.withdrawals import Withdrawn
 
 log = structlog.get_logger()
 
 TopicPartition = tuple[str, int]
 Known = dict[str, dict[TopicPartition, Checkpoint]]
 """Per group, the checkpoint of each target partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What one round has to do."""
+
+    changed: tuple[Checkpoint, ...]
+    known: Known
+    """What holds when these are written, of the groups that the source has."""
+    withdrawn: Withdrawn
+    """Where groups may stand in what is gone of their copies. They go back before their
+    checkpoints do: a restart knows of it by the higher checkpoint alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +60,6 @@ class CheckpointsResult:
     """Groups that have their first checkpoints."""
     gone: tuple[str, ...] = ()
     """Groups that were there in the round before, and are not any more."""
-    withdrawn: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
-    """Target offsets of earlier checkpoints that no longer hold, since the copy was
-    re-created or lost its end."""
 
 
 class Checkpoints:
@@ -63,15 +75,19 @@ class Checkpoints:
         self._writer: TopicWriter | None = None
         self._topic_id: uuid.UUID | None = None
         self._known: Known = {}
+        self._highest = Highest()
+        self._first = True
 
-    def sync(self, target: Cluster, standing: Standing) -> CheckpointsResult:
-        """Write the checkpoints that are due.
+    def decide(
+        self, target: Cluster, standing: Standing, translator: ManyTranslator
+    ) -> Due:
+        """What is due; `translator` knows where `standing` is from.
 
         Raises:
-            MirrorError: they are not written, or only some: the next round goes on.
+            MirrorError: the target does not answer, or refuses.
         """
-        first = self._writer is None or self._target is not target
-        if first or self._topic_id != self._present_id(target):
+        anew = self._writer is None or self._target is not target
+        if anew or self._topic_id != self._present_id(target):
             ensure_topic(
                 target,
                 self._topic,
@@ -79,19 +95,59 @@ class Checkpoints:
                 configs=TOPIC_CONFIGS,
             )
             self._topic_id = self._present_id(target)
-            self._known = read(target, self._topic)
+            self._known = {}
+            for found in _read(target, self._topic):
+                _put(found, self._known)
+                self._highest.take(found)
             self._target, self._writer = target, TopicWriter(target, self._topic)
-        assert self._writer is not None
+            self._first = anew
         changed, known = decide(self._known, standing)
+        return Due(
+            changed=tuple(changed),
+            known=known,
+            withdrawn=self._highest.withdrawn(known, standing, translator),
+        )
+
+    def write(
+        self,
+        due: Due,
+        *,
+        waiting: Collection[str] = (),
+        refused: Collection[str] = (),
+    ) -> CheckpointsResult:
+        """Write what is due. Of groups that should have gone back, those `waiting` keep
+        their checkpoints until they did; those `refused` are tried again.
+
+        Raises:
+            MirrorError: they are not written, or only some: the next round goes on.
+        """
+        assert self._writer is not None
+        held = _keys(due.withdrawn, waiting)
+        left = held | _keys(due.withdrawn, refused)
+        changed = [each for each in due.changed if each.key not in held]
         self._writer.write([checkpoint.encode() for checkpoint in changed])
-        last, self._known = self._known, known
+        for each in changed:
+            if each.key not in left:
+                self._highest.take(each)
+        for group, topic, partition in _keys(due.withdrawn, due.withdrawn) - left:
+            done = due.known[group][topic, partition]
+            self._highest.take(done, withdrawn=True)
+        first, last = self._first, self._known
+        known = {
+            group: {
+                key: kept
+                for key, each in found.items()
+                if (kept := last.get(group, {}).get(key) if each.key in held else each)
+            }
+            for group, found in due.known.items()
+        }
+        self._first, self._known = False, known
         return CheckpointsResult(
             written=len(changed),
             known=known,
             found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
             # What the topic holds from earlier runs may have been gone for long.
             gone=() if first else tuple(sorted(last.keys() - known.keys())),
-            withdrawn=_withdrawn(changed, last),
         )
 
     def _present_id(self, target: Cluster) -> uuid.UUID:
@@ -122,23 +178,6 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
     return changed, known
 
 
-def _withdrawn(
-    changed: Iterable[Checkpoint], before: Known
-) -> dict[str, dict[TopicPartition, int]]:
-    """Where checkpoints stood that went back although their groups did not."""
-    found: dict[str, dict[TopicPartition, int]] = {}
-    for now in changed:
-        key = (now.topic, now.partition)
-        last = before.get(now.group, {}).get(key)
-        if (
-            last is not None
-            and now.downstream < last.downstream
-            and now.upstream >= last.upstream
-        ):
-            found.setdefault(now.group, {})[key] = last.downstream
-    return found
-
-
 def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) -> bool:
     """Whether a checkpoint has to be written: the first one, a group that moved on, or
     one that was rewound on the source, or whose copy is another one (`renewed`).
@@ -167,15 +206,26 @@ def read(target: Cluster, topic: str) -> Known:
     if shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")
     known: Known = {}
+    for found in _read(target, topic):
+        _put(found, known)
+    return known
+
+
+def _read(target: Cluster, topic: str) -> Iterator[Checkpoint]:
     for _, key, value in TopicReader(target, topic, committed=False).read():
         try:
-            found = Checkpoint.decode(key, value)
+            yield Checkpoint.decode(key, value)
         except CorruptBatchError as error:
             # Java's client passes over such a record, too.
             log.warning("checkpoint passed over", topic=topic, error=str(error))
-            continue
-        known.setdefault(found.group, {})[found.topic, found.partition] = found
-    return known
+
+
+def _put(found: Checkpoint, known: Known) -> None:
+    known.setdefault(found.group, {})[found.topic, found.partition] = found
+
+
+def _keys(withdrawn: Withdrawn, groups: Iterable[str]) -> set[tuple[str, str, int]]:
+    return {(group, *key) for group in groups for key in withdrawn.get(group, ())}
 
 
 def _checkpoint(group: str, place: Place) -> Checkpoint:

@@ -39,6 +39,8 @@ class GroupSyncResult:
     """Groups left alone, since they have members on the target."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Groups whose offsets could not be read or set, with the reason."""
+    waiting: frozenset[str] = frozenset()
+    """Those of them that were refused for a reason that passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,12 @@ def sync(
         ClusterError: the target does not answer.
     """
     idle, active, refused = _sort(target, known)
+    waiting: set[str] = set()
     moved: dict[str, int] = {}
     for first in range(0, len(idle), _GROUPS_AT_ONCE):
         read = group_offsets.fetch(target, idle[first : first + _GROUPS_AT_ONCE])
         refused.update(read.refused)
+        waiting |= read.waiting
         wanted = _behind(known, read.groups, withdrawn)
         answers = group_offsets.commit(target, wanted)
         for name, steps in wanted.items():
@@ -78,9 +82,16 @@ def sync(
             if wrong:
                 key, code = next(iter(wrong.items()))
                 refused[name] = f"{key[0]}-{key[1]}: {codes.name_of(code)}"
+            if codes.WAIT_AND_ASK_AGAIN & set(wrong.values()):
+                waiting.add(name)
             if len(steps) > len(wrong):
                 moved[name] = len(steps) - len(wrong)
-    return GroupSyncResult(moved=moved, active=frozenset(active), refused=refused)
+    return GroupSyncResult(
+        moved=moved,
+        active=frozenset(active),
+        refused=refused,
+        waiting=frozenset(waiting),
+    )
 
 
 def look(

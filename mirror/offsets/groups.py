@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 from mirror.clusters import admin, group_offsets, groups
 from mirror.clusters.group_offsets import Committed
 from mirror.clusters.groups import GroupKind
-from mirror.offsets.translation import Exactness, Translated, Translator
+from mirror.offsets.translation import Exactness, ManyTranslator, Translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.groups import Group
@@ -29,16 +28,11 @@ _WITHOUT_OFFSETS = frozenset({GroupKind.SHARE})
 _NOTHING_TO_COMMIT = Committed(0)
 
 
-class Knowing(Translator, Protocol):
+class Knowing(ManyTranslator, Protocol):
     """A translator that also knows how far each partition is copied."""
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
-
-    def translate_all(
-        self, questions: Mapping[TopicPartition, AbstractSet[int]]
-    ) -> Mapping[TopicPartition, Mapping[int, Translated]]:
-        """As `translate`, for many offsets of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,15 +68,16 @@ class Found:
 
 
 class Epoch:
-    """Runs that ascend on both sides: of one topic id, without a rewind."""
+    """Runs that ascend on both sides: of one topic and one copy, without a rewind."""
 
     __slots__ = (
         *("_added_at", "_closed_at", "_cut", "_due", "_starts", "_stride", "_tail"),
-        *("starts", "tail", "topic_id"),
+        *("copy_id", "starts", "tail", "topic_id"),
     )
 
-    def __init__(self, topic_id: uuid.UUID) -> None:
+    def __init__(self, topic_id: uuid.UUID, copy_id: uuid.UUID = NO_ID) -> None:
         self.topic_id = topic_id
+        self.copy_id = copy_id
         self.starts = 0
         """How many starts are known."""
         self.tail = 0
@@ -210,54 +211,68 @@ class Track:
     epochs: list[Epoch] = field(default_factory=list)
     """Oldest first. A topic made anew begins one, and so does a source that was
     truncated, a copy that lost its end, or a flow without exactly-once that copied
-    records again. Each begins behind all that is left of those before."""
+    records again. Each begins behind all that is left of those before, if writers are
+    fenced."""
     copy_id: uuid.UUID = NO_ID
     """The target topic's; NO_ID while it is not known."""
     earlier_ids: set[uuid.UUID] = field(default_factory=set)
     """Of deleted topics that had the copy's name before."""
     cut: bool = False
     """Whether the copy lost its end once."""
-    dropped: uuid.UUID | None = None
-    """The source topic whose oldest epochs are forgotten."""
+    dropped: dict[uuid.UUID, tuple[int, int]] = field(default_factory=dict)
+    """The source topics whose oldest epochs are forgotten, and where these ended."""
 
     @property
     def renewed(self) -> bool:
         """Whether offsets that were true once need not be so any more."""
         return self.cut or bool(self.earlier_ids)
 
-    def add(self, block: Block, at: int, *, keep: int) -> None:
-        """Runs that stand at the map's offset `at`; `keep` the newest at least."""
+    def add(self, block: Block, at: int, *, keep: int, fenced: bool = True) -> None:
+        """Runs that stand at the map's offset `at`; `keep` the newest at least. Those
+        of writers that are not `fenced` may come late, and then say nothing of others.
+        """
         if block.copy_id not in (NO_ID, self.copy_id):
             if self.copy_id != NO_ID:
-                self._begin_again()
+                self.earlier_ids.add(self.copy_id)
+                if fenced:
+                    self._begin_again()
+                else:
+                    self.cut = True
             self.copy_id = block.copy_id
         newest = self.epochs[-1] if self.epochs else None
         if (
             newest is None
             or newest.topic_id != block.topic_id
+            or (not fenced and newest.copy_id != block.copy_id)
             or not newest.follows(block.runs)
         ):
             if newest is not None:
                 newest.close(at)
-                self._cut(int(block.runs[0, DOWNSTREAM]), block)
-            newest = Epoch(block.topic_id)
+                self._cut(int(block.runs[0, DOWNSTREAM]), block, fenced=fenced)
+            newest = Epoch(block.topic_id, block.copy_id)
             self.epochs.append(newest)
             if len(self.epochs) > _MOST_EPOCHS:
-                self.dropped = self.epochs.pop(0).topic_id
+                self._drop(self.epochs.pop(0))
         newest.add(block.runs, at, keep=keep)
 
     def _begin_again(self) -> None:
-        self.earlier_ids.add(self.copy_id)
         self.epochs.clear()
         self.cut = False
-        self.dropped = None
+        self.dropped.clear()
 
-    def _cut(self, downstream: int, block: Block) -> None:
+    def _drop(self, epoch: Epoch) -> None:
+        up, down = self.dropped.get(epoch.topic_id, (0, 0))
+        up, down = max(up, epoch.end(UPSTREAM)), max(down, epoch.end(DOWNSTREAM))
+        self.dropped[epoch.topic_id] = up, down
+
+    def _cut(self, downstream: int, block: Block, *, fenced: bool) -> None:
         """What stood at an offset of the copy and behind is gone, if anything did."""
         if downstream >= self.epochs[-1].end(DOWNSTREAM):
             return
         self.cut = True
         self.copy_id = block.copy_id
+        if not fenced:
+            return
         while self.epochs and self.epochs[-1].first(DOWNSTREAM) >= downstream:
             self.epochs.pop()
         if self.epochs and downstream < self.epochs[-1].end(DOWNSTREAM):
@@ -267,10 +282,18 @@ class Track:
         for epoch in self.epochs:
             epoch.forget(before)
 
-    def current(self) -> list[Epoch]:
-        """Those of the newest topic id, oldest first."""
-        topic_id = self.epochs[-1].topic_id
-        return [epoch for epoch in self.epochs if epoch.topic_id == topic_id]
+    def forgotten(self, topic_id: uuid.UUID, column: int, log_start: int) -> int:
+        """The end of what is forgotten of a source topic, -1 if nothing of it can be in
+        a log that starts there.
+        """
+        ends = self.dropped.get(topic_id, (-1, -1))
+        return ends[column] if ends[DOWNSTREAM] > log_start else -1
+
+    def there(self, copy_id: uuid.UUID | None) -> list[Epoch]:
+        """Those that may be of the copy with this id, oldest first."""
+        if copy_id != self.copy_id:
+            return self.epochs
+        return [each for each in self.epochs if each.copy_id in (NO_ID, copy_id)]
 
 
 def locate(runs: RunArray, offset: int, column: int) -> Found | None:

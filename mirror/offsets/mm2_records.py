@@ -79,6 +79,11 @@ class Checkpoint:
     downstream: int
     metadata: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Group, topic and partition."""
+        return self.group, self.topic, self.partition
+
     def encode(self) -> tuple[bytes, bytes]:
         """Key and value."""
         return (

@@ -22,7 +22,7 @@ from mirror.offsets.index import Track, locate_all
 from mirror.offsets.places import PlaceReader, Wanted
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
-from mirror.offsets.search import Older, copied, first_of, last_of
+from mirror.offsets.search import Older, copied, last_of, lowest_of
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.index import Epoch
     from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
 
@@ -52,11 +53,14 @@ class OffsetMap:
         separator: str = ".",
         *,
         from_first: bool = False,
+        exactly_once: bool = True,
     ) -> None:
         """`target` is this object's alone from here on. `from_first`: the flow began at
         the first record of each partition, so that nothing stood before its first run.
+        Without `exactly_once` records of the map may come late.
         """
         self._from_first = from_first
+        self._fenced = exactly_once
         self._target = target
         self._topic = runs.topic_name(source_alias, separator)
         self._lock = threading.RLock()
@@ -82,6 +86,7 @@ class OffsetMap:
             flow.source,
             flow.separator,
             from_first=flow.start == "earliest",
+            exactly_once=flow.exactly_once,
         )
 
     def refresh(self) -> None:
@@ -213,8 +218,12 @@ class OffsetMap:
             log.within(end),
         ) != (first, end):
             return {}
+        least = kept[0, UPSTREAM]
+        if not self._fenced:
+            ends = (epoch.end(UPSTREAM) for epoch in track.epochs[:-1])
+            least = max(least, track.forgotten(newest.topic_id, UPSTREAM, 0), *ends)
         asked = np.fromiter(offsets, np.int64, len(offsets))
-        asked = asked[(asked >= kept[0, UPSTREAM]) & (asked < newest.end(UPSTREAM))]
+        asked = asked[(asked >= least) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
         answers = map(copied, found.tolist(), sure.tolist(), repeat(track.renewed))
         return dict(zip(asked.tolist(), answers, strict=False))
@@ -293,34 +302,46 @@ class OffsetMap:
     def _of_copy(
         self, track: Track, key: TopicPartition, offset: int, column: int
     ) -> Translated | Older:
-        newest = track.epochs[-1]
+        log = self._logs[key]
+        there = track.there(log.topic_id)
+        newest = last = there[-1]
+        epochs = _of_newest_topic(there)
+        forgotten = track.forgotten(newest.topic_id, column, log.start)
+        end = newest.end(column)
+        if not self._fenced:
+            last = max(epochs, key=lambda epoch: epoch.end(column))
+            end = max(last.end(column), forgotten)
         position = self._positions.get(key)
         made_anew = position is not None and position.topic_id != newest.topic_id
-        if offset >= newest.end(column) or (column == UPSTREAM and made_anew):
-            end = newest.end(1 - column)
+        if offset >= end or (column == UPSTREAM and made_anew):
+            end = last.end(1 - column)
             if column == UPSTREAM:
                 # Of a topic made anew nothing is copied yet: it will follow the old.
                 return Translated(offset=end, exactness=_at_the_end(offset, position))
             if position is not None and not made_anew:
                 end = max(end, position.offset)
             return Translated(offset=end, exactness=Exactness.TIP)
-        epochs = track.current()
         if all(offset < epoch.first(column) for epoch in epochs):
             return self._oldest(track, key, column)
-        lost = self._logs[key].within(newest.end(DOWNSTREAM)) < newest.end(DOWNSTREAM)
-        if column == UPSTREAM and (track.cut or lost):
-            return first_of(epochs, key, offset)
-        return last_of(epochs, key, offset, column)
+        lost = log.within(newest.end(DOWNSTREAM)) < newest.end(DOWNSTREAM)
+        if self._fenced and not (column == UPSTREAM and (track.cut or lost)):
+            return last_of(epochs, key, offset, column)
+        if offset < forgotten:
+            first = 0 if column == DOWNSTREAM else log.start
+            return Translated(offset=first, exactness=Exactness.BEFORE)
+        beyond = [epoch for epoch in epochs if offset < epoch.end(column)]
+        return lowest_of(beyond, key, offset, column)
 
     def _oldest(self, track: Track, key: TopicPartition, column: int) -> Translated:
         """For what is older than all that is known of the copy."""
-        oldest = track.current()[0]
+        there = track.there(self._logs[key].topic_id)
+        epochs = _of_newest_topic(there)
         # With the oldest part of the map its oldest runs are gone, too.
         whole = self._from_first and self._reader.start == 0 and not track.renewed
-        first = oldest.first(1 - column)
+        first = min(epoch.first(1 - column) for epoch in epochs)
         before = 0 if column == DOWNSTREAM else self._logs[key].start
-        begins_it = track.dropped is None and track.epochs[0] is oldest
-        if track.dropped == oldest.topic_id or (
+        begins_it = not track.dropped and there[0] is epochs[0]
+        if epochs[0].topic_id in track.dropped or (
             column == UPSTREAM and begins_it and before < first
         ):
             # What stands before may be copies that the map does not know any more.
@@ -335,11 +356,15 @@ class OffsetMap:
         if track is None:
             track = self._tracks[key] = Track(block.target_topic)
         track.target_topic = block.target_topic
-        track.add(block, at, keep=keep)
+        track.add(block, at, keep=keep, fenced=self._fenced)
 
     def _forget(self) -> None:
         for track in self._tracks.values():
             track.forget(self._reader.start)
+
+
+def _of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
+    return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
 
 
 def _first(offset: int, position: Position) -> Translated:

@@ -1,6 +1,6 @@
 """An answer of the offset map, found among the epochs of one partition.
 
-Main functions: `last_of` and `first_of`, which differ in what wins where records were
+Main functions: `last_of` and `lowest_of`, which differ in what wins where records were
 copied more than once. No I/O: what memory does not hold comes back as an `Older`, whose
 place `places` reads.
 """
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.offsets.index import Found, Place, locate
 from mirror.offsets.places import Wanted
-from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
@@ -50,17 +49,43 @@ def last_of(
     return _found(epoch, key, offset, column, following)
 
 
-def first_of(
-    epochs: list[Epoch], key: TopicPartition, offset: int
+def lowest_of(
+    epochs: list[Epoch], key: TopicPartition, offset: int, column: int
 ) -> Translated | Older:
-    """The same where a copy lost its end: what was copied again may be lost, and only
-    its first copy be there. So the first one wins, behind which all others stand.
+    """The same where a copy lost its end, or may have: what was copied again may be
+    lost, and only another copy be there. So the one that stands first wins, of all
+    `epochs`, which reach beyond the offset. If only the map can tell which one that is,
+    the answer is the first place where it may stand.
     """
-    ends = [offset < epoch.end(UPSTREAM) for epoch in epochs]
-    number = ends.index(True)
-    behind = epochs[number + 1 : number + 2]
-    following = behind[0].first(DOWNSTREAM) if behind else -1
-    return _found(epochs[number], key, offset, UPSTREAM, following)
+    found = [_candidate(epoch, key, offset, column) for epoch in epochs]
+    least = min(each.least for each in found)
+    best = min(found, key=lambda each: each.most)
+    if all(best.most <= each.least for each in found if each is not best):
+        return best.answer
+    return Translated(offset=least, exactness=Exactness.BEFORE)
+
+
+class _Candidate(NamedTuple):
+    """What one epoch answers, and between which offsets that lies."""
+
+    least: int
+    most: int
+    answer: Translated | Older
+
+
+def _candidate(
+    epoch: Epoch, key: TopicPartition, offset: int, column: int
+) -> _Candidate:
+    end = epoch.end(1 - column)
+    if offset < epoch.first(column):
+        found: Found | Place = Found(epoch.first(1 - column))
+    else:
+        found = epoch.find(offset, column) or Found(end)
+    if isinstance(found, Found):
+        return _Candidate(found.offset, found.offset, _known(found))
+    older = Older(Wanted(key, epoch.topic_id, found), end)
+    most = end if found.after is None else found.after
+    return _Candidate(found.first[1 - column], most, older)
 
 
 def _found(

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+TopicPartition = tuple[str, int]
 
 
 class Exactness(StrEnum):
@@ -54,3 +60,12 @@ class Translator(Protocol):
         """The source's offset for a target's: of the next record to read that came
         from the source.
         """
+
+
+class ManyTranslator(Translator, Protocol):
+    """A translator of many offsets at once."""
+
+    def translate_all(
+        self, questions: Mapping[TopicPartition, AbstractSet[int]]
+    ) -> Mapping[TopicPartition, Mapping[int, Translated]]:
+        """As `translate`, for many offsets of each partition."""

@@ -18,7 +18,7 @@ from mirror.clusters.groups import Group, GroupKind
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.java import require_java
 from mirror.offsets import group_sync
-from mirror.offsets.checkpoints import Checkpoints, read
+from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
 from mirror.offsets.groups import Copy, GroupFilter, Place, Standing, look
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
@@ -157,6 +157,13 @@ def standing(**offsets: tuple[int, int]) -> Standing:
     )  # fmt: skip
 
 
+def written(
+    checkpoints: Checkpoints, cluster: Cluster, **offsets: tuple[int, int]
+) -> CheckpointsResult:
+    due = checkpoints.decide(cluster, standing(**offsets), Copied())
+    return checkpoints.write(due)
+
+
 def test_checkpoints_are_remembered_over_restarts(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
@@ -166,16 +173,16 @@ def test_checkpoints_are_remembered_over_restarts(
     target, topic = clusters["b"].bootstrap, f"{topic_name}.checkpoints.internal"
     with connected(target) as cluster:
         first = Checkpoints(topic_name)
-        assert first.sync(cluster, standing(a=(10, 8), b=(5, 5))).written == 2
-        assert first.sync(cluster, standing(a=(10, 8), b=(5, 5))).written == 0
+        assert written(first, cluster, a=(10, 8), b=(5, 5)).written == 2
+        assert written(first, cluster, a=(10, 8), b=(5, 5)).written == 0
         client = producer(target)
         client.produce(topic, key=b"strange", value=b"\0")
         assert client.flush(30) == 0
         second = Checkpoints(topic_name)
-        assert second.sync(cluster, standing(a=(10, 8), b=(7, 7))).written == 1
-        assert second.sync(cluster, standing(a=(9, 9))).written == 1
-        assert set(second.sync(cluster, standing(a=(9, 9))).known) == {"a"}
-        assert second.sync(cluster, standing(a=(9, 8), b=(7, 7))).written == 1
+        assert written(second, cluster, a=(10, 8), b=(7, 7)).written == 1
+        assert written(second, cluster, a=(9, 9)).written == 1
+        assert set(written(second, cluster, a=(9, 9)).known) == {"a"}
+        assert written(second, cluster, a=(9, 8), b=(7, 7)).written == 1
         known = read(cluster, topic)
         assert known["a"]["A.t", 0].upstream == 9
         assert known["a"]["A.t", 0].downstream == 9

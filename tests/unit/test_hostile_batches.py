@@ -122,11 +122,57 @@ def test_an_empty_control_batch_ends_no_transaction(following):
 def test_a_control_batch_that_tells_nothing_is_damage(section):
     """A marker whose key does not say how its transaction ended is not guessed at."""
     with pytest.raises(CorruptBatchError, match="offset 7"):
-        read(
-            data(0, 7, producer=1),
-            stored(section, base=7, attributes=0x30, producer=1),
-            aborted=[(1, 0)],
+        read(stored(section, base=7, attributes=0x30, producer=1), aborted=[(1, 0)])
+
+
+def _flipped(batch: bytes, at: int) -> bytes:
+    return batch[:at] + bytes([batch[at] ^ 1]) + batch[at + 1 :]
+
+
+_DAMAGES = {
+    "a marker that tells nothing": stored(
+        record(b"\0\0"), base=7, attributes=0x30, producer=1
+    ),
+    "a packed marker": stored(record(), base=7, attributes=0x34, producer=1),
+    "a wrong checksum": _flipped(data(7, 1), -1 % len(data(7, 1))),
+    "a wrong checksum of a large batch": _flipped(
+        stored(record(value=bytes(5000)), base=7), 3000
+    ),
+    "a header that cannot be right": stored(record(), base=7, count=9),
+    "an old format": _flipped(data(7, 1), 16),
+    "an unknown codec": stored(record(), base=7, attributes=5),
+    "what is not of its codec": stored(record(), base=7, attributes=hostile.LZ4),
+    "a record that does not fit": stored(record(size=40), base=7),
+}
+
+
+@pytest.mark.parametrize("made", [stamped, transforming])
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_what_stands_before_damage_comes_through(made, transactional, damage):
+    """Whatever is wrong with a batch, those before it in the same answer are copied,
+    and reading goes on at the damaged one, with the epoch of the record before it;
+    there alone it is an error. No batch behind it is copied.
+    """
+    good = data(0, 4, leader_epoch=1) + data(4, 3, leader_epoch=2)
+    if transactional:
+        good = data(0, 6, producer=9) + hostile.marker(
+            6, 9, commit=True, leader_epoch=2
         )
+    behind = data(11, 2)
+    buffer, found = read(good, _DAMAGES[damage], behind)
+    rewriter = made()
+    done = rewriter.rewrite(
+        buffer, found.rows, position=0, max_bytes=_HUGE, at=("t", 0)
+    )
+    assert offsets(done) == list(range(6 if transactional else 7))
+    stop = (found.next_offset, found.leader_epoch)
+    if done.stopped_at >= 0:
+        stop = found.until(buffer, done.stopped_at)
+    assert stop[0] == 7 or (transactional and stop == (6, 0))
+    assert stop[1] == (2 if stop[0] == 7 else 0)
+    with pytest.raises(CorruptBatchError):
+        rewrite(rewriter, _DAMAGES[damage], behind, position=stop[0])
 
 
 _WRONG = {

@@ -82,9 +82,7 @@ class Simulation:
         """The offsets of copied records on the source, and of their copies."""
         return [up for up, _ in self.copies], [down for _, down in self.copies]
 
-    def map(
-        self, monkeypatch: pytest.MonkeyPatch, *, from_first: bool = False
-    ) -> OffsetMap:
+    def map(self, monkeypatch: pytest.MonkeyPatch, **terms: bool) -> OffsetMap:
         """What a reader of the target's topics knows."""
         simulation = self
 
@@ -123,7 +121,7 @@ class Simulation:
         monkeypatch.setattr(offset_map, "TopicReader", Reader)
         monkeypatch.setattr(places, "TopicReader", Reader)
         monkeypatch.setattr(offset_map.progress, "ProgressReader", Positions)
-        return OffsetMap(None, "A", from_first=from_first)  # type: ignore[arg-type]  readers need no cluster
+        return OffsetMap(None, "A", **terms)  # type: ignore[arg-type]  readers need no cluster
 
 
 TRANSACTIONS = st.lists(

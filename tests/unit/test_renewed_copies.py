@@ -20,8 +20,8 @@ from mirror.clusters.produce import EncodedBatch
 from mirror.clusters.topics import Topic
 from mirror.clusters.write import Placed
 from mirror.errors import ClusterError
-from mirror.offsets import runs
-from mirror.offsets.checkpoints import _withdrawn, decide
+from mirror.offsets import index, runs
+from mirror.offsets.checkpoints import decide
 from mirror.offsets.group_sync import forward
 from mirror.offsets.groups import Place, Standing
 from mirror.offsets.logs import Log
@@ -29,12 +29,14 @@ from mirror.offsets.mm2_records import Checkpoint
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
+from mirror.offsets.withdrawals import Highest
 from mirror.relay import copies as copies_of_slot
 from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
@@ -97,6 +99,38 @@ class Fate(Simulation):
         self.upstream = max(0, self.upstream - count)
 
 
+@dataclass
+class Unfenced(Fate):
+    """At least once: a task that was believed dead writes a part of what the next one
+    copies as well, and tells of it whenever it wakes up.
+    """
+
+    late: list[bytes] = field(default_factory=list)
+    expired: list[tuple[int, int]] = field(default_factory=list)
+
+    def lose_start(self, count: int) -> None:
+        before = self.copies
+        super().lose_start(count)
+        self.expired += before[: len(before) - len(self.copies)]
+
+    def begin_anew(self, others: int) -> None:
+        super().begin_anew(others)
+        self.expired = []
+
+    def zombie(self, parts: list[tuple[int, int]]) -> None:
+        values, at, upstream = self.values, self.at, self.upstream
+        self.values = []
+        self.transaction(parts)
+        self.late += [value for _, value in self.values]
+        self.values, self.at, self.upstream = values, at, upstream
+
+    def wake_up(self, count: int) -> None:
+        for value in self.late[:count]:
+            self.values.append((self.at, value))
+            self.at += 1
+        del self.late[:count]
+
+
 FEW = st.lists(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3),
     min_size=1,
@@ -115,9 +149,30 @@ STEPS = st.lists(
 )
 
 
+UNFENCED_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("transactions"), FEW),
+        st.tuples(
+            st.just("zombie"),
+            st.lists(
+                st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3
+            ),
+        ),
+        st.tuples(st.just("wake_up"), st.integers(1, 3)),
+        st.tuples(st.just("lose_end"), st.integers(1, 40)),
+        st.tuples(st.just("begin_anew"), st.integers(0, 60)),
+        st.tuples(st.just("lose_start"), st.integers(1, 20)),
+        st.tuples(st.just("copy_again"), st.integers(1, 30)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
 def _live(fate: Fate, steps: list[tuple[str, object]]) -> None:
     for what, how in steps:
-        if isinstance(how, list):
+        if what == "transactions":
+            assert isinstance(how, list)
             for parts in how:
                 fate.transaction(parts)
         else:
@@ -198,6 +253,54 @@ def test_the_way_back_knows_what_is_gone(steps: list[tuple[str, object]]) -> Non
             following = [up for up, down in fate.copies if down >= offset]
             if following:
                 assert answer.offset <= following[0]
+
+
+@given(UNFENCED_STEPS, st.booleans(), st.booleans(), st.integers(1, 32))
+@settings(deadline=None, max_examples=500)
+def test_records_of_the_map_that_come_late_hide_nothing(
+    steps: list[tuple[str, object]], tagged: bool, small: bool, epochs: int
+) -> None:
+    """Without fencing a task that was believed dead tells late where its records went:
+    no answer goes too far for that, however few breaks are remembered, whether the copy
+    lost its end or not, nor on the way back."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if small:
+            _small(monkeypatch)
+        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
+        fate = Unfenced(tagged=tagged)
+        _live(fate, steps)
+        fate.wake_up(len(fate.late))
+        known = fate.map(monkeypatch, exactly_once=False)
+        known.refresh()
+        _check(fate, known, exactly=False)
+        if not (fate.copies and tagged):  # without ids nothing tells copies apart
+            return
+        for offset in range(fate.start, fate.downstream + 1):
+            answer = known.reverse(TOPIC, 0, offset)
+            passed = fate.expired + fate.copies
+            read = {up for up, down in passed if down < offset}
+            unread = {up for up, _ in fate.copies if up not in read}
+            assert answer.offset <= min(unread, default=max(fate.is_copied) + 1)
+
+
+def test_what_came_late_leaves_the_others_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A record of the map that comes late, of a task that was believed dead, makes no
+    other offset go too far, and those behind it stay as they are."""
+    fate = Unfenced()
+    fate.transaction([(0, 50)])
+    fate.zombie([(0, 10)])
+    fate.transaction([(0, 100)])
+    fate.wake_up(1)
+    fate.transaction([(0, 50)])
+    known = fate.map(monkeypatch, exactly_once=False)
+    known.refresh()
+    assert known.translate(TOPIC, 0, 49).offset == 49
+    assert known.translate(TOPIC, 0, 55).offset == 51 + 5
+    assert known.translate(TOPIC, 0, 70).offset == 51 + 11 + 20
+    assert known.translate(TOPIC, 0, 199).offset == fate.downstream - 2
+    assert known.translate(TOPIC, 0, 200).offset == fate.downstream - 1
 
 
 def _copied(*parts: tuple[int, int]) -> Fate:
@@ -292,6 +395,41 @@ def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
     _check(fate, known, exactly=False)
 
 
+@given(STEPS, st.booleans(), st.booleans(), st.integers(1, 3))
+@settings(deadline=None, max_examples=300)
+def test_breaks_that_are_forgotten_hide_nothing(
+    steps: list[tuple[str, object]], tagged: bool, exactly_once: bool, epochs: int
+) -> None:
+    """Where more breaks came than are remembered, and then the copy lost its end: no
+    answer goes too far, since the only copy left may be one that is forgotten."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
+        fate = Fate(tagged=tagged)
+        _live(fate, steps)
+        known = fate.map(monkeypatch, exactly_once=exactly_once)
+        known.refresh()
+        _check(fate, known, exactly=False)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_only_a_forgotten_copy_is_left(
+    monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+) -> None:
+    """The same with as many breaks as are really remembered, and three records left of
+    the oldest of them; what is behind all that is forgotten is found exactly."""
+    fate = _copied((0, 100))
+    for _ in range(40):
+        fate.copy_again(10)
+        fate.transaction([(0, 15)])
+    oldest = fate.downstream - 32 * 16
+    fate.lose_end(fate.downstream - oldest - 3)
+    fate.transaction([(0, 10)])
+    known = fate.map(monkeypatch, exactly_once=exactly_once)
+    known.refresh()
+    _check(fate, known, exactly=False)
+    assert known.translate(TOPIC, 0, 303).offset == fate.downstream - 8
+
+
 def test_the_end_is_lost_in_the_midst_of_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -376,12 +514,72 @@ def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
         changed, known = decide({"g": {key: last}}, standing)
         assert bool(changed) is renewed
         assert known["g"][key].downstream == (0 if renewed else 500)
-    withdrawn = _withdrawn(changed, {"g": {key: last}})
+    withdrawn = _highest(last).withdrawn(known, standing, LostFrom(0))
     assert withdrawn == {"g": {key: 500}}
     for present, moved in ((480, True), (500, True), (501, False), (0, False)):
         steps = forward(known["g"], {key: Committed(present)}, withdrawn["g"])
         assert bool(steps) is moved, present
     assert not forward(known["g"], {key: Committed(480)})
+
+
+def _highest(*written: Checkpoint) -> Highest:
+    highest = Highest()
+    for each in written:
+        highest.take(each)
+    return highest
+
+
+@dataclass
+class LostFrom:
+    """A map of a copy with the same offsets that lost what stood from one on."""
+
+    end: int
+
+    def translate(self, topic: str, partition: int, offset: int) -> Translated:
+        return Translated(
+            offset=min(offset, self.end), exactness=Exactness.EXACT, renewed=True
+        )
+
+    reverse = translate
+
+    def translate_all(
+        self, questions: Mapping[tuple[str, int], AbstractSet[int]]
+    ) -> dict[tuple[str, int], dict[int, Translated]]:
+        return {
+            key: {offset: self.translate(*key, offset) for offset in offsets}
+            for key, offsets in questions.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("written", "end", "withdrawn"),
+    [
+        pytest.param([(500, 500)], 100, 500, id="the last one"),
+        pytest.param([(500, 500), (50, 50)], 100, 500, id="before a rewind"),
+        pytest.param([(500, 500), (50, 50), (200, 200)], 100, 500, id="and on again"),
+        pytest.param([(500, 500), (500, 100)], 100, None, id="already withdrawn"),
+        pytest.param([(500, 500), (500, 100), (600, 300)], 200, 300, id="once more"),
+        pytest.param([(500, 500), (50, 50)], 900, None, id="rewound, nothing lost"),
+    ],
+)
+def test_the_highest_checkpoint_is_withdrawn(
+    written: list[tuple[int, int]], end: int, withdrawn: int | None
+) -> None:
+    """What a group may stand at because of us is the highest offset written for it, be
+    it rewound on the source since; what was withdrawn is so once, and a rewind alone
+    withdraws nothing."""
+    made = [
+        Checkpoint(group="g", topic="A.orders", partition=0, upstream=up, downstream=at)
+        for up, at in written
+    ]
+    up, at = written[-1]
+    answer = Translated(offset=min(at, end), exactness=Exactness.EXACT, renewed=True)
+    place = Place("orders", 0, "A.orders", up, answer)
+    standing = Standing(groups={}, places={"g": (place,)})
+    key = ("A.orders", 0)
+    _, known = decide({"g": {key: made[-1]}}, standing)
+    found = _highest(*made).withdrawn(known, standing, LostFrom(end))
+    assert found == ({} if withdrawn is None else {"g": {key: withdrawn}})
 
 
 WHERE = ("A.orders", 0)
