@@ -1,11 +1,12 @@
 """Transactions that their coordinator has ended, and some partition has not.
 
 Brokers 4.x leave a partition out that has no leader at the moment when a transaction
-ends: its marker never comes. The transaction stays open there for good, hides all that
-comes behind it from `read_committed`, and its producer cannot write there any more.
-`end` has the missing markers written: once a producer's id is taken over, an open
-transaction of it is such a one. Ordinary rights to write are enough, since the missed
-partitions become part of one more transaction, which ends as the first one did.
+ends: its marker never comes. The transaction stays open there for good and hides all
+that comes behind it from `read_committed`, until the next end of a transaction of the
+same producer there ends it as well, whatever had become of it.
+Main type: `Endings`, which has the missing markers written: once a producer's id is
+taken over, an open transaction of it is such a one. The missed partitions become part
+of one more transaction, which ends as the first one did; so rights to write suffice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 from mirror.clusters import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
@@ -53,49 +54,69 @@ class Hanging:
         return f"{which}; it is {'committed' if self.committed else 'aborted'} there"
 
 
-def end(
-    cluster: Cluster,
-    producers: Sequence[Producer],
-    topics: Mapping[str, Topic],
-    partitions: Iterable[TopicPartition],
-) -> list[Hanging]:
-    """End what transactions of these producers, which are taken over, left open in
-    these partitions. Those that have no leader now, or that we may not read, are left
-    alone.
+class Endings:
+    """How transactions of some producers ended, until all partitions know."""
 
-    Raises:
-        ClusterError: a broker does not answer, or refuses.
-    """
-    left_open = _open(cluster, topics, partitions)
-    found = []
-    for producer in producers:
-        if not (where := sorted(left_open.get(producer.producer_id, ()))):
-            continue
-        if producer.committed_last is not None:
-            producer.end_again(where)
-        found.append(
-            Hanging(
-                transactional_id=producer.transactional_id or "",
-                partitions=tuple(where),
-                committed=producer.committed_last,
-            )
-        )
-    return found
+    def __init__(self, cluster: Cluster, producers: Sequence[Producer]) -> None:
+        self._cluster = cluster
+        self._producers = producers
+        self._missed: dict[tuple[Producer, TopicPartition], bool | None] = {}
+        """What partitions without a leader have yet to be asked for."""
+
+    def complete(
+        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
+    ) -> list[Hanging]:
+        """Right after the producers were taken over, end what their transactions left
+        open in these partitions. What has no leader now waits for the next call; what
+        we may not read is left alone.
+
+        Raises:
+            ClusterError: a broker does not answer, or refuses.
+        """
+        asked = _by_leader(topics, partitions)
+        reached = {
+            (topic, number)
+            for names in asked.values()
+            for topic, numbers in names.items()
+            for number in numbers
+        }
+        for key in set(partitions) - reached:
+            for producer in self._producers:
+                self._missed.setdefault((producer, key), producer.committed_last)
+        left_open = _open(self._cluster, asked)
+        found = []
+        for producer in self._producers:
+            known = producer.committed_last
+            ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
+            for key in sorted(left_open.get(producer.producer_id, ())):
+                ends[self._missed.get((producer, key), known)].append(key)
+            for committed, where in ends.items():
+                if committed is not None:
+                    producer.end_also(where, committed=committed)
+                found.append(
+                    Hanging(
+                        transactional_id=producer.transactional_id or "",
+                        partitions=tuple(where),
+                        committed=committed,
+                    )
+                )
+        for key in reached:
+            for producer in self._producers:
+                self._missed.pop((producer, key), None)
+        return found
 
 
 def _open(
-    cluster: Cluster,
-    topics: Mapping[str, Topic],
-    partitions: Iterable[TopicPartition],
+    cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
 ) -> dict[int, set[TopicPartition]]:
-    """Where each producer has a transaction open."""
+    """Where each producer has a transaction open, of the partitions by leader."""
     pending = []
-    for node, names in _by_leader(topics, partitions).items():
+    for node, names in asked.items():
         connection = cluster.connection(node)
         if DescribeProducersRequest.API_KEY in connection.versions:
             wanted = [
                 DescribeProducersRequest.TopicRequest(
-                    name=topic, partition_indexes=numbers
+                    name=topic, partition_indexes=list(numbers)
                 )
                 for topic, numbers in names.items()
             ]

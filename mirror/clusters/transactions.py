@@ -67,7 +67,7 @@ class Producer:
         self._sequences: dict[TopicPartition, int] = {}
         self.committed_last: bool | None = None
         """Whether the last transaction before the take-over was committed; None: there
-        was none, or the coordinator does not know it any more."""
+        was none, or it is not known, or something was written since."""
 
     @property
     def producer_id(self) -> int:
@@ -103,6 +103,7 @@ class Producer:
             transactional=self.transactional_id is not None,
         )
         self._sequences[key] = (sequence + batch.count) % _SEQUENCES
+        self.committed_last = None
 
     def begin_commit(self) -> Pending:
         """Ask for the commit without waiting; `committed` reads the answer."""
@@ -169,12 +170,10 @@ class Producer:
         )
         self._ask(request, "adding partitions", at_most=_V1_AT_MOST)
 
-    def end_again(self, keys: Iterable[TopicPartition]) -> None:
-        """Have partitions that missed the end of the last transaction before the
-        take-over get it now: what it wrote there ends as it did elsewhere.
-        """
+    def end_also(self, keys: Iterable[TopicPartition], *, committed: bool) -> None:
+        """Have partitions that missed the end of an earlier transaction get it now."""
         self.add_partitions(keys)
-        if self.committed_last:
+        if committed:
             self.commit()
         else:
             self.take_over()

@@ -19,7 +19,7 @@ import structlog
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
-from mirror.clusters import hanging
+from mirror.clusters.hanging import Endings
 from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterChangedError, SupersededError
 from mirror.offsets import progress, runs, starting
@@ -220,7 +220,7 @@ def _end_hanging(
     notes = Notes.of(flow.source, flow.separator)
     partitions = {*notes.partitions, *((name(topic), n) for topic, n in copied)}
     topics = target.topics({topic for topic, _ in partitions})
-    for each in hanging.end(target, producers, topics, partitions):
+    for each in Endings(target, producers).complete(topics, partitions):
         _log.warning("a transaction hung", flow=flow.name, what=each.text)
 
 

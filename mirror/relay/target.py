@@ -17,7 +17,8 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import hanging, write
+from mirror.clusters import write
+from mirror.clusters.hanging import Endings
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
@@ -26,7 +27,7 @@ from mirror.relay.quota import Quota
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection
@@ -82,6 +83,7 @@ class TargetWriter:
             )
             for transactional_id in ids
         ]
+        self._endings = Endings(cluster, self._producers)
         self.quota = Quota()
         """How much to write at a time."""
         self._next = 0
@@ -101,14 +103,14 @@ class TargetWriter:
             producer.take_over()
 
     def end_hanging(
-        self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
     ) -> list[Hanging]:
         """After a take-over, end what is left open in these partitions of transactions
         that have ended; see `clusters.hanging`.
         """
         if self._producers[0].transactional_id is None:
             return []
-        return hanging.end(self._cluster, self._producers, topics, partitions)
+        return self._endings.complete(topics, partitions)
 
     @property
     def ready(self) -> bool:
