@@ -1,32 +1,36 @@
 """Transactions that their coordinator has ended, and some partition has not.
 
-Brokers 4.x leave a partition out that has no leader at the moment when a transaction
-ends: its marker never comes. The transaction stays open there for good and hides all
-that comes behind it from `read_committed`, until the next end of a transaction of the
-same producer there ends it as well, whatever had become of it.
-Main type: `Endings`, which has the missing markers written: once a producer's id is
-taken over, an open transaction of it is such a one. The missed partitions become part
-of one more transaction, which ends as the first one did; so rights to write suffice.
+Brokers 4.x skip a partition that has no leader at the moment when a transaction ends:
+its marker never comes. The transaction stays open there and hides all that comes behind
+it from `read_committed`, until another end of the same producer, commit or abort,
+decides on its records as well.
+Main function: `complete`, which has the missing markers written. Once a producer's id
+is taken over, an open transaction of it is such a one. The partitions become part of
+one more transaction that writes nothing and ends as the first one did.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirror.clusters import codes
+from mirror.errors import PartitionError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer
 
 TopicPartition = tuple[str, int]
+
+_SAY_NOTHING = frozenset({codes.NONE, codes.TOPIC_AUTHORIZATION_FAILED})
+"""Answers behind which nothing is open as far as we can know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,105 +40,133 @@ class Hanging:
     transactional_id: str
     partitions: tuple[TopicPartition, ...]
     committed: bool | None
-    """How it ended, now in these partitions, too; None: that is not known any more,
-    and it is still open."""
+    """How it ended, and now ends in these partitions; None: that is not known, and it
+    stays open."""
+    refused: str = ""
+    """Why it stays open although that is known."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether these partitions may be written to again."""
+        return self.committed is not None and not self.refused
 
     @property
     def text(self) -> str:
-        """For a log: which, where, and what has become of it."""
+        """For a log: which, where, and what came of it."""
         where = ", ".join(f"{topic}-{number}" for topic, number in self.partitions)
         which = f"a transaction of {self.transactional_id} was left open in {where}"
-        if self.committed is None:
+        if self.ended:
             return (
-                f"{which}, and the brokers no longer know whether it was committed. "
-                "It hides what comes behind it, and nothing is written there until you "
-                "end it with `kafka-transactions.sh abort`; if it was committed, "
-                "`mirror flow reset` to before it copies its records again"
+                f"{which}; it is {'committed' if self.committed else 'aborted'} there"
             )
-        return f"{which}; it is {'committed' if self.committed else 'aborted'} there"
+        why = self.refused or "the brokers no longer know whether it was committed"
+        return (
+            f"{which}, and {why}. End it with `kafka-transactions.sh abort`; if it was "
+            "committed, `mirror flow reset` to before it copies its records again"
+        )
 
 
-class Endings:
-    """How transactions of some producers ended, until all partitions know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What `complete` found."""
 
-    def __init__(self, cluster: Cluster, producers: Sequence[Producer]) -> None:
-        self._cluster = cluster
-        self._producers = producers
-        self._missed: dict[tuple[Producer, TopicPartition], bool | None] = {}
-        """What partitions without a leader have yet to be asked for."""
+    hanging: tuple[Hanging, ...] = ()
+    unseen: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions whose leader did not say what is open there, and why."""
 
-    def complete(
-        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
-    ) -> list[Hanging]:
-        """Right after the producers were taken over, end what their transactions left
-        open in these partitions. What has no leader now waits for the next call; what
-        we may not read is left alone.
 
-        Raises:
-            ClusterError: a broker does not answer, or refuses.
-        """
-        asked = _by_leader(topics, partitions)
-        reached = {
-            (topic, number)
-            for names in asked.values()
-            for topic, numbers in names.items()
-            for number in numbers
-        }
-        for key in set(partitions) - reached:
-            for producer in self._producers:
-                self._missed.setdefault((producer, key), producer.committed_last)
-        left_open = _open(self._cluster, asked)
-        found = []
-        for producer in self._producers:
-            known = producer.committed_last
-            ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
-            for key in sorted(left_open.get(producer.producer_id, ())):
-                ends[self._missed.get((producer, key), known)].append(key)
-            for committed, where in ends.items():
-                if committed is not None:
+def complete(
+    cluster: Cluster,
+    producers: Sequence[Producer],
+    topics: Mapping[str, Topic],
+    partitions: Iterable[TopicPartition],
+) -> Looked:
+    """Right after the producers were taken over, end what their transactions left open
+    in these partitions. Those without a leader are left out, and those that we may not
+    read.
+
+    Raises:
+        ClusterError: a coordinator does not answer, or refuses.
+    """
+    left_open, unseen = _open(cluster, _by_leader(topics, partitions))
+    found = []
+    for producer in producers:
+        ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
+        for (pid, epoch), where in left_open.items():
+            if pid in producer.ids:
+                # Ends of the present id do not reach what is open under an earlier one.
+                ours = pid == producer.producer_id
+                ends[producer.was_committed(pid, epoch) if ours else None] += where
+        for committed, where in ends.items():
+            refused = ""
+            if committed is not None:
+                try:
                     producer.end_also(where, committed=committed)
-                found.append(
-                    Hanging(
-                        transactional_id=producer.transactional_id or "",
-                        partitions=tuple(where),
-                        committed=committed,
-                    )
+                except PartitionError as error:
+                    refused = str(error)
+            found.append(
+                Hanging(
+                    transactional_id=producer.transactional_id or "",
+                    partitions=tuple(sorted(where)),
+                    committed=committed,
+                    refused=refused,
                 )
-        for key in reached:
-            for producer in self._producers:
-                self._missed.pop((producer, key), None)
-        return found
+            )
+    return Looked(hanging=tuple(found), unseen=unseen)
 
 
 def _open(
     cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
-) -> dict[int, set[TopicPartition]]:
-    """Where each producer has a transaction open, of the partitions by leader."""
-    pending = []
-    for node, names in asked.items():
-        connection = cluster.connection(node)
-        if DescribeProducersRequest.API_KEY in connection.versions:
-            wanted = [
-                DescribeProducersRequest.TopicRequest(
-                    name=topic, partition_indexes=list(numbers)
-                )
-                for topic, numbers in names.items()
-            ]
-            pending.append(connection.send(DescribeProducersRequest(topics=wanted)))
-    found: defaultdict[int, set[TopicPartition]] = defaultdict(set)
-    for answer in pending:
-        for topic in answer.result().topics:
+) -> tuple[dict[tuple[int, int], list[TopicPartition]], dict[TopicPartition, str]]:
+    """Where a transaction is open, by producer id and epoch, of the partitions by
+    leader; and the partitions of which nothing is known, with the reason.
+    """
+    found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
+    unseen: dict[TopicPartition, str] = {}
+    for names, answer in _answers(cluster, asked):
+        if isinstance(answer, UnreachableError):
+            unseen |= dict.fromkeys(_keys(names), str(answer))
+            continue
+        for topic in answer.topics:
             for part in topic.partitions:
-                if part.error_code == codes.NOT_LEADER_OR_FOLLOWER:
-                    where = f"cluster {cluster.alias}: {topic.name}"
-                    raise codes.error_for(part.error_code, where)
-                # One that we may not read names none.
+                key = (topic.name, part.partition_index)
+                if part.error_code not in _SAY_NOTHING:
+                    unseen[key] = f"{topic.name}: {codes.name_of(part.error_code)}"
                 for producer in part.active_producers:
                     if producer.current_txn_start_offset >= 0:
-                        found[producer.producer_id].add(
-                            (topic.name, part.partition_index)
-                        )
-    return found
+                        of = (producer.producer_id, producer.producer_epoch)
+                        found[of].append(key)
+    return found, unseen
+
+
+def _answers(
+    cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
+) -> Iterator[tuple[Mapping[str, Sequence[int]], Any]]:
+    """What each leader says, or that it does not answer; old brokers are left out."""
+    pending = []
+    for node, names in asked.items():
+        entries = [
+            DescribeProducersRequest.TopicRequest(
+                name=topic, partition_indexes=list(numbers)
+            )
+            for topic, numbers in names.items()
+        ]
+        try:
+            connection = cluster.connection(node)
+            if DescribeProducersRequest.API_KEY in connection.versions:
+                request = DescribeProducersRequest(topics=entries)
+                pending.append((names, connection.send(request)))
+        except UnreachableError as error:
+            yield names, error
+    for names, sent in pending:
+        try:
+            yield names, sent.result()
+        except UnreachableError as error:
+            yield names, error
+
+
+def _keys(names: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    return [(topic, number) for topic, numbers in names.items() for number in numbers]
 
 
 def _by_leader(

@@ -8,6 +8,7 @@ progress. How batches get to their leaders is not known here (see `write`).
 
 from __future__ import annotations
 
+from collections import deque
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +37,15 @@ _PATIENCE_SECONDS = 30.0
 _SEQUENCES = 1 << 31
 _V1_AT_MOST = 3
 _INIT_AT_MOST = 4
+_REMEMBERED = 64
 _COMMITTED = {
-    "Ongoing": None,
     "PrepareCommit": True,
     "CompleteCommit": True,
     "PrepareAbort": False,
     "PrepareEpochFence": False,
     "CompleteAbort": False,
 }
-"""What a state says of the last transaction. In other states there is none, or it is
-forgotten: then what was known before still holds."""
+"""What a state says of the last transaction. Others say nothing of how it ended."""
 
 
 class Producer:
@@ -65,14 +65,36 @@ class Producer:
         self._coordinator = -1
         self._id = self._epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
-        self.committed_last: bool | None = None
-        """Whether the last transaction before the take-over was committed; None: there
-        was none, or it is not known, or something was written since."""
+        self._taken_over = 0
+        """Our first epoch: every transaction since then, up to the present epoch, is
+        committed, if they are v2."""
+        self._ended: dict[tuple[int, int], bool] = {}
+        self._committed_before: deque[tuple[int, range]] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def ids(self) -> set[int]:
+        """The producer id, and earlier ones of which we know something."""
+        earlier = {pid for pid, _ in (*self._ended, *self._committed_before)}
+        return {self._id, *earlier}
 
     @property
     def producer_id(self) -> int:
         """-1 before the first take-over."""
         return self._id
+
+    def was_committed(self, producer_id: int, epoch: int) -> bool | None:
+        """How the transaction that wrote under this epoch ended; None: not known."""
+        known = self._ended.get((producer_id, epoch))
+        if known is None and any(
+            pid == producer_id and epoch in epochs
+            for pid, epochs in (*self._committed_before, self._committed_now)
+        ):
+            return True
+        return known
+
+    @property
+    def _committed_now(self) -> tuple[int, range]:
+        return self._id, range(self._taken_over, self._epoch if self.v2 else 0)
 
     def take_over(self) -> None:
         """Become the only owner: whoever held this id is fenced, an open
@@ -90,8 +112,13 @@ class Producer:
             producer_epoch=-1,
         )
         answer = self._ask(request, "taking over", at_most=_INIT_AT_MOST, state=True)
-        self._id, self._epoch = answer.producer_id, answer.producer_epoch
+        self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}
+
+    def _begin(self, producer_id: int, epoch: int) -> None:
+        if self._id >= 0:
+            self._committed_before.append(self._committed_now)
+        self._id, self._epoch, self._taken_over = producer_id, epoch, epoch
 
     def stamp(self, key: TopicPartition, batch: EncodedBatch) -> None:
         """Make a batch this producer's next one for a partition."""
@@ -103,7 +130,6 @@ class Producer:
             transactional=self.transactional_id is not None,
         )
         self._sequences[key] = (sequence + batch.count) % _SEQUENCES
-        self.committed_last = None
 
     def begin_commit(self) -> Pending:
         """Ask for the commit without waiting; `committed` reads the answer."""
@@ -139,27 +165,38 @@ class Producer:
             getattr(answer, "producer_epoch", -1),
         )
         if self.v2 and bumped[0] >= 0 and bumped != (self._id, self._epoch):
-            self._id, self._epoch = bumped
+            if bumped[0] == self._id:
+                self._epoch = bumped[1]
+            else:  # all epochs of the old id are used up
+                self._epoch += 1
+                self._begin(*bumped)
             self._sequences = {}
         return True
 
-    def commit(self) -> None:
-        """Commit and wait for it. Raises as `committed` does."""
+    def commit(self, begun: Pending | None = None) -> None:
+        """Commit and wait for it, or for what `begin_commit` returned. Raises as
+        `committed` does.
+        """
         end = time.monotonic() + _PATIENCE_SECONDS
-        while not self.committed(self.begin_commit().result()):
+        pending = begun or self.begin_commit()
+        while not self.committed(pending.result()):
             if time.monotonic() > end:
                 raise codes.error_for(
                     codes.CONCURRENT_TRANSACTIONS, f"committing {self.transactional_id}"
                 )
             time.sleep(0.002)
+            pending = self.begin_commit()
 
     def add_partitions(self, keys: Iterable[TopicPartition]) -> None:
         """Tell the coordinator what a transaction v1 will write to."""
+        self._ask(self._adding(keys), "adding partitions", at_most=_V1_AT_MOST)
+
+    def _adding(self, keys: Iterable[TopicPartition]) -> AddPartitionsToTxnRequest:
         names: dict[str, list[int]] = {}
         for topic, partition in keys:
             names.setdefault(topic, []).append(partition)
         entry = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        request = AddPartitionsToTxnRequest(
+        return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id or "",
             v3_and_below_producer_id=self._id,
             v3_and_below_producer_epoch=self._epoch,
@@ -168,15 +205,26 @@ class Producer:
                 for topic, partitions in names.items()
             ],
         )
-        self._ask(request, "adding partitions", at_most=_V1_AT_MOST)
 
     def end_also(self, keys: Iterable[TopicPartition], *, committed: bool) -> None:
-        """Have partitions that missed the end of an earlier transaction get it now."""
-        self.add_partitions(keys)
-        if committed:
-            self.commit()
-        else:
+        """Have partitions that missed the end of an earlier transaction get it now, by
+        one more that writes nothing.
+
+        Raises:
+            PartitionError: one of them refuses us; none has got it.
+            ClusterError: they have got it, or not: look again.
+        """
+        if not committed:
+            self.add_partitions(keys)
             self.take_over()
+            return
+        # Side by side: if we died between them, the transaction would be aborted.
+        connection = self._cluster.connection(self._coordinator, _PURPOSE)
+        added = connection.send(self._adding(keys), at_most=_V1_AT_MOST)
+        ending = self.begin_commit()
+        if (error := _code(added.result())) != codes.NONE:
+            raise codes.error_for(error, f"ending {self.transactional_id}")
+        self.commit(ending)
 
     def _ask_for_state(self, connection: Connection) -> Pending | None:
         """How the last transaction ended: the take-over makes it forgotten."""
@@ -189,9 +237,17 @@ class Producer:
         return connection.send(DescribeTransactionsRequest(transactional_ids=ids))
 
     def _learn_state(self, answer: Any) -> None:
+        """Transactions v2 raise the epoch as they end. Those of v1 have one in common
+        as long as they are committed; to abort the last one raises it.
+        """
         (shown,) = answer.transaction_states
-        if shown.error_code == codes.NONE and shown.transaction_state in _COMMITTED:
-            self.committed_last = _COMMITTED[shown.transaction_state]
+        committed = _COMMITTED.get(shown.transaction_state)
+        if shown.error_code != codes.NONE or committed is None:
+            return
+        if self.v2:
+            self._ended[shown.producer_id, shown.producer_epoch - 1] = committed
+        elif committed:
+            self._ended[shown.producer_id, shown.producer_epoch] = True
 
     def _ask(
         self, request: Any, doing: str, *, at_most: int | None, state: bool = False
@@ -204,10 +260,12 @@ class Producer:
         while True:
             try:
                 connection = self._connection()
-                shown = self._ask_for_state(connection) if state else None
-                answer = connection.call(request, at_most=at_most)
-                if shown is not None:
+                if state and (shown := self._ask_for_state(connection)) is not None:
+                    asked = connection.send(request, at_most=at_most)
                     self._learn_state(shown.result())
+                    answer = asked.result()
+                else:
+                    answer = connection.call(request, at_most=at_most)
             except UnreachableError:
                 self._cluster.doubt(self._coordinator)
                 raise

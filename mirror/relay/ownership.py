@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 import json
+import time
 from typing import TYPE_CHECKING
 import uuid
 
@@ -19,7 +20,7 @@ import structlog
 
 from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
-from mirror.clusters.hanging import Endings
+from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.errors import ClusterChangedError, SupersededError
 from mirror.offsets import progress, runs, starting
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from mirror.recovery.losses import Loss
 
 TopicPartition = tuple[str, int]
+
+_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
 
 _log = structlog.get_logger()
 
@@ -177,7 +181,7 @@ def _fence(
     owner = None
     if flow.exactly_once:
         owner = _take_over(flow, target, owner_id(flow.name))
-        _end_hanging(flow, target, [owner])
+        _complete_transactions(flow, target, [owner])
     topic = progress.topic_name(flow.source)
     known = progress.read_proven(target, topic, committed=False)
     earlier = _Generation.parse(known.generation)
@@ -203,25 +207,35 @@ def _fence(
             for slot in range(made.slots)
             for transactional_id in transactional_ids(flow.name, slot)
         ]
-        _end_hanging(flow, target, fenced, known.positions)
+        _complete_transactions(flow, target, fenced, known.positions)
     return made, owner
 
 
-def _end_hanging(
+def _complete_transactions(
     flow: FlowConfig,
     target: Cluster,
     producers: Sequence[Producer],
     copied: Iterable[TopicPartition] = (),
 ) -> None:
-    """End what was left open of transactions that have ended: to fence an id makes
-    forgotten how its last one did.
+    """End what earlier transactions left open: fencing an id erases how its last one
+    ended.
     """
     name = flow.replication_policy.target_topic
     notes = Notes.of(flow.source, flow.separator)
     partitions = {*notes.partitions, *((name(topic), n) for topic, n in copied)}
-    topics = target.topics({topic for topic, _ in partitions})
-    for each in Endings(target, producers).complete(topics, partitions):
-        _log.warning("a transaction hung", flow=flow.name, what=each.text)
+    if (dead := flow.dead_letter_topic) is not None:
+        partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while partitions:
+        topics = target.topics({topic for topic, _ in partitions})
+        looked = hanging.complete(target, producers, topics, partitions)
+        for each in looked.hanging:
+            _log.warning("transaction left open", flow=flow.name, what=each.text)
+        # Leaders move as brokers come back; slots ask again for what is left.
+        partitions &= looked.unseen.keys()
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_SECONDS if partitions else 0)
 
 
 def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:

@@ -91,8 +91,8 @@ class Slot:
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
         self._target_topics: dict[str, Topic] = {}
         self._limits: dict[str, int] = {}
-        self._hanging: dict[TopicPartition, str] = {}
-        """Partitions of copies that nothing may be written to, and why."""
+        self._closed: dict[TopicPartition, str] = {}
+        """Partitions of the target that nothing may be written to, and why."""
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
@@ -272,7 +272,7 @@ class Slot:
         if (dead := self._plan.flow.dead_letter_topic) is not None:
             names.add(dead)
         self._target_topics = self._target.topics({*names, *self._notes.topics})
-        self._end_hanging()
+        self._complete_transactions(dead)
         known = progress.read_proven(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
@@ -310,21 +310,26 @@ class Slot:
         self._owner = True
         self._tally.slot_works()
 
-    def _end_hanging(self) -> None:
+    def _complete_transactions(self, dead: str | None) -> None:
+        """What partitions missed the end of an earlier transaction get it now."""
         copies = {(a.target_topic, a.partition) for a in self._wanted.values()}
-        partitions = [*copies, *self._notes.partitions]
-        known, self._hanging = set(self._hanging.values()), {}
-        for each in self._writer.end_hanging(self._target_topics, partitions):
+        of_dead = self._target_topics[dead].leaders if dead else ()
+        looked = self._writer.complete(
+            self._target_topics,
+            [*copies, *self._notes.partitions, *((dead or "", n) for n in of_dead)],
+        )
+        known, self._closed = set(self._closed.values()), dict(looked.unseen)
+        for each in looked.hanging:
             if each.text not in known:
-                self._log.warning("a transaction hung", what=each.text)
-            if each.committed is None:
-                # What we wrote behind it would commit what is open there.
-                self._hanging |= dict.fromkeys(each.partitions, each.text)
+                self._log.warning("transaction left open", what=each.text)
+            if not each.ended:
+                # The next end of a transaction would decide on what is open there.
+                self._closed |= dict.fromkeys(each.partitions, each.text)
 
     def _usable(self, key: TopicPartition, topics: Mapping[str, Topic]) -> bool:
         """Whether a partition can be read and written now; if not, it is set aside."""
         wanted = self._wanted[key]
-        reason = self._hanging.get((wanted.target_topic, wanted.partition)) or obstacle(
+        reason = self._closed.get((wanted.target_topic, wanted.partition)) or obstacle(
             wanted,
             source=topics[key[0]],
             target=self._target_topics[wanted.target_topic],

@@ -17,8 +17,8 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import write
-from mirror.clusters.hanging import Endings
+from mirror.clusters import hanging, write
+from mirror.clusters.hanging import Looked
 from mirror.clusters.transactions import Producer
 from mirror.clusters.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
@@ -27,11 +27,10 @@ from mirror.relay.quota import Quota
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.connection import Connection
-    from mirror.clusters.hanging import Hanging
     from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
     from mirror.relay.notes import Batches, Notes
@@ -83,7 +82,6 @@ class TargetWriter:
             )
             for transactional_id in ids
         ]
-        self._endings = Endings(cluster, self._producers)
         self.quota = Quota()
         """How much to write at a time."""
         self._next = 0
@@ -102,15 +100,15 @@ class TargetWriter:
         for producer in self._producers:
             producer.take_over()
 
-    def end_hanging(
-        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
-    ) -> list[Hanging]:
-        """After a take-over, end what is left open in these partitions of transactions
-        that have ended; see `clusters.hanging`.
+    def complete(
+        self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+    ) -> Looked:
+        """After a take-over, end what earlier transactions left open in partitions; see
+        `clusters.hanging`.
         """
         if self._producers[0].transactional_id is None:
-            return []
-        return self._endings.complete(topics, partitions)
+            return Looked()
+        return hanging.complete(self._cluster, self._producers, topics, partitions)
 
     @property
     def ready(self) -> bool:
