@@ -20,6 +20,7 @@ from mirror.cli.main import app
 from mirror.config.load import load
 from tests.benchmarks import readme
 from tests.pages import ROOT, Block, blocks, pages
+from tests.unit.test_architecture import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,9 @@ def test_yaml_can_be_read(block: Block) -> None:
 BENCHMARKS = ROOT / "docs" / "benchmarks" / "README.md"
 FAILURES = ROOT / "docs" / "explanation" / "failures.md"
 DESIGN = ROOT / "docs" / "design.md"
+DECISIONS = ROOT / "docs" / "explanation" / "decisions.md"
 """It says what was measured when something was decided, and when."""
+_MOST_WORDS, _MOST_ENTRIES = 2500, 15
 _COSTS = re.compile(
     r"\d s (of CPU )?(a|per|for (a|1)) (GB|gigabyte)\b"
     r"|\b(1|a) (GB|gigabyte) of .*\d s of CPU"
@@ -165,12 +168,34 @@ def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
     elsewhere = [
         f"{page.relative_to(ROOT)}: {text}"
         for page in pages()
-        if page not in {home, DESIGN, BENCHMARKS}
+        if page not in {home, DECISIONS, BENCHMARKS}
         for text in prose(page)
         if figure.search(text)
     ]
 
     assert elsewhere == []
+
+
+def test_the_design_is_short() -> None:
+    """A newcomer reads the design in one sitting: words and glossary are bounded."""
+    text = DESIGN.read_text()
+    glossary = re.search(
+        r"^## Glossary\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    assert glossary is not None
+    entries = re.findall(r"^- \*\*", glossary[1], re.MULTILINE)
+
+    assert len(text.split()) <= _MOST_WORDS
+    assert 0 < len(entries) <= _MOST_ENTRIES
+
+
+def test_the_design_lists_every_room() -> None:
+    """The table of rooms has the rows that imports are held to, in their order."""
+    table = DESIGN.read_text().partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    rows = [set(re.findall(r"`(\w+)/?`", cell)) for cell in cells]
+
+    assert rows == [row for row in ROWS if row != {"__main__"}] + [{"playground"}]
 
 
 def test_the_readme_says_what_was_measured() -> None:
