@@ -19,7 +19,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import AbortTransactionSpec
 import pytest
 
+from mirror.batches import records
+from mirror.batches.writing import write
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
 from tests.cutoff import leader_of
@@ -57,6 +60,17 @@ def start() -> Iterator[Callable[..., SlotProcess]]:
             return process
 
         yield begin
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[Cluster], Cluster]]:
+    """Close a cluster's connections at the end."""
+    with ExitStack() as stack:
+
+        def enter(cluster: Cluster) -> Cluster:
+            return stack.enter_context(contextlib.closing(cluster))
+
+        yield enter
 
 
 def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
@@ -273,3 +287,50 @@ def test_how_it_ended_is_forgotten(
         )
     wait_for(on.copied, pause=0.5)
     on.check()
+
+
+def test_how_a_transaction_ended_is_known_by_its_epoch(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    closing: Callable[[Cluster], Cluster],
+) -> None:
+    """The coordinator knows of the last one alone, and a producer of all that were its
+    own: what neither knows is not taken for what the last one did.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name)
+    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
+    cluster = closing(Cluster(config).connect())
+
+    def begin() -> Producer:
+        producer = Producer(
+            cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+        )
+        producer.take_over()
+        return producer
+
+    def open_one(producer: Producer) -> tuple[int, int]:
+        """Id and epoch of a transaction that has written a record."""
+        batch = records.encode([(b"k", b"v")])
+        write(cluster, {topic_name: [batch]}, producer)
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+            (shown,) = admin.describe_transactions([topic_name]).values()
+        assert shown.state.name == "ONGOING"
+        return shown.producer_id, shown.producer_epoch
+
+    first = begin()
+    committed = []
+    for _ in range(3):
+        committed.append(open_one(first))
+        first.commit()
+
+    second = begin()
+    assert [second.was_committed(*each) for each in committed] == [None, None, True]
+    first.take_over()
+    assert [first.was_committed(*each) for each in committed] == [True, True, True]
+
+    left = open_one(first)
+    assert first.was_committed(*left) is None
+    second.take_over()
+    assert second.was_committed(*left) is False
+    assert second.was_committed(*committed[0]) is None
