@@ -421,8 +421,13 @@ class NumberedLoad:
             codec: producer(self._bootstrap, compression_type=codec) for codec in CODECS
         }
 
-    def send(self, count: int, *, largest: int = 2048) -> None:
-        """Send so many records with all codecs in turn, and wait for the brokers."""
+    def send(
+        self, count: int, *, largest: int = 2048, partition: int | None = None
+    ) -> None:
+        """Send so many records with all codecs in turn, and wait for the brokers; to
+        all partitions, if none is named.
+        """
+        choice = range(len(self._sent)) if partition is None else (partition,)
         block = max(1, min(4000, count // len(CODECS)))
         codec = 0
         failures: list[KafkaError] = []
@@ -435,16 +440,16 @@ class NumberedLoad:
             client = self._producers[CODECS[codec % len(CODECS)]]
             codec += 1
             for _ in range(min(block, count)):
-                partition = self._random.randrange(len(self._sent))
-                number = self._sent[partition]
-                self._sent[partition] = number + 1
+                to = self._random.choice(choice)
+                number = self._sent[to]
+                self._sent[to] = number + 1
                 size = int(largest * self._random.random() ** 3)  # small ones abound
                 at = self._random.randrange(len(self._content) - size)
                 client.produce(
                     self._topic,
-                    key=b"%d:%d" % (partition, number),
+                    key=b"%d:%d" % (to, number),
                     value=self._content[at : at + size],
-                    partition=partition,
+                    partition=to,
                     on_delivery=delivered,
                 )
             count -= block

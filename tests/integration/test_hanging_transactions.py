@@ -289,6 +289,39 @@ def test_how_it_ended_is_forgotten(
     on.check()
 
 
+def test_a_later_transaction_does_not_decide(
+    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+) -> None:
+    """A commit that a partition missed is not made an abort by a later transaction that
+    did not concern it, and was aborted: the partition waits instead.
+    """
+    on = stage({"copy"})
+    slot = start(on.setting, on.generation, [_STOP])
+    wait_for(lambda: slot.suspended)
+    on.take_the_leader()
+    slot.resume()
+    wait_for(lambda: on.state() == "COMPLETE_COMMIT")
+    slot.kill()
+    on.load.send(50, partition=1)
+    second = start(on.setting, on.generation, [_STOP])
+    wait_for(lambda: second.suspended)
+    assert on.state() == "ONGOING"
+    second.kill()
+    on.target.start(on.victim)
+    before = on.described().producer_epoch
+    start(on.setting, on.generation)
+    on.load.send(50)
+    wait_for(lambda: on.described().producer_epoch > before + 3)
+    with on.admin() as admin:
+        where = TopicPartition(on.setting.copy, 0)
+        (shown,) = admin.describe_producers([where]).values()
+    assert [
+        each
+        for each in shown.active_producers
+        if each.current_transaction_start_offset >= 0
+    ]
+
+
 def test_how_a_transaction_ended_is_known_by_its_epoch(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
