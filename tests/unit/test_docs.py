@@ -173,6 +173,40 @@ def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
     assert elsewhere == []
 
 
+WRITTEN_BY_PROGRAMS = {
+    BENCHMARKS,
+    *(ROOT / "docs/reference" / name for name in ("cli.md", "permissions.md")),
+    ROOT / "docs/reference/settings.md",
+}
+"""Their words are the code's."""
+_TRANSLATED = re.compile(
+    r"\b(shall|anew|whoever|nobody|lacks|for ever|(is|are) told|ha(s|ve) to be"
+    r"|what bec(o|a)mes? of)\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in [*pages(), ROOT / "CHANGELOG.md"]
+        if page not in {DESIGN, *WRITTEN_BY_PROGRAMS}
+    ],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_pages_are_plain_english(page: Path) -> None:
+    """No page written by hand has the words of a translation, but in code."""
+    found = [
+        f"{match[0]}: {text}"
+        for text in prose(page)
+        for match in [_TRANSLATED.search(re.sub(r"`[^`]*`", "", text))]
+        if match
+    ]
+
+    assert found == []
+
+
 def test_the_readme_says_what_was_measured() -> None:
     """Of what the page of benchmarks compares, the README has each throughput beside
     MirrorMaker 2 as it stands there, and names each contest that is lost.
