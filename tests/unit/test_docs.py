@@ -175,10 +175,12 @@ def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
 
 WRITTEN_BY_PROGRAMS = {
     BENCHMARKS,
-    *(ROOT / "docs/reference" / name for name in ("cli.md", "permissions.md")),
-    ROOT / "docs/reference/settings.md",
+    *(
+        ROOT / "docs" / "reference" / f"{name}.md"
+        for name in ("cli", "metrics", "permissions", "settings")
+    ),
 }
-"""Their words are the code's."""
+"""Their words are the code's: those of metrics are each metric's help."""
 _TRANSLATED = re.compile(
     r"\b(shall|anew|whoever|nobody|lacks|for ever|(is|are) told|ha(s|ve) to be"
     r"|what bec(o|a)mes? of)\b",
