@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.gaps import Finding, Suspect
+    from mirror.relay.suspicions import Verdict
 
 pytestmark = pytest.mark.integration
 
@@ -58,13 +59,13 @@ def overdue(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     it had to.
     """
     rounds: list[bool] = []
-    hear = Intake.hear
+    heed = Intake.heed
 
-    def noted(intake: Intake) -> None:
+    def noted(intake: Intake, verdicts: Iterable[Verdict]) -> None:
         rounds.append(intake._faults.due())
-        hear(intake)
+        heed(intake, verdicts)
 
-    monkeypatch.setattr(Intake, "hear", noted)
+    monkeypatch.setattr(Intake, "heed", noted)
     return rounds
 
 
