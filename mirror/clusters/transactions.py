@@ -260,12 +260,11 @@ class Producer:
         while True:
             try:
                 connection = self._connection()
-                if state and (shown := self._ask_for_state(connection)) is not None:
-                    asked = connection.send(request, at_most=at_most)
+                shown = self._ask_for_state(connection) if state else None
+                asked = connection.send(request, at_most=at_most)
+                if shown is not None:
                     self._learn_state(shown.result())
-                    answer = asked.result()
-                else:
-                    answer = connection.call(request, at_most=at_most)
+                answer = asked.result()
             except UnreachableError:
                 self._cluster.doubt(self._coordinator)
                 raise

@@ -86,8 +86,8 @@ class Checkpoints:
         Raises:
             MirrorError: the target does not answer, or refuses.
         """
-        anew = self._writer is None or self._target is not target
-        if anew or self._topic_id != self._present_id(target):
+        begins = self._writer is None or self._target is not target
+        if begins or self._topic_id != self._present_id(target):
             ensure_topic(
                 target,
                 self._topic,
@@ -100,7 +100,7 @@ class Checkpoints:
                 _put(found, self._known)
                 self._highest.take(found)
             self._target, self._writer = target, TopicWriter(target, self._topic)
-            self._first = anew
+            self._first = begins
         changed, known = decide(self._known, standing)
         return Due(
             changed=tuple(changed),

@@ -226,16 +226,16 @@ def _complete_transactions(
     if (dead := flow.dead_letter_topic) is not None:
         partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while partitions:
+    while True:
         topics = target.topics({topic for topic, _ in partitions})
         looked = hanging.complete(target, producers, topics, partitions)
         for each in looked.hanging:
             _log.warning("transaction left open", flow=flow.name, what=each.text)
         # Leaders move as brokers come back; slots ask again for what is left.
         partitions &= looked.unseen.keys()
-        if time.monotonic() > deadline:
-            break
-        time.sleep(_PAUSE_SECONDS if partitions else 0)
+        if not partitions or time.monotonic() > deadline:
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:

@@ -85,7 +85,7 @@ def apply(
     *,
     of_flow: Iterable[MirroredTopic],
 ) -> tuple[Move, ...]:
-    """Move the positions, from where they are once nobody copies any more. `of_flow`:
+    """Move the positions, from where they are once no run copies. `of_flow`:
     all topics that the flow copies from this source, those to move included.
 
     Raises:

@@ -312,12 +312,11 @@ class Slot:
 
     def _complete_transactions(self, dead: str | None) -> None:
         """What partitions missed the end of an earlier transaction get it now."""
-        copies = {(a.target_topic, a.partition) for a in self._wanted.values()}
-        of_dead = self._target_topics[dead].leaders if dead else ()
-        looked = self._writer.complete(
-            self._target_topics,
-            [*copies, *self._notes.partitions, *((dead or "", n) for n in of_dead)],
-        )
+        partitions = {(a.target_topic, a.partition) for a in self._wanted.values()}
+        partitions.update(self._notes.partitions)
+        if dead is not None:
+            partitions |= {(dead, n) for n in self._target_topics[dead].leaders}
+        looked = self._writer.complete(self._target_topics, partitions)
         known, self._closed = set(self._closed.values()), dict(looked.unseen)
         for each in looked.hanging:
             if each.text not in known:

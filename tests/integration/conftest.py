@@ -1,17 +1,22 @@
-"""One running service that tests of single topics share: starting Spark takes long."""
+"""What several files share: one running service, since Spark takes long to start, and
+slots that die with their test.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harness import RunningMirror, config_for
+from tests.slots import SlotProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.slots import Ambush, Setting
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +45,24 @@ def shared_mirror(
 def shared_topic(topic_name: str) -> str:
     """A topic name that the shared service copies."""
     return f"it-{topic_name}"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., SlotProcess]]:
+    """Start a slot of all partitions; it dies with the test."""
+    with ExitStack() as stack:
+
+        def begin(
+            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
+        ) -> SlotProcess:
+            process = SlotProcess(
+                setting,
+                generation=generation,
+                slot=0,
+                partitions=range(setting.partitions),
+                ambush=ambush,
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield begin

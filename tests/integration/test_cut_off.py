@@ -8,7 +8,6 @@ now the others.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 import signal
 import time
@@ -39,7 +38,7 @@ from tests.harness import (
 from tests.slots import Ambush, Point, Setting, SlotProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -60,27 +59,6 @@ def split(brokers: SplitCluster) -> Iterator[SplitCluster]:
     """The brokers, whole again for the next test, whatever became of this one."""
     yield brokers
     brokers.heal()
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., SlotProcess]]:
-    """Start a slot of all partitions; it dies with the test."""
-    with ExitStack() as stack:
-
-        def begin(
-            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
-        ) -> SlotProcess:
-            process = SlotProcess(
-                setting,
-                generation=generation,
-                slot=0,
-                partitions=range(_PARTITIONS),
-                ambush=ambush,
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield begin
 
 
 class Mirrored:

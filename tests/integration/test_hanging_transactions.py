@@ -9,7 +9,6 @@ away at that moment, and comes back.
 from __future__ import annotations
 
 import contextlib
-from contextlib import ExitStack
 from dataclasses import dataclass
 import signal
 from typing import TYPE_CHECKING
@@ -36,41 +35,13 @@ from tests.harness import (
 from tests.slots import Ambush, Point, Setting, SlotProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from kafka.admin import TransactionDescription
 
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., SlotProcess]]:
-    """Start a slot of both partitions; it dies with the test."""
-    with ExitStack() as stack:
-
-        def begin(
-            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
-        ) -> SlotProcess:
-            process = SlotProcess(
-                setting, generation=generation, slot=0, partitions=[0, 1], ambush=ambush
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield begin
-
-
-@pytest.fixture
-def closing() -> Iterator[Callable[[Cluster], Cluster]]:
-    """Close a cluster's connections at the end."""
-    with ExitStack() as stack:
-
-        def enter(cluster: Cluster) -> Cluster:
-            return stack.enter_context(contextlib.closing(cluster))
-
-        yield enter
 
 
 def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
@@ -92,6 +63,17 @@ def _coordinator(bootstrap: str) -> int:
     config = ClusterConfig(alias="B", bootstrap_servers=bootstrap.split(","))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         return cluster.transaction_coordinator("any")
+
+
+def _admin(bootstrap: str) -> contextlib.closing[KafkaAdminClient]:
+    return contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap))
+
+
+def _described(bootstrap: str, transactional_id: str) -> TransactionDescription:
+    """A transactional id, as its coordinator says."""
+    with _admin(bootstrap) as admin:
+        (shown,) = admin.describe_transactions([transactional_id]).values()
+    return shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,19 +100,9 @@ class Stage:
         self.target.kill(self.victim)
         wait_for(lambda: leader_of(self.target.bootstrap, self.missed) == -1)
 
-    @contextlib.contextmanager
-    def admin(self) -> Iterator[KafkaAdminClient]:
-        client = KafkaAdminClient(bootstrap_servers=self.target.bootstrap)
-        try:
-            yield client
-        finally:
-            client.close()
-
     def described(self) -> TransactionDescription:
         """The slot's first transactional id, as the coordinator says."""
-        with self.admin() as admin:
-            (shown,) = admin.describe_transactions(["mirror.Z->B.0.0"]).values()
-        return shown
+        return _described(self.target.bootstrap, "mirror.Z->B.0.0")
 
     def written(self, partition: int) -> int:
         """How far a partition of the copy reaches, committed or not."""
@@ -267,7 +239,7 @@ def test_how_it_ended_is_forgotten(
     # It has taken over, and does so again as long as the partition is set aside.
     wait_for(lambda: on.described().producer_epoch > before + 1)
     where = TopicPartition(on.setting.copy, 0)
-    with on.admin() as admin:
+    with _admin(on.target.bootstrap) as admin:
         (shown,) = admin.describe_producers([where]).values()
         (hanging,) = [
             each
@@ -312,7 +284,7 @@ def test_a_later_transaction_does_not_decide(
     start(on.setting, on.generation)
     on.load.send(50)
     wait_for(lambda: on.described().producer_epoch > before + 3)
-    with on.admin() as admin:
+    with _admin(on.target.bootstrap) as admin:
         where = TopicPartition(on.setting.copy, 0)
         (shown,) = admin.describe_producers([where]).values()
     assert [
@@ -323,9 +295,7 @@ def test_a_later_transaction_does_not_decide(
 
 
 def test_how_a_transaction_ended_is_known_by_its_epoch(
-    clusters: dict[str, PlaygroundCluster],
-    topic_name: str,
-    closing: Callable[[Cluster], Cluster],
+    clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """The coordinator knows of the last one alone, and a producer of all that were its
     own: what neither knows is not taken for what the last one did.
@@ -333,37 +303,36 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name)
     config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
-    cluster = closing(Cluster(config).connect())
+    with contextlib.closing(Cluster(config).connect()) as cluster:
 
-    def begin() -> Producer:
-        producer = Producer(
-            cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
-        )
-        producer.take_over()
-        return producer
+        def begin() -> Producer:
+            producer = Producer(
+                cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+            )
+            producer.take_over()
+            return producer
 
-    def open_one(producer: Producer) -> tuple[int, int]:
-        """Id and epoch of a transaction that has written a record."""
-        batch = records.encode([(b"k", b"v")])
-        write(cluster, {topic_name: [batch]}, producer)
-        with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-            (shown,) = admin.describe_transactions([topic_name]).values()
-        assert shown.state.name == "ONGOING"
-        return shown.producer_id, shown.producer_epoch
+        def open_one(producer: Producer) -> tuple[int, int]:
+            """Id and epoch of a transaction that has written a record."""
+            batch = records.encode([(b"k", b"v")])
+            write(cluster, {topic_name: [batch]}, producer)
+            shown = _described(bootstrap, topic_name)
+            assert shown.state.name == "ONGOING"
+            return shown.producer_id, shown.producer_epoch
 
-    first = begin()
-    committed = []
-    for _ in range(3):
-        committed.append(open_one(first))
-        first.commit()
+        first = begin()
+        committed = []
+        for _ in range(3):
+            committed.append(open_one(first))
+            first.commit()
 
-    second = begin()
-    assert [second.was_committed(*each) for each in committed] == [None, None, True]
-    first.take_over()
-    assert [first.was_committed(*each) for each in committed] == [True, True, True]
+        second = begin()
+        assert [second.was_committed(*each) for each in committed] == [None, None, True]
+        first.take_over()
+        assert [first.was_committed(*each) for each in committed] == [True, True, True]
 
-    left = open_one(first)
-    assert first.was_committed(*left) is None
-    second.take_over()
-    assert second.was_committed(*left) is False
-    assert second.was_committed(*committed[0]) is None
+        left = open_one(first)
+        assert first.was_committed(*left) is None
+        second.take_over()
+        assert second.was_committed(*left) is False
+        assert second.was_committed(*committed[0]) is None
