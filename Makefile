@@ -80,7 +80,7 @@ settings: install ## write the JSON schema, the annotated file and the reference
 	$(BIN)/mirror config schema > config/mirror.schema.json
 	$(BIN)/mirror config schema --form yaml > config/mirror.reference.yaml
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
-	$(BIN)/python -c 'from mirror.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
+	$(BIN)/python -c 'from mirror.preflight.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
 
 .PHONY: lint

@@ -22,7 +22,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ConfigError
 from mirror.offsets import checkpoints, logs
 from mirror.offsets.mm2_records import checkpoints_topic
-from mirror.policy import HEARTBEATS, is_internal, make_policy
+from mirror.policy.naming import HEARTBEATS, is_internal, make_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

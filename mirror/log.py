@@ -1,14 +1,16 @@
 """The log: one event per line on stderr, for people or for machines.
 
 Main function: `set_up`, called once per process. Our modules log through structlog;
-what libraries log through the standard library comes out in the same form. Only
-what is broken is heard of kafka-python and Py4J: their users report the rest.
+what libraries log through the standard library comes out in the same form. Of
+kafka-python and Py4J only errors are logged. `LogThrottle` logs what stays wrong once a
+minute instead of at every attempt.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -78,3 +80,29 @@ def set_up(level: Level, form: Form) -> None:
 def _is_worth_it(record: logging.LogRecord) -> bool:
     """Py4J tells of lost connections in the root logger's name, not in its own."""
     return not (record.name == "root" and record.module in _PY4J_MODULES)
+
+
+_AGAIN_SECONDS = 60.0
+
+
+class LogThrottle:
+    """For one message, whose reason may change.
+
+    It decides whether the message is due; the caller writes it.
+    """
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._logged_at = 0.0
+
+    def due(self, reason: str) -> bool:
+        """Whether to log this now: it is new, or was last logged a minute ago."""
+        now = time.monotonic()
+        if reason == self._reason and now - self._logged_at < _AGAIN_SECONDS:
+            return False
+        self._reason, self._logged_at = reason, now
+        return True
+
+    def clear(self) -> None:
+        """It went well: the same reason is new again."""
+        self._reason = ""

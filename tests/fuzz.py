@@ -37,9 +37,9 @@ from mirror.batches import (
     scan,
     to_columns,
 )
-from mirror.clusters import fetch, fetch_by_id
+from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import ClusterError, CorruptBatchError
-from mirror.metadata import acl_claims
+from mirror.metadata import acl_ownership
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.recovery.losses import Cause, Loss
@@ -47,8 +47,14 @@ from mirror.recovery.pauses import Pauses
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.transforming import TransformingRewriter
-from tests import hostile
-from tests.hostile import CONTROL, DELETE_HORIZON, HEADER_SIZE, TRANSACTIONAL, record
+from tests.harness import hostile_batches as hostile
+from tests.harness.hostile_batches import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -285,7 +291,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         (lambda _, value: Loss.decode(value), b"k", _json(loss.document())),
         (lambda _, value: Pauses.decode(value), b"k", _json(pauses.document())),
         (
-            acl_claims.decode,
+            acl_ownership.decode,
             _json(claim),
             _json({"version": 1, "added": True, "via": ["A", "B"]}),
         ),

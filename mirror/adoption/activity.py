@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
-from mirror.clusters import admin, groups, transactional_ids
-from mirror.clusters.groups import Group, GroupKind
+from mirror.clusters.admin import groups, topic_admin, transactional_ids
+from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.errors import AuthorizationError, MirrorError
 
 if TYPE_CHECKING:
@@ -153,6 +153,6 @@ def _records_between(
 def _ends(
     cluster: Cluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    return admin.list_offsets(
-        cluster, partitions, timestamp=admin.LATEST, committed=False
+    return topic_admin.list_offsets(
+        cluster, partitions, timestamp=topic_admin.LATEST, committed=False
     )

@@ -14,13 +14,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.adoption import connect_offsets
-from mirror.clusters import codes, groups
-from mirror.clusters.groups import Group, GroupKind
+from mirror.clusters import codes
+from mirror.clusters.admin import groups
+from mirror.clusters.admin.groups import Group, GroupKind
+from mirror.driver.ownership import Rewriting, rewrite_progress
 from mirror.errors import MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
-from mirror.relay.ownership import Rewriting, rewrite_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

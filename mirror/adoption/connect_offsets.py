@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from mirror.batches import listing, records, scan, to_columns
 from mirror.batches.batch import TRANSACTIONAL
 from mirror.batches.reading import TopicReader
-from mirror.clusters import admin, codes
-from mirror.clusters.partitioner import partition_of
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
-from mirror.clusters.write import Write
+from mirror.clusters.wire.produce import partition_of
+from mirror.clusters.wire.write import Write
 from mirror.errors import MirrorError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.produce import EncodedBatch
 
 TopicPartition = tuple[str, int]
 
@@ -71,8 +72,8 @@ def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> 
     places: dict[TopicPartition, tuple[int, bytes]] = {}
     exact: set[TopicPartition] = set()
     wanted = [(topic, number) for number in range(shown.partitions)]
-    firsts = admin.list_offsets(cluster, wanted, timestamp=admin.EARLIEST)
-    ends = admin.list_offsets(cluster, wanted, timestamp=admin.LATEST)
+    firsts = topic_admin.list_offsets(cluster, wanted, timestamp=topic_admin.EARLIEST)
+    ends = topic_admin.list_offsets(cluster, wanted, timestamp=topic_admin.LATEST)
     if missing := [number for _, number in wanted if (topic, number) not in ends]:
         raise MirrorError(
             f"cluster {cluster.alias}: {topic} has no leader of {missing[0]}, so that "

@@ -2,7 +2,7 @@
 
 Main types: `Adopted`, what becomes of one partition, and `Survey`, one look at all of
 them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
-changes nothing; how one partition is judged is `judging`'s duty.
+changes nothing; how one partition is judged is `resume_point`'s duty.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.adoption import seeds
-from mirror.adoption.judging import Log, judge
-from mirror.clusters import admin, codes
+from mirror.adoption import initial_runs
+from mirror.adoption.resume_point import Log, judge
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.errors import MirrorError
 from mirror.offsets import starting
 from mirror.offsets.progress import Position
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.adoption.connect_offsets import Kept
-    from mirror.adoption.seeds import Pair
+    from mirror.adoption.initial_runs import Pair
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
@@ -94,7 +95,7 @@ class Survey:
         self._kept = kept
         self._most_records = most_records
         self._known = known
-        self._syncs = seeds.read_syncs(flow, source, target)
+        self._syncs = initial_runs.read_syncs(flow, source, target)
 
     def judge(self, topics: tuple[MirroredTopic, ...]) -> tuple[Adopted, ...]:
         keys = [(t.topic, p) for t in topics for p in range(t.partitions)]
@@ -198,7 +199,7 @@ class Survey:
             missing=judged.tail.missing,
             copy_end=0 if ends is None else ends.end,
             lost=max(edges.first - offset, 0),
-            runs=None if ends is None or not ends.end else seeds.seed(
+            runs=None if ends is None or not ends.end else initial_runs.initial_runs(
                 judged.tail.runs,
                 self._syncs.get(key, ()),
                 begins=self._known.get(key, (0, ends.first)),
@@ -219,9 +220,11 @@ def _edges(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, _Edges]:
     asked = list(partitions)
-    firsts = admin.list_offsets(cluster, asked, timestamp=admin.EARLIEST)
-    stable = admin.list_offsets(cluster, asked, timestamp=admin.LATEST)
-    ends = admin.list_offsets(cluster, asked, timestamp=admin.LATEST, committed=False)
+    firsts = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.EARLIEST)
+    stable = topic_admin.list_offsets(cluster, asked, timestamp=topic_admin.LATEST)
+    ends = topic_admin.list_offsets(
+        cluster, asked, timestamp=topic_admin.LATEST, committed=False
+    )
     return {
         key: _Edges(first=firsts[key], stable=stable[key], end=ends[key])
         for key in firsts.keys() & stable.keys() & ends.keys()

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from mirror.adoption import connect_offsets
 from mirror.adoption.partitions import Survey
 from mirror.clusters import codes
+from mirror.driver.ownership import Rewriting, make_topics, rewrite_progress
 from mirror.errors import FencedError, MirrorError
 from mirror.offsets import progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import Block
-from mirror.relay.ownership import Rewriting, make_topics, rewrite_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
+    from mirror.adoption.initial_runs import Pair
     from mirror.adoption.partitions import Adopted
-    from mirror.adoption.seeds import Pair
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic

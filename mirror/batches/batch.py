@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches import kernels, scan
-from mirror.clusters.produce import HEADER_SIZE
+from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mirror.batches import codecs, kernels, scan, to_columns
 from mirror.batches.batch import CODEC_MASK, sections
-from mirror.clusters.produce import HEADER_SIZE
+from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import batch, records
-from mirror.clusters import admin, codes, fetch
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire import fetch
 from mirror.errors import (
     BrokerError,
     ClusterError,
@@ -86,11 +88,11 @@ class TopicReader:
             ClusterError: the topic cannot be read, its leader does not get as far as
                 `at_least`, or somebody's transaction on it stays open.
         """
-        self.start = self._edge(admin.EARLIEST)
+        self.start = self._edge(topic_admin.EARLIEST)
         self.position = max(self.position, self.start)
         if end is None:
             committed = self._committed and not wait
-            end = self._edge(admin.LATEST, committed=committed)
+            end = self._edge(topic_admin.LATEST, committed=committed)
             if end < self.position:
                 raise self._recreated()
             end = max(end, at_least)
@@ -175,7 +177,7 @@ class TopicReader:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         where = (self._topic, self._partition)
         while True:
-            found = admin.list_offsets(
+            found = topic_admin.list_offsets(
                 self._cluster, [where], timestamp=timestamp, committed=committed
             )
             if found:

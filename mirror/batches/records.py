@@ -15,7 +15,7 @@ import numpy as np
 
 from mirror.batches import codecs, kernels, scan
 from mirror.batches.batch import CODEC_MASK
-from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:

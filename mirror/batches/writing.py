@@ -11,16 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
-from mirror.clusters import admin, codes, produce
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
-from mirror.clusters.write import Write
+from mirror.clusters.wire import produce
+from mirror.clusters.wire.write import Write
 from mirror.errors import MirrorError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.produce import EncodedBatch
 
 _PROOF_TIMEOUT_MS = 5_000
 """A leader that is cut off waits this long for its replicas; then another is asked."""
@@ -129,7 +131,7 @@ def ensure_topic(
     """
     shown = cluster.topics([topic])[topic]
     if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        admin.create_topic(
+        topic_admin.create_topic(
             cluster,
             topic,
             partitions=1,

@@ -80,9 +80,9 @@ def acls(
       mirror config acls -c mirror.yaml --principal B=User:CN=mirror -o commands
       mirror config acls -c mirror.yaml --for clients --principal billing
     """
-    from mirror.permissions.need import Who  # noqa: PLC0415  others do without
-    from mirror.permissions.rights import principal, rights  # noqa: PLC0415  others do without
-    from mirror.permissions.writing import commands  # noqa: PLC0415  others do without
+    from mirror.preflight.permissions.need import Who  # noqa: PLC0415  others do without
+    from mirror.preflight.permissions.rights import principal, rights  # noqa: PLC0415  others do without
+    from mirror.preflight.permissions.writing import commands  # noqa: PLC0415  others do without
 
     chosen = read_config(config)
     by_alias = _principals(principals or [], chosen)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from mirror.adoption import activity, connect_offsets, plan
 from mirror.cli.output import complain
 from mirror.clusters.cluster import Cluster
+from mirror.driver.reset import matching
 from mirror.errors import MirrorError
 from mirror.metadata import topics
-from mirror.relay.reset import matching
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig

@@ -29,7 +29,7 @@ import typer
 
 from mirror.config.load import load
 from mirror.errors import ConfigError, MirrorError
-from mirror.observe.http_access import read_secret
+from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
     from mirror.config.service_settings import ServiceConfig

@@ -20,8 +20,8 @@ import typer
 from mirror.cli.options import ConfigFile, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
-from mirror.config.convert import convert as as_yaml
 from mirror.config.load import read
+from mirror.config.mm2.convert import convert as as_yaml
 from mirror.config.origins import origins
 
 FORMAT_VERSION = 1

@@ -19,7 +19,7 @@ import typer
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, moment, table
 from mirror.config.values import flow_ends, near
-from mirror.observe.events import Kind
+from mirror.status.events import Kind
 
 COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
 _POLL_SECONDS = 1.0

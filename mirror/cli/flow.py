@@ -24,15 +24,15 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain, document, table
-from mirror.clusters import admin
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
+from mirror.driver import reset
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
 from mirror.offsets.starting import Place
-from mirror.relay import reset
 
 if TYPE_CHECKING:
-    from mirror.relay.reset import Move
+    from mirror.driver.reset import Move
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Steer single flows."
@@ -129,7 +129,7 @@ def reset_(
 
 
 def _place(text: str) -> Place:
-    words = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+    words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     if text.lower() in words:
         return Place(timestamp=words[text.lower()])
     if text.isdecimal():

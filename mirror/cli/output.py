@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 import typer
 
-from mirror.observe import wording
+from mirror.status import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ import typer
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, Form, Output, complain, document, table
 from mirror.cli.transforms import read_usable
-from mirror.observe.drift import value
+from mirror.status.drift import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, complain
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
+from mirror.driver.reload import Watch
 from mirror.errors import ConfigError
-from mirror.reload import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,12 +73,12 @@ def run(
     for warning in warnings:
         logger.warning("configuration", warning=warning)
 
-    from mirror.service import Service  # noqa: PLC0415  Spark takes a second to import
+    from mirror.driver.service import Service  # noqa: PLC0415  Spark takes a second to import
 
     service = Service(chosen, once=once, watch=None if once else watch)
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:
-        for flow in service.board.read().flows:
+        for flow in service.store.read().flows:
             if flow.faulted:
                 complain(f"flow {flow.name}: {flow.faulted} partitions are FAULTED")
             elif flow.reason:

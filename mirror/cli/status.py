@@ -20,7 +20,7 @@ from mirror.cli.output import (
     remaining,
     table,
 )
-from mirror.observe.drift import differences
+from mirror.status.drift import differences
 
 FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),

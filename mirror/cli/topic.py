@@ -27,18 +27,18 @@ from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
-from mirror.observe.drift import differences, value
-from mirror.observe.status import AclState
+from mirror.status.drift import differences, value
+from mirror.status.values import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mirror.clusters.acls import Binding
+    from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.acls import AclsResult
     from mirror.metadata.configs import ConfigsResult
-    from mirror.observe.status import TopicDrift
+    from mirror.status.values import TopicDrift
 
 FORMAT_VERSION = 1
 PENDING = "PENDING"

@@ -1,6 +1,6 @@
 """`mirror topology`: the clusters and the flows between them as a picture.
 
-It draws what the service answers at `/status`; how, `mirror.observe.topology` knows.
+It draws what the service answers at `/status`; how, `mirror.status.topology` knows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import document, duration, rate
-from mirror.observe.topology import Edge, dot, mermaid, terminal
+from mirror.status.topology import Edge, dot, mermaid, terminal
 
 FORMAT_VERSION = 1
 

@@ -15,7 +15,7 @@ from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile
 from mirror.cli.output import EXIT_FAILED, NOTHING, complain, document, table
 from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
-from mirror.clusters import groups
+from mirror.clusters.admin import groups
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 

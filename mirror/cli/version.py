@@ -13,7 +13,7 @@ import sys
 from mirror import __version__
 from mirror.cli.output import Form, Output, document, table
 from mirror.errors import JavaMissingError
-from mirror.java import java_version, require_java
+from mirror.host import java_version, require_java
 
 FORMAT_VERSION = 1
 

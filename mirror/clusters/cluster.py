@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror.clusters import codes
-from mirror.clusters.connection import Connection
-from mirror.clusters.identity import QUESTIONS
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
+from mirror.clusters.wire.connection import Connection
+from mirror.clusters.wire.identity import QUESTIONS
 from mirror.errors import AuthenticationError, UnreachableError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
 """From this version on a request may ask for many coordinators."""
 _KEYS_AT_ONCE = 500
-_FAR_SECONDS = 0.02
+_HIGH_LATENCY_SECONDS = 0.02
 _DOUBT_SECONDS = 60.0
 
 
@@ -99,9 +99,9 @@ class Cluster:
         return ""
 
     @property
-    def far(self) -> bool:
+    def high_latency(self) -> bool:
         """Whether the quickest first answer so far took as long as over a distance."""
-        return _FAR_SECONDS < self._round_trip_seconds < math.inf
+        return _HIGH_LATENCY_SECONDS < self._round_trip_seconds < math.inf
 
     @property
     def brokers(self) -> int:

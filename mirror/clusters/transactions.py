@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection
-    from mirror.clusters.pending import Pending
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.produce import EncodedBatch
 
 TopicPartition = tuple[str, int]
 

@@ -1,7 +1,7 @@
 """Settings of a flow about who has read how far: groups, checkpoints, heartbeats.
 
 Main type: `GroupSettings`, a part of `FlowConfig`. What the settings do is the duty of
-`offsets` and of `group_jobs`.
+`offsets` and of `jobs.groups`.
 """
 
 from __future__ import annotations

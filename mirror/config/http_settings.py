@@ -1,7 +1,7 @@
 """The settings of the service's HTTP port: where it is, and whom it answers.
 
 Main type: `HttpSettings`, a part of `ServiceConfig`. What each of them does is the duty
-of `observe.http_access` and `observe.http_tls`; no file is read here.
+of `web.access` and `web.tls`; no file is read here.
 """
 
 from __future__ import annotations

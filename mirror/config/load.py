@@ -11,9 +11,11 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from mirror.config import environment, mm2_properties, rules, strimzi, yaml_file
+from mirror.config import environment, rules, yaml_file
 from mirror.config.build import build
 from mirror.config.document import Document, Path, dotted
+from mirror.config.mm2 import properties as mm2_properties
+from mirror.config.mm2 import strimzi
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

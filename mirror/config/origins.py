@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.convert import plain
 from mirror.config.document import Path, dotted
+from mirror.config.mm2.convert import plain
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
 

@@ -16,8 +16,8 @@ from itertools import islice, product
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy import is_internal, why_illegal
-from mirror.renaming import LEGAL_NAME
+from mirror.policy.naming import is_internal, why_illegal
+from mirror.policy.renaming import LEGAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -24,8 +24,8 @@ from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
 from mirror.errors import ConfigError
-from mirror.policy import ReplicationPolicy, TopicFilter, make_policy
-from mirror.renaming import Rule  # noqa: TC001  pydantic reads it
+from mirror.policy.naming import ReplicationPolicy, TopicFilter, make_policy
+from mirror.policy.renaming import Rule  # noqa: TC001  pydantic reads it
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """What MirrorMaker 2 leaves out when it is told nothing."""

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.convert import as_text
+from mirror.config.mm2.convert import as_text
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
 

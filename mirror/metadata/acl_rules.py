@@ -2,7 +2,7 @@
 
 Main functions: `wanted`, what a source's ACLs mean on the target, and `plan`, what has
 to change there. Pure: ACLs come in as `clusters.acls` reads them, and what mirrors
-have added before as `acl_claims` keeps it.
+have added before as `acl_ownership` keeps it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mirror.clusters.acls import ANY_TOPIC, Binding
+from mirror.clusters.admin.acls import ANY_TOPIC, Binding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirror.config.schema import FlowConfig
-    from mirror.policy import ReplicationPolicy
+    from mirror.policy.naming import ReplicationPolicy
 
 _LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
 

@@ -3,7 +3,7 @@
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
 `AclsResult`. A cluster without an authorizer, and one that does not let us see its
 ACLs, are states and no errors. Rules are `acl_rules`' duty, what was added before is
-remembered by `acl_claims`.
+remembered by `acl_ownership`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirror.clusters import acls
-from mirror.clusters.acls import NoAuthorizerError
+from mirror.clusters.admin import acls
+from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.metadata import acl_rules, topics
-from mirror.metadata.acl_claims import Claims
+from mirror.metadata.acl_ownership import Claims
 from mirror.metadata.acl_rules import Granted, Plan
-from mirror.observe.status import AclState
+from mirror.status.values import AclState
 
 if TYPE_CHECKING:
-    from mirror.clusters.acls import Binding
+    from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_rules import Skipped

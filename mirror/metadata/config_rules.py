@@ -14,8 +14,8 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from mirror.clusters.configs import Config, Origin
-from mirror.observe.status import ConfigDrift
+from mirror.clusters.admin.configs import Config, Origin
+from mirror.status.values import ConfigDrift
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.clusters import codes, configs
-from mirror.clusters.configs import TopicConfigs
+from mirror.clusters import codes
+from mirror.clusters.admin import configs
+from mirror.clusters.admin.configs import TopicConfigs
 from mirror.errors import BrokerError, ClusterError, MirrorError
 from mirror.metadata import config_rules, topics
 from mirror.metadata.config_rules import Part
 from mirror.metadata.merging import Contributor
 from mirror.metadata.sides import Live
-from mirror.observe.status import TopicDrift
+from mirror.status.values import TopicDrift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

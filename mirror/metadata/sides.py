@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from mirror.clusters import codes, configs
-from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.clusters import codes
+from mirror.clusters.admin import configs
+from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.clusters.topics import NO_ID, Leader, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirror.clusters.admin import NewTopic
+    from mirror.clusters.admin.topic_admin import NewTopic
     from mirror.clusters.cluster import Cluster
 
 

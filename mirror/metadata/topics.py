@@ -11,23 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from mirror import policy
-from mirror.clusters import admin, codes, configs
-from mirror.clusters.admin import NewTopic
+from mirror.clusters import codes
+from mirror.clusters.admin import configs, topic_admin
+from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
+from mirror.policy import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mirror.clusters.admin.configs import TopicConfigs
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.configs import TopicConfigs
     from mirror.clusters.topics import Topic
     from mirror.config.schema import FlowConfig
     from mirror.errors import ClusterError
     from mirror.metadata.sides import Side
-    from mirror.policy import TopicMapping
+    from mirror.policy.naming import TopicMapping
 
 _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
 
@@ -85,7 +86,7 @@ class TopicsPlan:
 def select(source: Topics, flow: FlowConfig) -> TopicsResult:
     """What `sync` would mirror; nothing is changed anywhere."""
     seen = source.topics()
-    selection = policy.select_topics(
+    selection = naming.select_topics(
         seen,
         flow.topic_filter,
         flow.replication_policy,
@@ -165,7 +166,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     grown = []
     for name, count in planned.grow.items():
         try:
-            admin.add_partitions(target, name, count=count)
+            topic_admin.add_partitions(target, name, count=count)
             grown.append(name)
         except (AuthorizationError, BrokerError) as error:
             refused.append(str(error))
@@ -192,7 +193,7 @@ def _create(
 ) -> tuple[list[str], list[str]]:
     """The copies made, and what is not as it should be."""
     problems = []
-    made = admin.create_topics(target, list(wanted.values()))
+    made = topic_admin.create_topics(target, list(wanted.values()))
     created = list(made.created)
     for name, error in made.refused.items():
         new = wanted[name]
@@ -200,7 +201,7 @@ def _create(
             problems.append(str(error))
             continue
         # A copy without one config is better than no copy, but it has to be said.
-        again = admin.create_topics(target, [replace(new, configs={})])
+        again = topic_admin.create_topics(target, [replace(new, configs={})])
         created += again.created
         problems += map(str, again.refused.values())
         if again.created:

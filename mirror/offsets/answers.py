@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.clusters import admin, group_offsets
+from mirror.clusters.admin import group_offsets, topic_admin
 from mirror.errors import ClusterError
 from mirror.offsets.translation import Exactness, Translated
 
@@ -64,7 +64,7 @@ def of_group(
         if key[0] in names
     }
     silent = _partitions(cluster, {topic for topic, _ in offsets}) - offsets.keys()
-    empty = admin.empty(cluster, silent)
+    empty = topic_admin.empty(cluster, silent)
     answers = []
     for key, offset in sorted((offsets | empty).items()):
         answer = _answer(known, key, offset, names[key[0]], reverse=reverse)

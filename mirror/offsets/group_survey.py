@@ -10,21 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror import policy
-from mirror.clusters import codes, groups
-from mirror.clusters.groups import ABSENT
+from mirror.clusters import codes
+from mirror.clusters.admin import groups
+from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
 from mirror.offsets import checkpoints, runs
 from mirror.offsets.groups import Copy, GroupFilter, Place, look
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+from mirror.policy import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.groups import Group
     from mirror.config.schema import FlowConfig
     from mirror.offsets.mm2_records import Checkpoint
 
@@ -122,7 +123,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
 def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
-    selection = policy.select_topics(
+    selection = naming.select_topics(
         seen, flow.topic_filter, flow.replication_policy, flow.target
     )
     return {

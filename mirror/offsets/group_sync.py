@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mirror.clusters import codes, group_offsets, groups
-from mirror.clusters.group_offsets import Committed
-from mirror.clusters.groups import GroupKind
+from mirror.clusters import codes
+from mirror.clusters.admin import group_offsets, groups
+from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.groups import GroupKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from mirror.clusters import admin, group_offsets, groups
-from mirror.clusters.group_offsets import Committed
-from mirror.clusters.groups import GroupKind
+from mirror.clusters.admin import group_offsets, groups, topic_admin
+from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.groups import GroupKind
 from mirror.offsets.translation import Exactness, ManyTranslator, Translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.groups import Group
 
 TopicPartition = tuple[str, int]
 
@@ -220,7 +220,9 @@ def _edges(
     if not partitions:
         return {}
     firsts, ends = (
-        admin.list_offsets(source, partitions, timestamp=timestamp, committed=False)
-        for timestamp in (admin.EARLIEST, admin.LATEST)
+        topic_admin.list_offsets(
+            source, partitions, timestamp=timestamp, committed=False
+        )
+        for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
     )
     return {key: (firsts[key], ends[key]) for key in firsts.keys() & ends.keys()}

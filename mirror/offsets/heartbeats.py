@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
-from mirror.clusters import admin, codes
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Heartbeat
-from mirror.policy import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -119,7 +120,9 @@ class Heartbeats:
         if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
             return
         place = (self._copy_topic, 0)
-        end = admin.list_offsets(target, [place], timestamp=admin.LATEST).get(place)
+        end = topic_admin.list_offsets(
+            target, [place], timestamp=topic_admin.LATEST
+        ).get(place)
         if end is None:
             raise ClusterError(
                 f"cluster {target.alias}: {self._copy_topic} has no leader"

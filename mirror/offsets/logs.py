@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters import admin, codes
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ def look(
     for _ in range(_LOOKS):
         there = [key for key in partitions if key[1] in topics[key[0]].leaders]
         starts, ends = (
-            admin.list_offsets(target, there, timestamp=timestamp, committed=False)
-            for timestamp in (admin.EARLIEST, admin.LATEST)
+            topic_admin.list_offsets(
+                target, there, timestamp=timestamp, committed=False
+            )
+            for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
         )
         before, topics = topics, target.topics(names)
         if _ids(before) == _ids(topics):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters import configs
+from mirror.clusters.admin import configs
 from mirror.offsets.runs import topic_name
 
 if TYPE_CHECKING:

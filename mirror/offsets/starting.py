@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.clusters import admin
+from mirror.clusters.admin import topic_admin
 from mirror.offsets.progress import UNSETTLED, Position
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _PAUSE_SECONDS = 0.1
 class Place:
     """Where partitions shall begin; an offset is brought within what there is."""
 
-    timestamp: int = admin.EARLIEST
+    timestamp: int = topic_admin.EARLIEST
     """Epoch milliseconds, `admin.EARLIEST` or `admin.LATEST`."""
     offset: int | None = None
     """Instead of the timestamp."""
@@ -38,7 +38,7 @@ class Place:
 
 def place_of(start: str | int) -> Place:
     """The place that the setting `start` names."""
-    words = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+    words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     return Place(timestamp=words[start] if isinstance(start, str) else start)
 
 
@@ -52,13 +52,13 @@ def find(
         ClusterError: the source does not answer.
     """
     found = (
-        admin.list_offsets(source, partitions, timestamp=place.timestamp)
+        topic_admin.list_offsets(source, partitions, timestamp=place.timestamp)
         if place.offset is None
         else _within(source, partitions, place.offset)
     )
     if late := [key for key, offset in found.items() if offset < 0]:
         # No record is as young as that: begin with the next one.
-        found |= admin.list_offsets(source, late, timestamp=admin.LATEST)
+        found |= topic_admin.list_offsets(source, late, timestamp=topic_admin.LATEST)
     return {
         key: Position(offset=offset, topic_id=uuid.UUID(partitions[key]))
         for key, offset in found.items()
@@ -108,12 +108,12 @@ def settle(
     """
     ids = {key: each.topic_id.hex for key, each in unsettled.items()}
     found = find(source, ids, place)
-    if place.timestamp != admin.LATEST:
+    if place.timestamp != topic_admin.LATEST:
         return found
     # Behind it: what has no end of the epoch has nothing that came since, either.
     then = {k: e.leader_epoch for k, e in unsettled.items() if e.leader_epoch >= 0}
     topics = source.topics({topic for topic, _ in then})
-    ends = admin.epoch_ends(source, then, topics)
+    ends = topic_admin.epoch_ends(source, then, topics)
     for key in then.keys() & found.keys():
         if key not in ends:
             del found[key]
@@ -136,6 +136,6 @@ def _led(source: Cluster, partitions: Iterable[TopicPartition]) -> bool:
 def _within(
     source: Cluster, partitions: Iterable[TopicPartition], offset: int
 ) -> dict[TopicPartition, int]:
-    first = admin.list_offsets(source, partitions, timestamp=admin.EARLIEST)
-    last = admin.list_offsets(source, first, timestamp=admin.LATEST)
+    first = topic_admin.list_offsets(source, partitions, timestamp=topic_admin.EARLIEST)
+    last = topic_admin.list_offsets(source, first, timestamp=topic_admin.LATEST)
     return {key: min(max(offset, first[key]), end) for key, end in last.items()}

@@ -4,7 +4,7 @@ Main type: `Highest`, the highest target offset that was written for each group 
 partition: up to there a group on the target may stand because of us. It is made from
 the checkpoints in the order of their topic, so a restart knows it too, as far as
 compaction left it. Groups go back *before* the lower checkpoint is written (see
-`group_jobs`): then a checkpoint that went back tells that its group did.
+`jobs.groups`): then a checkpoint that went back tells that its group did.
 """
 
 from __future__ import annotations

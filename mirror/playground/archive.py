@@ -16,7 +16,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from mirror.errors import PlaygroundError
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.cache import cache_folder, cache_lock
 from mirror.playground.jars import kafka_jars
 from mirror.playground.node import JarNode, NodePlan, random_uuid

@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from mirror.errors import PlaygroundError
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.brokers import playground
 from mirror.playground.screen import Screen
 from mirror.playground.service import ServiceProcess

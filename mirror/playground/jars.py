@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import stamina
 
 from mirror.errors import PlaygroundError
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder, cache_lock
 
 SLF4J_VERSION = "2.0.17"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.errors import PlaygroundError
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.cache import KAFKA_VERSION, cache_folder
 from mirror.playground.jars import kafka_jars
 from mirror.playground.leash import Leash

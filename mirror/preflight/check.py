@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from mirror.errors import ClusterError
 from mirror.metadata.merging import Merging
 from mirror.metadata.survey import compare, doubled, one_cluster
-from mirror.permissions.rights import rights
 from mirror.preflight import held_rights, here, of_cluster, of_flow
 from mirror.preflight.finding import State, fail, ok, warn
 from mirror.preflight.ground import Ground
+from mirror.preflight.permissions.rights import rights
 from mirror.preflight.plan import Planner
 from mirror.preflight.reached import Reached
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.offsets import checkpoints, group_sync
 from mirror.offsets.group_survey import copies, known_of
 from mirror.offsets.groups import GroupFilter, look

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters import acls, allowed, codes
-from mirror.clusters.acls import NoAuthorizerError
+from mirror.clusters import codes
+from mirror.clusters.admin import acls, allowed
+from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
-from mirror.permissions.extent import LITERAL, Extent
-from mirror.permissions.need import Kind, Operation
-from mirror.permissions.writing import commands
 from mirror.preflight.finding import fail, ok, some
+from mirror.preflight.permissions.extent import LITERAL, Extent
+from mirror.preflight.permissions.need import Kind, Operation
+from mirror.preflight.permissions.writing import commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import MirrorConfig
-    from mirror.permissions.rights import Right
     from mirror.preflight.finding import Finding
+    from mirror.preflight.permissions.rights import Right
 
 CHECK = "rights"
 _COULD_BE = "mirror-check"

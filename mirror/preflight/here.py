@@ -13,10 +13,9 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
-from mirror.checkpoint import state_folder
+from mirror.driver.spark_checkpoint import state_folder
 from mirror.errors import ConfigError, JavaMissingError
-from mirror.java import OLDEST_JAVA, java_version, require_java
-from mirror.machine import usable_cores
+from mirror.host import OLDEST_JAVA, java_version, require_java, usable_cores
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import NewTopic
-from mirror.metadata import acl_claims
+from mirror.clusters.admin.topic_admin import NewTopic
+from mirror.metadata import acl_ownership
 from mirror.offsets import mm2_records, progress, runs
-from mirror.policy import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.recovery import losses
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def acl_claims_topic(flow: FlowConfig) -> InternalTopic:
     return _on(
         flow.target,
         "ACLs added",
-        acl_claims.topic_name(flow.source),
+        acl_ownership.topic_name(flow.source),
         flow.replication_factor,
-        acl_claims.TOPIC_CONFIGS,
+        acl_ownership.TOPIC_CONFIGS,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters import abilities
+from mirror.clusters.admin import abilities
 from mirror.errors import AuthenticationError, AuthorizationError, ClusterError
 from mirror.preflight.finding import fail, ok, some, warn
 

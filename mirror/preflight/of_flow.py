@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import admin
+from mirror.clusters.admin import topic_admin
 from mirror.errors import ClusterError
 from mirror.preflight import of_copies, of_readers
 from mirror.preflight.finding import fail, ok, some, warn
@@ -105,7 +105,9 @@ def _refused(ground: Ground) -> list[Finding]:
     for alias, cluster in clusters.items():
         made = [each for each in ground.made if each.cluster == alias]
         new = [_request_for(each) for each in made]
-        answer = admin.create_topics(cluster, new, validate_only=True) if new else None
+        answer = (
+            topic_admin.create_topics(cluster, new, validate_only=True) if new else None
+        )
         for name, error in (answer.refused if answer else {}).items():
             text = str(error).replace(name, "<topic>")
             reasons.setdefault((alias, text), []).append(name)
@@ -113,7 +115,7 @@ def _refused(ground: Ground) -> list[Finding]:
         if grown.flow != ground.flow.name:
             continue
         try:
-            admin.add_partitions(
+            topic_admin.add_partitions(
                 ground.target, grown.topic, count=grown.then, validate_only=True
             )
         except ClusterError as error:
@@ -130,9 +132,9 @@ def _refused(ground: Ground) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _request_for(topic: TopicToCreate) -> admin.NewTopic:
+def _request_for(topic: TopicToCreate) -> topic_admin.NewTopic:
     """The request for it."""
-    return admin.NewTopic(
+    return topic_admin.NewTopic(
         name=topic.topic,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
@@ -174,7 +176,7 @@ def _clock(ground: Ground) -> Finding:
         for topic, number in partitions
         if topic in there and number in there[topic].leaders
     ]
-    newest = admin.newest_timestamps(ground.source, asked)
+    newest = topic_admin.newest_timestamps(ground.source, asked)
     if not newest:
         return ok(
             ground.where, "clock", "no record to compare it with; brokers do not tell"

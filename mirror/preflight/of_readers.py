@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters import acls, groups
-from mirror.clusters.acls import NoAuthorizerError
+from mirror.clusters.admin import acls, groups
+from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.offsets.groups import GroupFilter
 from mirror.preflight.finding import ok, some, warn

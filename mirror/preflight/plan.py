@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
-from mirror.clusters.configs import Origin
+from mirror.clusters.admin.configs import Origin
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
 from mirror.metadata import acls, configs, topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
-from mirror.observe.status import AclState
 from mirror.preflight.group_moves import GroupMove, group_moves
 from mirror.preflight.internal_topics import acl_claims_topic, internal_topics
+from mirror.status.values import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mirror.clusters.acls import Binding
-    from mirror.clusters.admin import NewTopic
+    from mirror.clusters.admin.acls import Binding
+    from mirror.clusters.admin.configs import Config
+    from mirror.clusters.admin.topic_admin import NewTopic
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.configs import Config
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 

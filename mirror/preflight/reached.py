@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.connection import Connection
+from mirror.clusters.wire.connection import Connection
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.produce import EncodedBatch
 
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}

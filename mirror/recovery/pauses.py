@@ -18,7 +18,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import codes
 from mirror.errors import ClusterError, RecreatedError
-from mirror.observe.events import Event, Kind
+from mirror.status.events import Event, Kind
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

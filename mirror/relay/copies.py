@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
-    from mirror.clusters.write import Placed
+    from mirror.clusters.wire.write import Placed
 
 TopicPartition = tuple[str, int]
 

@@ -1,14 +1,23 @@
 """Partitions set aside: why, since when, and when to try again.
 
-Main type: `Faults`. The first pause is a second, each further one twice as long, up
-to a minute; a partition that was copied again starts afresh. Pauses go by the clock
-that nobody sets; only what people read is a time of day.
+Main type: `Faults`. The first pause is a second, each further one twice as long, up to
+a minute; a partition that was copied again starts over. Pauses use the monotonic clock;
+only what people read is a time of day. `obstacle` is pure: what metadata and progress
+say against copying a partition. What brokers answer later is judged in `slot`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+
+if TYPE_CHECKING:
+    from mirror.clusters.topics import Topic
+    from mirror.offsets.progress import Position
+    from mirror.relay.lease import Assignment
 
 TopicPartition = tuple[str, int]
 
@@ -73,3 +82,23 @@ class Faults:
 
     def get(self, key: TopicPartition) -> Fault | None:
         return self._faults.get(key)
+
+
+def obstacle(
+    assignment: Assignment, *, source: Topic, target: Topic, position: Position | None
+) -> str:
+    """Why this partition cannot be read or written now; empty if it can."""
+    topic, partition = assignment.topic, assignment.partition
+    if source.error:
+        return f"source topic {topic}: {codes.name_of(source.error)}"
+    if partition not in source.leaders or source.leaders[partition].node < 0:
+        return f"source partition {topic}-{partition} has no leader"
+    if position is None:
+        return f"no start offset for {topic}-{partition}"
+    if target.error:
+        return f"target topic {target.name}: {codes.name_of(target.error)}"
+    if partition not in target.leaders:
+        return f"target topic {target.name} has only {target.partitions} partitions"
+    if target.leaders[partition].node < 0:
+        return f"target partition {target.name}-{partition} has no leader"
+    return ""

@@ -1,24 +1,26 @@
 """What a slot writes next: filled from answers until it can be written.
 
 Main type: `Filling`, at most one `Work` at a time. It knows how much goes into one
-transaction and how much to ask leaders for, and has as many rewriters as there can be
-works, the one that is filled and those that are written. It writes nothing itself.
+transaction and how much to ask leaders for, and has a rewriter for each transaction
+that is filled or written at a time (`rewriters_for`). It writes nothing itself.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.relay.rewriters import rewriters_for
-from mirror.relay.target import IN_TURN
-from mirror.relay.work import Work
+from mirror.batches import codecs
+from mirror.relay import provenance
+from mirror.relay.pending_transaction import Work
+from mirror.relay.rewrite import Rewriter
+from mirror.relay.target import MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection
+    from mirror.clusters.wire.connection import Connection
     from mirror.relay.intake import Intake
     from mirror.relay.lease import Plan
     from mirror.relay.source import SourceReader
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
-_FAR_TIMES = 4
+_HIGH_LATENCY_FACTOR = 4
 """As much more goes into a transaction whose target is far away: they go one by one,
 each a round trip behind the other.
 """
@@ -51,7 +53,7 @@ class Filling:
         self._intake = intake
         self._writer = writer
         self._target = target
-        self._rewriters = rewriters_for(plan, IN_TURN + 1)
+        self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1)
         self._free = list(self._rewriters)
         self._growth = 1.0
         self.work: Work | None = None
@@ -69,7 +71,7 @@ class Filling:
     @property
     def _most_bytes(self) -> int:
         """Of one transaction, about."""
-        times = _FAR_TIMES if self._target.far else 1
+        times = _HIGH_LATENCY_FACTOR if self._target.high_latency else 1
         return min(FETCH_BYTES, self._writer.quota.most_bytes) * times
 
     def fill(
@@ -130,3 +132,29 @@ class Filling:
             min(max(int(FETCH_BYTES / self._growth), _LEAST_BYTES), allowed),
             min(share, allowed),
         )
+
+
+def rewriters_for(plan: Plan, count: int) -> list[Rewriter]:
+    """So many: one for each transaction that is made or under way at a time.
+
+    Raises:
+        TransformError: the flow's own function cannot be used.
+    """
+    flow = plan.flow
+    stamp = provenance.none()
+    if flow.provenance:
+        stamp = provenance.via(
+            source_alias=flow.source,
+            source_id=plan.source_id,
+            target_id=plan.target_id,
+            feeders=plan.feeders,
+        )
+    codec = codecs.BY_NAME.get(flow.compression)
+    if flow.transform is None:
+        most = flow.max_unpacked_bytes
+        return [Rewriter(stamp, codec=codec, most_unpacked=most) for _ in range(count)]
+
+    # Who has no transform need not wait until more loops are compiled.
+    from mirror.relay.transforming import rewriters  # noqa: PLC0415
+
+    return rewriters(flow, stamp, codec=codec, count=count)

@@ -13,7 +13,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters import admin
+from mirror.clusters.admin import topic_admin
 from mirror.errors import UnreachableError
 from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery.losses import Cause
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     import uuid
 
-    from mirror.clusters.admin import EpochEnd
+    from mirror.clusters.admin.topic_admin import EpochEnd
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader, Topic, Views
 
@@ -129,11 +129,15 @@ def _logs(
     logs = {}
     for theirs in by_leader.values():
         with contextlib.suppress(UnreachableError):
-            first = admin.list_offsets(
-                source, theirs, timestamp=admin.EARLIEST, topics=topics
+            first = topic_admin.list_offsets(
+                source, theirs, timestamp=topic_admin.EARLIEST, topics=topics
             )
-            end = admin.list_offsets(
-                source, first, timestamp=admin.LATEST, committed=False, topics=topics
+            end = topic_admin.list_offsets(
+                source,
+                first,
+                timestamp=topic_admin.LATEST,
+                committed=False,
+                topics=topics,
             )
             epochs = {
                 key: theirs[key].position.leader_epoch
@@ -141,7 +145,7 @@ def _logs(
                 if theirs[key].position.leader_epoch >= 0
                 and not remade(topics[key[0]].topic_id, theirs[key].position)
             }
-            common = admin.epoch_ends(source, epochs, topics)
+            common = topic_admin.epoch_ends(source, epochs, topics)
             logs.update(
                 {
                     key: _Log(first=first[key], end=end[key], common=common.get(key))

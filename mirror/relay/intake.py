@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import structlog
 
     from mirror.batches.batch import Batches, Buffer
-    from mirror.clusters.fetch import Fetched
+    from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
+    from mirror.relay.pending_transaction import Work
     from mirror.relay.rewrite import Rewritten
     from mirror.relay.source import Answer, SourceReader
     from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
-    from mirror.relay.work import Work
 
 TopicPartition = tuple[str, int]
 

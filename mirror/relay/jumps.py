@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import admin
+from mirror.clusters.admin import topic_admin
 from mirror.offsets import starting
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Loss
@@ -58,7 +58,7 @@ def begin_new(
     }
     settled = starting.settle(source, waiting, place)
     new = [key for key in keys if key not in known.positions and key not in waiting]
-    found = admin.list_offsets(source, new, timestamp=admin.EARLIEST)
+    found = topic_admin.list_offsets(source, new, timestamp=topic_admin.EARLIEST)
     return settled | {
         key: Position(offset=offset, topic_id=topics[key[0]].topic_id)
         for key, offset in found.items()

@@ -17,7 +17,7 @@ import numpy as np
 
 from mirror.batches import codecs, kernels, records, scan
 from mirror.batches.batch import CODEC_MASK, sections
-from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 from mirror.relay.grouping import MERGE_BYTES, groups
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.batches.batch import Buffer, Rows
-    from mirror.clusters.produce import Runs
+    from mirror.clusters.wire.produce import Runs
     from mirror.relay.provenance import Provenance
 
 _WORTH_SUMMING = 16 << 10

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror.clusters import admin, fetch
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.complaint import Complaint
+from mirror.clusters.wire import fetch
 from mirror.errors import (
     ClusterError,
     FencedError,
@@ -26,20 +26,20 @@ from mirror.errors import (
     PartitionError,
     SupersededError,
 )
+from mirror.log import LogThrottle
 from mirror.offsets import progress, starting
-from mirror.relay.faults import Faults
+from mirror.relay.faults import Faults, obstacle
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
 from mirror.relay.gaps import remade
 from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
 from mirror.relay.jumps import begin_new
 from mirror.relay.latency import bounds
-from mirror.relay.notes import Notes
-from mirror.relay.obstacle import obstacle
 from mirror.relay.source import SourceReader
 from mirror.relay.suspicions import Suspicions
 from mirror.relay.tally import Tally
-from mirror.relay.target import IN_TURN, TargetWriter
+from mirror.relay.target import MAX_IN_FLIGHT, TargetWriter
+from mirror.relay.transaction_records import Notes
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, Plan
+    from mirror.relay.pending_transaction import Work
     from mirror.relay.report import PartitionReport
-    from mirror.relay.work import Work
 
 TopicPartition = tuple[str, int]
 
@@ -96,7 +96,7 @@ class Slot:
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
-        self._complaint = Complaint()
+        self._throttle = LogThrottle()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
         self._suspicions = Suspicions(
@@ -118,8 +118,8 @@ class Slot:
             plan, self._reader, self._intake, self._writer, self._target
         )
 
-    def run(self, lease: Lease, *, bell: int | None = None) -> list[PartitionReport]:
-        """Copy until the lease ends or the bell (a file descriptor) is readable.
+    def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
+        """Copy until the lease ends or the wakeup (a file descriptor) is readable.
 
         Ends with no transaction open.
 
@@ -132,7 +132,7 @@ class Slot:
         fenced = 0
         while time.monotonic() < deadline:
             try:
-                rung = self._step(lease, deadline, bell)
+                woken = self._step(lease, deadline, wakeup)
                 pause = _FIRST_PAUSE_SECONDS
             except FencedError as error:
                 # Another process had this slot for a lease, or a replaced one woke up
@@ -140,17 +140,17 @@ class Slot:
                 # who is wanted.
                 self._owner = False
                 fenced += 1
-                if fenced > IN_TURN or isinstance(error, SupersededError):
+                if fenced > MAX_IN_FLIGHT or isinstance(error, SupersededError):
                     raise
                 continue
             except (ClusterError, PartitionError) as error:
                 if self._set_aside(error):
                     continue
-                if self._complaint.due(str(error)):
+                if self._throttle.due(str(error)):
                     self._log.warning("slot recovers", error=str(error))
-                _, rung = wait([], bell, min(pause, deadline - time.monotonic()))
+                _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            if rung:
+            if woken:
                 break
         self._finish()
         self._look_at_resting()
@@ -178,8 +178,8 @@ class Slot:
             and last.assignments == lease.assignments
         )
 
-    def _step(self, lease: Lease, deadline: float, bell: int | None) -> bool:
-        """One round: take over if need be, read, fill, write. True if the bell rang."""
+    def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
+        """One round: take over if need be, read, fill, write. True when woken."""
         # Taking over would forget what is being looked into.
         if self._owner and self._faults.due() and not self._suspicions.pending:
             self._settled(self._writer.settle(_SETTLE_SECONDS))
@@ -197,9 +197,9 @@ class Slot:
             longest = min(longest, _HEAR_SECONDS)
         if room and self._intake.jumps_wait:
             longest = 0.0
-        ready, rung = wait(
+        ready, woken = wait(
             [*of_target, *of_source],
-            bell,
+            wakeup,
             min(max(0.0, deadline - time.monotonic()), longest),
         )
         self._writer.receive(set(of_target).intersection(ready))
@@ -208,7 +208,7 @@ class Slot:
             self._filling.fill(set(of_source).intersection(ready), self._go_on_writing)
         if self._writer.ready:
             self._write_next()
-        return rung
+        return woken
 
     def _write_next(self) -> None:
         if (work := self._filling.take()) is not None:
@@ -228,7 +228,9 @@ class Slot:
         end = time.monotonic() + _SETTLE_SECONDS
         try:
             if self._owner and self._filling.work is not None:
-                self._settled(self._writer.settle(_SETTLE_SECONDS, left=IN_TURN - 1))
+                self._settled(
+                    self._writer.settle(_SETTLE_SECONDS, left=MAX_IN_FLIGHT - 1)
+                )
                 self._write_next()
             self._settled(self._writer.settle(max(0.0, end - time.monotonic())))
         except (ClusterError, PartitionError) as error:
@@ -241,7 +243,9 @@ class Slot:
             # Only a figure: whatever is wrong there will be said by who reads there.
             with contextlib.suppress(ClusterError):
                 self._tally.ends(
-                    admin.list_offsets(self._source, resting, timestamp=admin.LATEST)
+                    topic_admin.list_offsets(
+                        self._source, resting, timestamp=topic_admin.LATEST
+                    )
                 )
 
     def _settled(self, done: Iterable[Work]) -> None:
@@ -278,7 +282,7 @@ class Slot:
             raise SupersededError(
                 f"flow {self._plan.flow.name}: a newer run of the flow is at work"
             )
-        self._limits = admin.max_message_bytes(self._target, names)
+        self._limits = topic_admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})
         aside = self._faults.start_retry()
         keys = [

@@ -3,9 +3,9 @@
 Main type: `SourceReader`. It knows from which offset each partition is read next and
 asks all leaders, in a session each (KIP-227), so that a request names only what has
 moved and an answer only what has news; by topic id where brokers understand that. A
-leader that is far away is asked in several lanes, each for its share of the partitions
-and for more of each. Answers to questions that a rewind has made stale are dropped.
-What is fetched is undecoded (see `batch`).
+leader that is far away is asked in several channels, each for its share of the
+partitions and for more of each. Answers to questions that a rewind has made stale are
+dropped. What is fetched is undecoded (see `batch`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirror.clusters import codes, fetch, fetch_by_id
+from mirror.clusters import codes
+from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import AuthenticationError, LeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
 
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Buffer
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection
-    from mirror.clusters.fetch import Fetched
-    from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.fetch import Fetched
+    from mirror.clusters.wire.pending import Pending
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
 
@@ -41,7 +42,7 @@ _PURPOSE = "fetch"
 _MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
 _LAST_EPOCH = (1 << 31) - 1
-_FAR_LANES = 4
+_HIGH_LATENCY_CHANNELS = 4
 """So many questions are on their way to one far leader, one of each partition."""
 
 
@@ -58,7 +59,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Channel:
     """One connection to one broker, and what both sides know of each other."""
 
     node: int
@@ -93,7 +94,7 @@ class SourceReader:
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
-        self._lanes_each = 1
+        self._channels_each = 1
         """Of a leader. Of a partition only one question can be on its way: it is asked
         for as many times as much."""
         self._offsets: dict[TopicPartition, int] = {}
@@ -102,8 +103,8 @@ class SourceReader:
         """Under which each partition's leader leads: an older or newer one refuses."""
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
-        self._lane_of: dict[TopicPartition, _Lane] = {}
-        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self._channel_of: dict[TopicPartition, _Channel] = {}
+        self._channels: dict[tuple[int, int], _Channel] = {}
         self._spare: list[bytearray] = []
         self._foreseen: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -111,37 +112,44 @@ class SourceReader:
         self, positions: Mapping[TopicPartition, Position], topics: Mapping[str, Topic]
     ) -> None:
         """Read exactly these partitions from these positions, forgetting all else."""
-        for purpose in {lane.purpose for lane in self._lanes.values()}:
+        for purpose in {channel.purpose for channel in self._channels.values()}:
             self._cluster.drop(purpose)
-        self._lanes_each = _FAR_LANES if self._cluster.far else 1
+        self._channels_each = (
+            _HIGH_LATENCY_CHANNELS if self._cluster.high_latency else 1
+        )
         self._offsets = {key: each.offset for key, each in positions.items()}
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
         self._names = {each.bytes: topic for topic, each in self._ids.items()}
         # A new session takes the place of the old one: brokers keep only so many.
-        self._lanes = {
-            at: _Lane(lane.node, lane.purpose, lane.session, answered=lane.answered)
-            for at, lane in self._lanes.items()
+        self._channels = {
+            at: _Channel(
+                channel.node,
+                channel.purpose,
+                channel.session,
+                answered=channel.answered,
+            )
+            for at, channel in self._channels.items()
         }
-        self._lane_of = {}
+        self._channel_of = {}
         self._leader_epochs = {}
         self._foreseen = {}
         dealt: Counter[int] = Counter()
         for topic, partition in positions:
             leader = topics[topic].leaders.get(partition) if topic in topics else None
             if leader is not None and leader.node >= 0:
-                lane = self._lane(leader.node, dealt[leader.node])
+                channel = self._channel(leader.node, dealt[leader.node])
                 dealt[leader.node] += 1
-                lane.moved[topic, partition] = None
-                self._lane_of[topic, partition] = lane
+                channel.moved[topic, partition] = None
+                self._channel_of[topic, partition] = channel
                 self._leader_epochs[topic, partition] = leader.epoch
 
-    def _lane(self, node: int, number: int) -> _Lane:
+    def _channel(self, node: int, number: int) -> _Channel:
         """That of a leader's partition with this number, all in turn."""
-        at = (node, number % self._lanes_each)
-        if at not in self._lanes:
-            self._lanes[at] = _Lane(node, f"{_PURPOSE} {at[1]}")
-        return self._lanes[at]
+        at = (node, number % self._channels_each)
+        if at not in self._channels:
+            self._channels[at] = _Channel(node, f"{_PURPOSE} {at[1]}")
+        return self._channels[at]
 
     def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
         """How much a leader shall answer from now on, and of one partition."""
@@ -151,7 +159,7 @@ class SourceReader:
     @property
     def partition_max_bytes(self) -> int:
         """How much a leader answers of one partition at most."""
-        return min(self._partition_max_bytes * self._lanes_each, self._max_bytes)
+        return min(self._partition_max_bytes * self._channels_each, self._max_bytes)
 
     @property
     def assigned(self) -> int:
@@ -169,8 +177,8 @@ class SourceReader:
         """When this partition's leader last answered, with or without news of it;
         monotonic, 0 if it has not or is not asked.
         """
-        lane = self._lane_of.get(key)
-        return lane.answered if lane is not None and key in self._offsets else 0.0
+        channel = self._channel_of.get(key)
+        return channel.answered if channel is not None and key in self._offsets else 0.0
 
     def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
         """Read on from here, after the others had their turn. `last_epoch`: of the
@@ -184,7 +192,7 @@ class SourceReader:
             self._has_moved(key)
 
     def _has_moved(self, key: TopicPartition) -> None:
-        moved = self._lane_of[key].moved
+        moved = self._channel_of[key].moved
         moved.pop(key, None)
         moved[key] = None
 
@@ -194,8 +202,8 @@ class SourceReader:
 
     def leave_out(self, key: TopicPartition) -> None:
         self._offsets.pop(key, None)
-        if (lane := self._lane_of.get(key)) is not None:
-            lane.moved[key] = None
+        if (channel := self._channel_of.get(key)) is not None:
+            channel.moved[key] = None
 
     def ask_ahead(self, foreseen: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Ask for what comes next, before what came is worked on. `foreseen`: the
@@ -212,7 +220,7 @@ class SourceReader:
             self._ask_all()
 
     def ask(self) -> None:
-        """Send a Fetch on every lane on which no answer is owed.
+        """Send a Fetch on every channel on which no answer is owed.
 
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
@@ -223,27 +231,29 @@ class SourceReader:
         self._ask_all()
 
     def _ask_all(self) -> None:
-        for lane in self._lanes.values():
-            if lane.pending is None and (lane.asked or lane.moved):
-                if time.monotonic() < lane.rests_until:
+        for channel in self._channels.values():
+            if channel.pending is None and (channel.asked or channel.moved):
+                if time.monotonic() < channel.rests_until:
                     continue
                 try:
-                    self._ask(lane)
+                    self._ask(channel)
                 except (UnreachableError, AuthenticationError) as error:
-                    raise self._lost(lane, error) from error
+                    raise self._lost(channel, error) from error
 
-    def _ask(self, lane: _Lane) -> None:
-        goes_on = lane.epoch > 0
-        forgotten = [key for key in lane.moved if key not in self._offsets]
+    def _ask(self, channel: _Channel) -> None:
+        goes_on = channel.epoch > 0
+        forgotten = [key for key in channel.moved if key not in self._offsets]
         for key in forgotten:
-            lane.asked.pop(key, None)
-        moved = {key: self._next(key)[0] for key in lane.moved if key in self._offsets}
+            channel.asked.pop(key, None)
+        moved = {
+            key: self._next(key)[0] for key in channel.moved if key in self._offsets
+        }
         # Who was served goes to the back: brokers fill answers in the order asked.
         for key in moved:
-            lane.asked.pop(key, None)
-        lane.asked |= moved
-        lane.moved.clear()
-        connection = self._cluster.connection(lane.node, lane.purpose)
+            channel.asked.pop(key, None)
+        channel.asked |= moved
+        channel.moved.clear()
+        connection = self._cluster.connection(channel.node, channel.purpose)
         wanted = [
             fetch.Wanted(
                 topic=key[0],
@@ -252,37 +262,37 @@ class SourceReader:
                 leader_epoch=self._leader_epochs[key],
                 last_epoch=self._next(key)[1],
             )
-            for key, offset in (moved if goes_on else lane.asked).items()
+            for key, offset in (moved if goes_on else channel.asked).items()
         ]
         terms: dict[str, Any] = {
             "isolation": self._isolation,
             "max_wait_ms": _MAX_WAIT_MS,
             "max_bytes": self._max_bytes,
             "partition_max_bytes": self.partition_max_bytes,
-            "session": fetch.Session(lane.session, lane.epoch),
+            "session": fetch.Session(channel.session, channel.epoch),
             "forgotten": forgotten if goes_on else (),
         }
         if not goes_on:
             spoken = connection.versions.get(fetch.API_KEY, (0, 0))[1]
-            lane.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
+            channel.by_id = spoken >= fetch_by_id.VERSION and NO_ID.bytes not in (
                 self._names
             )
-        if lane.by_id:
+        if channel.by_id:
             version = fetch_by_id.VERSION
             request = fetch_by_id.encode(wanted, ids=self._ids, **terms)
         else:
             version = fetch.VERSION
             request = fetch.encode(wanted, **terms)
-        lane.pending = connection.send_buffers(
-            fetch.API_KEY, version, [request], flexible=lane.by_id
+        channel.pending = connection.send_buffers(
+            fetch.API_KEY, version, [request], flexible=channel.by_id
         )
 
     def connections(self) -> list[Connection]:
         """Those on which answers are waited for."""
         return [
-            lane.pending.connection
-            for lane in self._lanes.values()
-            if lane.pending is not None
+            channel.pending.connection
+            for channel in self._channels.values()
+            if channel.pending is not None
         ]
 
     def read_on(self) -> None:
@@ -299,11 +309,13 @@ class SourceReader:
             ClusterError: a leader refused the request.
         """
         waiting = [
-            (lane, lane.pending)
-            for lane in sorted(self._lanes.values(), key=lambda lane: lane.answered)
-            if lane.pending is not None
+            (channel, channel.pending)
+            for channel in sorted(
+                self._channels.values(), key=lambda channel: channel.answered
+            )
+            if channel.pending is not None
         ]
-        for lane, pending in waiting:
+        for channel, pending in waiting:
             connection = pending.connection
             patience = _MAX_WAIT_MS / 1000 + connection.timeout_seconds
             try:
@@ -312,41 +324,43 @@ class SourceReader:
                 if not (pending.answered or connection.whole):
                     connection.require_answer(patience)
                     continue
-                answer = self._read(lane, pending)
+                answer = self._read(channel, pending)
             except UnreachableError as error:
-                raise self._lost(lane, error) from error
+                raise self._lost(channel, error) from error
             if answer is not None:
                 yield answer
 
-    def _lost(self, lane: _Lane, error: ClusterError) -> LeaderError:
-        theirs = [key for key, its in self._lane_of.items() if its.node == lane.node]
+    def _lost(self, channel: _Channel, error: ClusterError) -> LeaderError:
+        theirs = [
+            key for key, its in self._channel_of.items() if its.node == channel.node
+        ]
         return LeaderError(
             str(error), tuple(key for key in theirs if key in self._offsets)
         )
 
-    def _read(self, lane: _Lane, pending: Pending) -> Answer | None:
+    def _read(self, channel: _Channel, pending: Pending) -> Answer | None:
         body = pending.result()
-        lane.pending = None
-        read_head = fetch_by_id.head if lane.by_id else fetch.head
+        channel.pending = None
+        read_head = fetch_by_id.head if channel.by_id else fetch.head
         throttle_ms, error, session = read_head(body)
-        lane.rests_until = time.monotonic() + throttle_ms / 1000
+        channel.rests_until = time.monotonic() + throttle_ms / 1000
         if error in fetch.SESSION_LOST:
-            lane.session = lane.epoch = 0
+            channel.session = channel.epoch = 0
             return None
         if error != codes.NONE:
             raise codes.error_for(error, "fetching")
-        lane.answered = time.monotonic()
-        lane.session = session
-        lane.epoch = lane.epoch % _LAST_EPOCH + 1 if session else 0
+        channel.answered = time.monotonic()
+        channel.session = session
+        channel.epoch = channel.epoch % _LAST_EPOCH + 1 if session else 0
         fetched = tuple(
             part
             for part in (
                 fetch_by_id.decode(body, self._names)
-                if lane.by_id
+                if channel.by_id
                 else fetch.decode(body)
             )
             if (key := (part.topic, part.partition)) in self._offsets
-            and self._offsets[key] == lane.asked.get(key)
+            and self._offsets[key] == channel.asked.get(key)
         )
         spare = self._spare.pop() if self._spare else bytearray(_SMALL_BUFFER)
         owned = pending.connection.take_buffer(spare)

@@ -17,10 +17,11 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters import hanging, write
+from mirror.clusters import hanging
 from mirror.clusters.hanging import Looked
 from mirror.clusters.transactions import Producer
-from mirror.clusters.write import Write
+from mirror.clusters.wire import write
+from mirror.clusters.wire.write import Write
 from mirror.errors import ClusterError, MirrorError, UnreachableError
 from mirror.relay.copies import Copies
 from mirror.relay.quota import Quota
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.connection import Connection
-    from mirror.clusters.pending import Pending
     from mirror.clusters.topics import Topic
-    from mirror.relay.notes import Batches, Notes
-    from mirror.relay.work import Work
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.pending import Pending
+    from mirror.relay.pending_transaction import Work
+    from mirror.relay.transaction_records import Batches, Notes
 
 TopicPartition = tuple[str, int]
-IN_TURN = 3
+MAX_IN_FLIGHT = 3
 """Transactions under way at most, beside the one that is filled: one that is opened,
 one written, one committing."""
 _WORTH_OVERLAPPING = 256 << 10
@@ -48,7 +49,7 @@ _PATIENCE_SECONDS = 30.0
 
 def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
     """All ids of a slot: whoever replaces it must fence every one of them."""
-    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(IN_TURN))
+    return tuple(f"mirror.{flow}.{slot}.{turn}" for turn in range(MAX_IN_FLIGHT))
 
 
 def owner_id(flow: str) -> str:
@@ -86,7 +87,7 @@ class TargetWriter:
         """How much to write at a time."""
         self._next = 0
         self._under_way: deque[_Transaction] = deque()
-        self._lanes = _in_turn()
+        self._channels = _in_turn()
         self._divided = False
         self._copies = Copies(cluster)
 
@@ -96,7 +97,7 @@ class TargetWriter:
         self._copies.begin()
         for purpose in write.PURPOSES:
             self._cluster.drop(purpose)
-        self._lanes = _in_turn()
+        self._channels = _in_turn()
         for producer in self._producers:
             producer.take_over()
 
@@ -113,7 +114,7 @@ class TargetWriter:
     @property
     def ready(self) -> bool:
         """Whether one more transaction would be on its way at once."""
-        if len(self._under_way) == IN_TURN:
+        if len(self._under_way) == MAX_IN_FLIGHT:
             return False
         return not self._under_way or self._under_way[-1].sent
 
@@ -143,8 +144,10 @@ class TargetWriter:
         )
 
     def write(self, work: Work, topics: Mapping[str, Topic]) -> list[Work]:
-        """Begin a transaction; call it with fewer than `IN_TURN` under way. Returns
-        what is committed by now, as `advance`, which has to be called until all is.
+        """Begin a transaction; call it with fewer than `MAX_IN_FLIGHT` under way.
+
+        Returns what is committed by now, as `advance`, which has to be called until all
+        is committed.
 
         Raises:
             ClusterError: as `advance`, or a topic is not the one of the take-over.
@@ -163,18 +166,18 @@ class TargetWriter:
                 self._notes,
                 topics,
                 copies=self._copies,
-                lanes=self._lanes if self._divided else None,
+                channels=self._channels if self._divided else None,
             )
         )
         return self.advance()
 
     def _worth_dividing(self, producer: Producer, work: Work) -> bool:
-        """Whether the broker shall work on more than one request at a time: lanes open
+        """Whether two requests at a time are worth it for the broker: channels open
         one after the other, which takes a round trip each.
         """
         if producer.transactional_id is not None and not producer.v2:
             return False
-        return work.size >= _WORTH_OVERLAPPING and not self._cluster.far
+        return work.size >= _WORTH_OVERLAPPING and not self._cluster.high_latency
 
     def receive(self, connections: Iterable[Connection]) -> None:
         """Read one answer each from connections that have something to read."""
@@ -261,7 +264,7 @@ class _Transaction:
         topics: Mapping[str, Topic],
         *,
         copies: Copies,
-        lanes: Mapping[TopicPartition, int] | None,
+        channels: Mapping[TopicPartition, int] | None,
     ) -> None:
         self.work = work
         self.size = work.size
@@ -271,11 +274,11 @@ class _Transaction:
         self._notes = notes
         self._topics = topics
         self._copies = copies
-        self._lanes = lanes
+        self._channels = channels
         first = dict(work.batches)
         if producer.transactional_id is not None:
             first |= notes.how_far(work)
-        self._data = self._write = Write(cluster, producer, first, topics, lanes)
+        self._data = self._write = Write(cluster, producer, first, topics, channels)
         self._later: deque[Batches] | None = None
         self._adding: list[TopicPartition] | None = None
         if producer.transactional_id is not None and not producer.v2:
@@ -349,7 +352,7 @@ class _Transaction:
                 self._producer,
                 self._later.popleft(),
                 self._topics,
-                self._lanes,
+                self._channels,
             )
         return False
 
@@ -376,5 +379,5 @@ class _Transaction:
 
 
 def _in_turn() -> defaultdict[TopicPartition, int]:
-    """Which lane a partition takes: in turn, as they come, and ever the same."""
+    """Which channel a partition takes: in turn, as they come, and ever the same."""
     return defaultdict(cycle(range(write.LANES)).__next__)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _slots: dict[tuple[str, int], tuple[tuple[Plan, log.Settings], Slot]] = {}
-_BELL_TIMEOUT_SECONDS = 2.0
+_WAKEUP_TIMEOUT_SECONDS = 2.0
 
 TERM = "mirror.term"
 """The job's property with what changes from lease to lease. Rows do not, as long as
@@ -40,7 +40,7 @@ class RelayTask:
     """Runs the leases that come as rows of one JSON column."""
 
     plan: Plan
-    bell: tuple[str, int]
+    wakeup: tuple[str, int]
     """Where the driver listens: the connection ends when leases must."""
     log_settings: log.Settings
 
@@ -53,14 +53,14 @@ class RelayTask:
     def _run(self, lease: Lease) -> list[report.PartitionReport]:
         slot = _slot(self.plan, lease.slot, self.log_settings)
         with contextlib.ExitStack() as stack:
-            bell = None
-            # A bell that cannot be reached means leases end on time, not early.
+            wakeup = None
+            # A wakeup that cannot be reached means leases end on time, not early.
             with contextlib.suppress(OSError):
-                bell = stack.enter_context(
-                    socket.create_connection(self.bell, _BELL_TIMEOUT_SECONDS)
+                wakeup = stack.enter_context(
+                    socket.create_connection(self.wakeup, _WAKEUP_TIMEOUT_SECONDS)
                 )
             began, used = time.monotonic(), time.process_time()
-            reports = slot.run(lease, bell=bell.fileno() if bell else None)
+            reports = slot.run(lease, wakeup=wakeup.fileno() if wakeup else None)
             seconds, used = time.monotonic() - began, time.process_time() - used
         busy = used / seconds if seconds > 0 else 0.0
         return [replace(r, slot_seconds=seconds, slot_busy=busy) for r in reports]

@@ -20,9 +20,9 @@ from mirror.batches import codecs, from_columns, kernels, scan, to_columns
 from mirror.batches.arrow import Columns, Decoder
 from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
-from mirror.clusters.produce import HEADER_SIZE
+from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import TransformError
-from mirror.policy import HEARTBEATS
+from mirror.policy.naming import HEARTBEATS
 from mirror.relay import dead_letters
 from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import Rewriter, Rewritten, _pack
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.arrow import Chunk
     from mirror.batches.batch import Buffer, Rows
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.relay.provenance import Provenance
     from mirror.relay.transform import Transform

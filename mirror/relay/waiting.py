@@ -1,4 +1,4 @@
-"""Waiting for whichever connection has something to read, or for the bell.
+"""Waiting for whichever connection has something to read, or for the wakeup.
 
 One function, `wait`. It reads nothing itself, and only sends on what was begun.
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.clusters.connection import Connection
+    from mirror.clusters.wire.connection import Connection
 
 
 def wait(
-    connections: Iterable[Connection], bell: int | None, timeout: float
+    connections: Iterable[Connection], wakeup: int | None, timeout: float
 ) -> tuple[list[Connection], bool]:
-    """Those with something to read, and whether the bell (a file descriptor) rang.
+    """Those with something to read, and whether the wakeup (a file descriptor) came.
 
     `timeout` is in seconds. A closed connection counts as one to read: reading it
     tells why it is closed. Requests that are not sent whole are sent on meanwhile.
@@ -33,18 +33,18 @@ def wait(
         else:
             known[descriptor] = connection
             poller.register(descriptor, _interest(connection))
-    if bell is not None:
-        poller.register(bell, select.POLLIN)
+    if wakeup is not None:
+        poller.register(wakeup, select.POLLIN)
     end = time.monotonic() + timeout
     while True:
         # Rounded up: a timeout below a millisecond must not become a busy loop.
         left = 0.0 if ready else max(0.0, end - time.monotonic())
         events = poller.poll(int(left * 1000 + 0.999))
-        rung = any(descriptor == bell for descriptor, _ in events)
+        woken = any(descriptor == wakeup for descriptor, _ in events)
         heard = [(known[at], event) for at, event in events if at in known]
         ready += [connection for connection, event in heard if _came(connection, event)]
-        if ready or rung or not events:
-            return ready, rung
+        if ready or woken or not events:
+            return ready, woken
         for connection, _ in heard:
             poller.modify(connection.fileno(), _interest(connection))
 

@@ -17,14 +17,11 @@ import pytest
 
 from tests import tools
 from tests.acceptance.test_alert_rules import RULES
-from tests.harness import (
-    RunningMirror,
-    config_for,
-    create_topic,
-    eventually,
-    producer,
-    wait_for,
-)
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

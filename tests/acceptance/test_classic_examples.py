@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import end_offsets
-from tests.surroundings import overrides
-from tests.topologies import RunningExample, Stage, via
+from tests.harness.admin import end_offsets
+from tests.harness.metadata import overrides
+from tests.harness.topologies import RunningExample, Stage, via
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaAdminClient
 import pytest
 
-from tests.harness import alter_topic, create_topic, producer
+from tests.harness.admin import alter_topic, create_topic
+from tests.harness.load import producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,10 @@ import pytest
 
 from mirror.config.load import load
 from mirror.preflight import plan as preflight
-from tests.harness import RunningMirror, alter_topic, create_topic, producer
-from tests.surroundings import overrides
+from tests.harness.admin import alter_topic, create_topic
+from tests.harness.load import producer
+from tests.harness.metadata import overrides
+from tests.harness.service import RunningMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable

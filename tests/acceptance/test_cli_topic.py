@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness import alter_topic, create_topic
-from tests.surroundings import acls_of, allow, overrides, revoke
+from tests.harness.admin import alter_topic, create_topic
+from tests.harness.metadata import acls_of, allow, overrides, revoke
 
 if TYPE_CHECKING:
     from pathlib import Path

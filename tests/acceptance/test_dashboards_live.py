@@ -16,15 +16,12 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.observe.metrics import METRICS, SERVICE_METRICS, names
+from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from tests.acceptance.test_alerts import Prometheus
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    config_for,
-    create_topic,
-    wait_for,
-)
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
 from tests.unit.test_dashboards import OF_THE_PROCESS, queries, rules
 
 if TYPE_CHECKING:

@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mirror
-from mirror.java import require_java
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    create_topic,
-    order_of,
-)
+from mirror.host import require_java
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,11 @@ import pytest
 
 import mirror
 from mirror.playground.ports import LOOPBACK
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    config_for,
-    create_topic,
-    order_of,
-)
-from tests.standalone import Standalone, SubmittedMirror
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import config_for
+from tests.harness.standalone import Standalone, SubmittedMirror
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    create_topic,
-    order_of,
-)
-from tests.pages import ROOT, blocks
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.pages import ROOT, blocks
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

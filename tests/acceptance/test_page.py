@@ -14,12 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.config.http_settings import HttpSettings
-from mirror.observe.board import Board
-from mirror.observe.http import StatusServer
-from mirror.observe.status import FlowState, GroupStatus
-from tests.browser import Browser
-from tests.harness import RunningMirror, config_for, create_topic, producer
-from tests.statuses import partition_status
+from mirror.status.store import StatusStore
+from mirror.status.values import FlowState, GroupStatus
+from mirror.web.server import StatusServer
+from tests.harness.admin import create_topic
+from tests.harness.browser import Browser
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,9 +73,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def board() -> Board:
+def store() -> StatusStore:
     """Two flows: one with something of everything, one that is down."""
-    board = Board(("us-east->eu-west", "eu-west->us-east"))
+    store = StatusStore(("us-east->eu-west", "eu-west->us-east"))
     partitions = [
         partition_status(
             f"topic-{n // 4}", n % 4, target_topic=f"us-east.topic-{n // 4}",
@@ -86,7 +88,7 @@ def board() -> Board:
         reason="cluster eu-west: topic us-east.topic-1: TOPIC_AUTHORIZATION_FAILED",
     )  # fmt: skip
     partitions[9] = partition_status("topic-2", 1, state="PAUSED", since=time.time())
-    board.update(
+    store.update(
         "us-east->eu-west",
         source="us-east",
         target="eu-west",
@@ -105,7 +107,7 @@ def board() -> Board:
             for name in ("billing", HOSTILE, "a" * 200)
         ),
     )  # fmt: skip
-    board.update(
+    store.update(
         "eu-west->us-east",
         source="eu-west",
         target="us-east",
@@ -113,14 +115,14 @@ def board() -> Board:
         reason="cluster us-east: no broker answers at kafka.us-east.example.com:9092",
         restarts=3,
     )
-    return board
+    return store
 
 
 @pytest.fixture
-def url(board: Board) -> Iterator[str]:
-    with StatusServer(board, "127.0.0.1", 0) as server:
+def url(store: StatusStore) -> Iterator[str]:
+    with StatusServer(store, "127.0.0.1", 0) as server:
         for _ in range(20):
-            server.history.take(board.read())
+            server.history.take(store.read())
         yield server.url
 
 
@@ -227,7 +229,9 @@ def test_tables_stay_tables_on_a_telephone(browser: Browser, url: str) -> None:
     assert shown == [["row", "block", "rowheader", "cell"]] * 2
 
 
-def test_with_the_keyboard_alone(browser: Browser, url: str, board: Board) -> None:
+def test_with_the_keyboard_alone(
+    browser: Browser, url: str, store: StatusStore
+) -> None:
     """Tab goes to the content first, what has the focus is seen and keeps it while the
     page changes, and Enter stops and starts that.
     """
@@ -245,7 +249,7 @@ def test_with_the_keyboard_alone(browser: Browser, url: str, board: Board) -> No
         if text == "Pause updates":
             break
     browser.press(ENTER)
-    board.update("us-east->eu-west", problems=("not seen yet",))
+    store.update("us-east->eu-west", problems=("not seen yet",))
     time.sleep(7)
     assert "not seen yet" not in browser.text()
     browser.press(ENTER)
@@ -254,36 +258,36 @@ def test_with_the_keyboard_alone(browser: Browser, url: str, board: Board) -> No
         browser.press(TAB)
         if browser.run(focus + "0]")[0] == "us-east->eu-west":
             break
-    board.update("us-east->eu-west", problems=(), bytes_per_second=1.0)
+    store.update("us-east->eu-west", problems=(), bytes_per_second=1.0)
     browser.wait_for(
         "return document.querySelector('#flows').innerText.includes('1 B/s')"
     )
     assert browser.run(focus + "0]")[0] == "us-east->eu-west"
 
 
-def test_with_a_password(browser: Browser, board: Board) -> None:
+def test_with_a_password(browser: Browser, store: StatusStore) -> None:
     """Where the port asks for a password, the page and its updates come with it, and
     without it nothing does.
     """
     browser.emulate(width=1280, height=900)
     access = HttpSettings(http_username="ops", http_password="s3cret")
-    with StatusServer(board, "127.0.0.1", 0, access=access) as server:
+    with StatusServer(store, "127.0.0.1", 0, access=access) as server:
         host = server.url.removeprefix("http://")
         browser.open(f"http://ops:wrong@{host}/")
         assert browser.text("#verdict") == ""
         browser.open(f"http://ops:s3cret@{host}/")
         assert "2 of 2 flows need a look" in browser.text("#verdict")
-        board.update("us-east->eu-west", problems=("something new",))
+        store.update("us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     browser.complaints()  # the refused request is what this test is about
 
 
-def test_what_is_old_is_said_to_be(browser: Browser, board: Board) -> None:
+def test_what_is_old_is_said_to_be(browser: Browser, store: StatusStore) -> None:
     """When the service is gone, the page says since when it shows the past; when it is
     back, the page goes on.
     """
     browser.emulate(width=1280, height=900)
-    with StatusServer(board, "127.0.0.1", 0) as server:
+    with StatusServer(store, "127.0.0.1", 0) as server:
         browser.open(server.url)
         port = int(server.url.rpartition(":")[2])
     found = browser.wait_for(
@@ -293,33 +297,35 @@ def test_what_is_old_is_said_to_be(browser: Browser, board: Board) -> None:
         r"not answered since \d\d:\d\d:\d\d UTC: what you see is old", found
     )
     browser.screenshot("old")
-    with StatusServer(board, "127.0.0.1", port):
+    with StatusServer(store, "127.0.0.1", port):
         browser.wait_for("return document.getElementById('stale').hidden")
     browser.complaints()  # refused connections are what this test is about
 
 
-def test_without_scripts(browser: Browser, url: str, board: Board) -> None:
+def test_without_scripts(browser: Browser, url: str, store: StatusStore) -> None:
     """Where scripts are off, everything is shown, and the page loads itself again."""
     browser.emulate(width=1280, height=900, scripts=False)
     try:
         browser.open(url)
         assert browser.run("return document.getElementById('pause').hidden")
         assert "2 of 2 flows need a look" in browser.text("#verdict")
-        board.update("us-east->eu-west", problems=("something new",))
+        store.update("us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     finally:
         browser.emulate(width=1280, height=900)
 
 
-def test_a_form_keeps_what_is_typed(browser: Browser, url: str, board: Board) -> None:
+def test_a_form_keeps_what_is_typed(
+    browser: Browser, url: str, store: StatusStore
+) -> None:
     """Looking for a topic is not disturbed by the page's updates, and finds it."""
     browser.emulate(width=1280, height=900)
     browser.open(f"{url}/partitions")
     browser.run("document.getElementById('word').focus()")
     for key in "topic-1":
         browser.press(key)
-    board.update(
-        "us-east->eu-west", partitions=board.flow("us-east->eu-west").partitions[:79]
+    store.update(
+        "us-east->eu-west", partitions=store.flow("us-east->eu-west").partitions[:79]
     )
     browser.wait_for(
         "return document.querySelector('main').innerText.includes('79 partitions')"

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.topologies import RunningExample, Stage, via
+from tests.harness.topologies import RunningExample, Stage, via
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.harness import RunningMirror
+    from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import RunningMirror, copied_records, wait_for
-from tests.topologies import RunningExample, Stage, via
+from tests.harness.admin import copied_records
+from tests.harness.service import RunningMirror
+from tests.harness.topologies import RunningExample, Stage, via
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,16 +17,16 @@ import numpy as np
 
 from mirror.batches import codecs
 from mirror.batches import records as batches
-from mirror.clusters import produce
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.produce import HEADER_SIZE, EncodedBatch
+from mirror.clusters.wire import produce
+from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.config.cluster_settings import ClusterConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirror.clusters.connection import Connection
-    from mirror.clusters.pending import Pending
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.pending import Pending
 
 _MOST_REQUESTS = 60
 _ENOUGH_RECORDS = 200_000

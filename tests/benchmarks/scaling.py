@@ -29,8 +29,8 @@ from tests.benchmarks.clusters import running
 from tests.benchmarks.machine import describe
 from tests.benchmarks.storage import folder_in, storage_for
 from tests.benchmarks.target import Target
-from tests.harness import wait_for
-from tests.standalone import Standalone, SubmittedMirror
+from tests.harness.standalone import Standalone, SubmittedMirror
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

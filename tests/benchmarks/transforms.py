@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from mirror.batches import batch, codecs
 from mirror.batches import records as batches
-from mirror.clusters.produce import EncodedBatch
+from mirror.clusters.wire.produce import EncodedBatch
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.transform import Transform

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import RunningMirror, config_for
-from tests.slots import SlotProcess
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.slots import SlotProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.slots import Ambush, Setting
+    from tests.harness.slots import Ambush, Setting
 
 
 @pytest.fixture(scope="module")

@@ -22,22 +22,16 @@ import pytest
 from mirror.adoption import activity
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.jars import kafka_jars
 from tests.benchmarks.peers.mm2 import MirrorMaker2
 from tests.benchmarks.peers.peer import Task
 from tests.benchmarks.processes import Service
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    assert_exactly_once,
-    create_topic,
-    end_offsets,
-    order_of,
-    read_topic,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import create_topic, end_offsets, topic_exists
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,17 +19,20 @@ import pytest
 import structlog
 
 from mirror.clusters.cluster import Cluster
+from mirror.driver import reset
+from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
 from mirror.offsets import progress
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import place_of
-from mirror.relay import reset
-from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import RunningMirror, create_topic, eventually, producer
-from tests.proxy import BrokerProxy
-from tests.slots import Ambush, OwnerProcess, StartPoint
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.proxy import BrokerProxy
+from tests.harness.service import RunningMirror
+from tests.harness.slots import Ambush, OwnerProcess, StartPoint
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -55,7 +58,7 @@ def _running(copying: Copying) -> Iterator[tuple[RunningLease, Said]]:
         try:
             yield running, said
         finally:
-            running.ring()
+            running.end()
 
 
 def _copying(source: str, target: str, topic: str) -> Copying:

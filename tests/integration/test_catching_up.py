@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    assert_exactly_once,
-    create_topic,
-    order_of,
-)
-from tests.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.service import RunningMirror
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from pathlib import Path

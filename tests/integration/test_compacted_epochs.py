@@ -16,7 +16,8 @@ from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
 from mirror.relay import gaps
 from mirror.relay.gaps import Gap, Suspect
-from tests.harness import read_topic, wait_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

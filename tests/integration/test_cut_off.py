@@ -17,7 +17,8 @@ import pytest
 
 from mirror.offsets import progress
 from mirror.recovery import losses
-from tests.cutoff import (
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.cut_off import (
     SplitCluster,
     in_sync,
     leader_of,
@@ -25,17 +26,10 @@ from tests.cutoff import (
     throttle_follower,
     wait_for_another_leader,
 )
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    copied_records,
-    create_topic,
-    crowd,
-    order_of,
-    read_topic,
-    wait_for,
-)
-from tests.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.load import NumberedLoad
+from tests.harness.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.waiting import crowd, wait_for
+from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,17 +11,16 @@ from urllib.request import urlopen
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
+from tests.harness.admin import (
     add_partitions,
     alter_topic,
-    config_for,
     create_topic,
     delete_topic,
     topic_exists,
-    wait_for,
 )
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

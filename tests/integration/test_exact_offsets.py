@@ -19,18 +19,13 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness
-from tests.copying import Copying
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    config_for,
-    create_topic,
-    eventually,
-    producer,
-    read_topic,
-    wait_for,
-)
-from tests.surroundings import effective
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying
+from tests.harness.load import NumberedLoad, producer
+from tests.harness.metadata import effective
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

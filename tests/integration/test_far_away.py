@@ -9,16 +9,18 @@ import uuid
 
 import pytest
 
-from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
-from tests.far import far_from
-from tests.harness import Order, assert_at_least_once, create_topic, producer
-from tests.proxy import Mishap, Rule
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
+from tests.harness.far import far_from
+from tests.harness.load import producer
+from tests.harness.proxy import Mishap, Rule
+from tests.harness.witness import Order, assert_at_least_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.proxy import BrokerProxy
+    from tests.harness.proxy import BrokerProxy
 
 pytestmark = pytest.mark.integration
 
@@ -102,7 +104,7 @@ def test_killed_over_a_distance(
             while any(set(witness.found[p]) < set(order[p]) for p in order):
                 seen = sum(map(len, witness.found.values()))
                 witness.wait(seen + 1, 60, lease)
-            lease.ring()
+            lease.end()
         if exactly_once:
             witness.assert_exactly(copying.copy, order)
         else:
@@ -128,7 +130,7 @@ def test_a_connection_ends_in_mid_copy(
         with copying.slot() as slot, proxy.rules(rule):
             lease = RunningLease(slot, copying.lease(120))
             witness.wait(_PARTITIONS * _EACH, 100, lease)
-            lease.ring()
+            lease.end()
         assert rule.hits == 1
         witness.assert_exactly(copying.copy, far.order)
 

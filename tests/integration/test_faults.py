@@ -25,16 +25,11 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.secured import USER
 from mirror.recovery import losses
-from tests.harness import (
-    RunningMirror,
-    create_topic,
-    keys_of,
-    order_of,
-    producer,
-    read_topic,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import create_topic, topic_exists
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

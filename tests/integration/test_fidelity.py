@@ -14,17 +14,13 @@ from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 import pytest
 
-from tests.harness import (
-    CODECS,
-    RunningMirror,
-    create_topic,
-    eventually,
-    producer,
-    read_topic,
-)
+from tests.harness.admin import create_topic
+from tests.harness.load import CODECS, producer
+from tests.harness.witness import eventually, read_topic
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.integration
 

@@ -16,16 +16,11 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.offsets import progress
 from mirror.recovery import losses
-from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
-from tests.harness import (
-    PATIENCE_SECONDS,
-    add_partitions,
-    create_topic,
-    end_offsets,
-    producer,
-    wait_for,
-)
-from tests.slots import Ambush, OwnerProcess, Point, StartPoint
+from tests.harness.admin import add_partitions, create_topic, end_offsets
+from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.slots import Ambush, OwnerProcess, Point, StartPoint
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,7 +246,7 @@ def test_a_beginning_that_was_found_late_is_written_down(
                     lambda: key in progress.read(target, copying.progress).positions
                 )
             finally:
-                running.ring()
+                running.end()
         known = progress.read(target, copying.progress)
         assert known.positions[key].offset == _EACH
         assert not known.unsettled

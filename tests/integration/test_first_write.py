@@ -14,14 +14,10 @@ from mirror.clusters.cluster import Cluster
 from mirror.offsets import runs
 from mirror.relay import copies
 from mirror.relay.slot import Slot
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import (
-    create_topic,
-    delete_topic,
-    producer,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -78,7 +74,7 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
             witness.begin(copying.copy)
             witness.wait(_EACH, 60, lease)
         finally:
-            lease.ring()
+            lease.end()
         witness.assert_exactly(copying.copy, keys(1, _EACH))
         noted = TopicReader(reader, runs.topic_name(copying.alias)).read()
         blocks = [block for _, _, value in noted for block in runs.decode(value)]

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.load import NumberedLoad, producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import (
     assert_at_least_once,
     assert_exactly_once,
-    config_for,
-    copied_records,
-    create_topic,
     eventually,
     keys_of,
     order_of,
-    producer,
     read_topic,
-    wait_for,
 )
 
 if TYPE_CHECKING:

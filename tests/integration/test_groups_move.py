@@ -21,16 +21,14 @@ from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.client import MirrorClient
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.brokers import playground
 from mirror.playground.jars import kafka_jars
-from tests.harness import (
-    RunningMirror,
-    create_topic,
-    producer,
-    read_topic,
-    wait_for,
-)
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

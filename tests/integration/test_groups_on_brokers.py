@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 import pytest
 
-from mirror.clusters import group_offsets, groups
+from mirror.clusters.admin import group_offsets, groups
+from mirror.clusters.admin.group_offsets import Committed
+from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.group_offsets import Committed
-from mirror.clusters.groups import Group, GroupKind
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
 from mirror.offsets.groups import Copy, GroupFilter, Place, Standing, look
@@ -24,7 +24,9 @@ from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
-from tests.harness import create_topic, producer, read_topic
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.brokers import playground
 from mirror.playground.jars import kafka_jars
-from tests.harness import RunningMirror, copied_records, read_topic, wait_for
-from tests.switching import (
+from tests.harness.admin import copied_records
+from tests.harness.group_moves import (
     COMPACTED,
     FILTERED,
     MERGED,
@@ -38,6 +38,9 @@ from tests.switching import (
     log_of,
     newest,
 )
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

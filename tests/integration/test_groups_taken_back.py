@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.batches.writing import TopicWriter
-from mirror.clusters import group_offsets
-from mirror.clusters.group_offsets import Committed
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.config.schema import FlowConfig
-from mirror.group_jobs import CHECKPOINTS, GroupJobs
-from mirror.observe.board import Board
+from mirror.jobs.groups import CHECKPOINTS, GroupJobs
 from mirror.offsets.checkpoints import read
 from mirror.offsets.groups import Copy
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from tests.harness import create_topic
+from mirror.status.store import StatusStore
+from tests.harness.admin import create_topic
 from tests.integration.test_groups_on_brokers import at_work, connected
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Stage:
         jobs = GroupJobs(
             flow,
             lambda: {self.topic: Copy(topic=self.copy, partitions=1)},
-            board=Board((flow.name,)),
+            store=StatusStore((flow.name,)),
             tell=lambda *_: None,
         ).jobs()
         (job,) = (job for job in jobs if job.name == CHECKPOINTS)

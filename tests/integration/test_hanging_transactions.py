@@ -24,15 +24,12 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import progress, runs
-from tests.cutoff import leader_of
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    create_topic,
-    order_of,
-    wait_for,
-)
-from tests.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.admin import create_topic
+from tests.harness.cut_off import leader_of
+from tests.harness.load import NumberedLoad
+from tests.harness.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,9 @@ import psutil
 import pytest
 import structlog
 
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import create_topic, producer
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.load import producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -74,7 +75,7 @@ def quiet(
         witness.begin(copying.copy)
         running = RunningLease(slot, copying.lease(120))
         with contextlib.ExitStack() as stack:
-            stack.callback(running.ring)
+            stack.callback(running.end)
             send(client, topic_name, keys(_PARTITIONS, _FIRST), b"v")
             witness.wait(_PARTITIONS * _FIRST, 30, running)
             _wait_until_ended(slot._target, witness)
@@ -108,7 +109,7 @@ def test_the_first_record_after_a_quiet_time_is_copied_at_once(quiet: _Quiet) ->
     topic = quiet.copying.topic
     send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
     quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, quiet.lease)
-    reports = quiet.lease.ring()
+    reports = quiet.lease.end()
     assert [each for each in quiet.said if each["log_level"] != "info"] == []
     assert {report.slot_takeovers for report in reports} == {1}
     quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))
@@ -118,7 +119,7 @@ def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
     """A slot that has to take over when all its connections have been ended copies
     at once, without an error.
     """
-    quiet.lease.ring()
+    quiet.lease.end()
     topic = quiet.copying.topic
     send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
     quiet.copying.lease(0)  # somebody else's, so that the next one takes over
@@ -126,7 +127,7 @@ def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
     try:
         quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, running)
     finally:
-        reports = running.ring()
+        reports = running.end()
     assert [each for each in quiet.said if each["log_level"] != "info"] == []
     assert {report.slot_takeovers for report in reports} == {1}
     quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))

@@ -13,15 +13,10 @@ import uuid
 import pytest
 
 from mirror.clusters import codes
-from tests.copying import (
-    Copying,
-    RunningLease,
-    Witness,
-    keys,
-    send,
-)
-from tests.harness import create_topic, producer
-from tests.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.proxy import BrokerProxy, Mishap, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +89,7 @@ class Lab:
                 self.send(topic, first=_HALF)
                 self.witness.wait(total, 25, lease)
             finally:
-                reports = lease.ring()
+                reports = lease.end()
             counted = sum(report.records for report in reports)
             if any(report.state == "FAULTED" for report in reports):
                 # The rule struck when all was copied: the fault goes with a retry.

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    assert_exactly_once,
-    copied_records,
-    create_topic,
-    order_of,
-    wait_for,
-)
-from tests.namespaces import Host, MirrorOnHost, reachable_at, why_not
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.namespaces import Host, MirrorOnHost, reachable_at, why_not
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

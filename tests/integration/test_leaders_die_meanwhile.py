@@ -16,8 +16,9 @@ from mirror.clusters.cluster import Cluster
 from mirror.recovery import losses
 from mirror.relay import gaps
 from mirror.relay.intake import Intake
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import producer, wait_for
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -126,7 +127,7 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
                 send(producer(cluster.bootstrap), topic_name, {1: late[1]}, b"v")
                 witness.wait(4 * _EACH, 90, lease)
             finally:
-                lease.ring()
+                lease.end()
         witness.assert_exactly(copying.copy, {p: copied[p] + late[p] for p in range(2)})
         (loss,) = losses.read(reader, copying.alias)
     assert (loss.partition, loss.first, loss.last) == (0, _EACH, 2 * _EACH - 1)

@@ -12,29 +12,29 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.client import MirrorClient
 from mirror.config.schema import MirrorConfig
-from mirror.permissions.need import Operation, Who
-from mirror.permissions.rights import rights
 from mirror.playground.brokers import playground
-from tests.harness import (
-    RunningMirror,
+from mirror.preflight.permissions.need import Operation, Who
+from mirror.preflight.permissions.rights import rights
+from tests.harness.admin import (
     add_partitions,
     alter_topic,
     create_topic,
     end_offsets,
-    eventually,
-    producer,
     topic_exists,
-    wait_for,
 )
-from tests.surroundings import acls_of, allow, overrides
-from tests.trial import Trial, grant, revoke_all
+from tests.harness.few_rights import Trial, grant, revoke_all
+from tests.harness.load import producer
+from tests.harness.metadata import acls_of, allow, overrides
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.permissions.rights import Right
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.preflight.permissions.rights import Right
 
 pytestmark = pytest.mark.integration
 

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 import pytest
 
 from mirror.batches.reading import TopicReader
-from mirror.clusters import fetch
 from mirror.clusters.cluster import Cluster
-from tests.copying import Copying, Witness
-from tests.harness import create_topic
+from mirror.clusters.wire import fetch
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

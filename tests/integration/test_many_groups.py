@@ -22,20 +22,15 @@ import numpy as np
 import psutil
 import pytest
 
-from mirror.clusters import group_offsets
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.group_offsets import Committed
 from mirror.config.cluster_settings import ClusterConfig
-from tests.harness import (
-    RunningMirror,
-    config_for,
-    create_topic,
-    crowd,
-    end_offsets,
-    producer,
-    read_topic,
-    wait_for,
-)
+from tests.harness.admin import create_topic, end_offsets
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import crowd, wait_for
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

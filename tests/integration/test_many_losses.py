@@ -12,16 +12,12 @@ from confluent_kafka.admin import AdminClient
 import pytest
 
 from mirror.recovery import losses
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.far import far_from
-from tests.harness import (
-    assert_exactly_once,
-    create_topic,
-    crowd,
-    order_of,
-    producer,
-    read_topic,
-)
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.far import far_from
+from tests.harness.load import producer
+from tests.harness.waiting import crowd
+from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +72,7 @@ def test_lost_beginnings_hold_up_no_neighbour(
                 witness.wait(have + 1, 100, lease)
             took = time.monotonic() - began
             witness.wait(_PARTITIONS * 3 * _EACH - len(gone) * _EACH, 200, lease)
-            lease.ring()
+            lease.end()
         expected = {
             p: copied[p] + (lost[p] if p < _HEALTHY else []) + late[p] for p in copied
         }

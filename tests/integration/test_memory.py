@@ -12,10 +12,11 @@ import zstandard
 
 from mirror.batches import writing
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.produce import EncodedBatch
-from tests import hostile
-from tests.copying import Copying, SlotAlone, Witness, keys, send
-from tests.harness import create_topic, producer
+from mirror.clusters.wire.produce import EncodedBatch
+from tests.harness import hostile_batches as hostile
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, SlotAlone, Witness, keys, send
+from tests.harness.load import producer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

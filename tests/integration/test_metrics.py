@@ -9,17 +9,14 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from tests.harness import (
-    RunningMirror,
-    create_topic,
-    delete_topic,
-    eventually,
-    producer,
-    wait_for,
-)
+from tests.harness.admin import create_topic, delete_topic
+from tests.harness.load import producer
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.integration
 

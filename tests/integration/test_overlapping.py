@@ -17,9 +17,10 @@ import uuid
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
 
-from tests.copying import Copying, Witness, keys, send
-from tests.harness import create_topic, producer
-from tests.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.proxy import BrokerProxy, Mishap, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

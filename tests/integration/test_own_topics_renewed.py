@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from mirror.batches import writing
+from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.groups import Group, GroupKind
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import FlowConfig
 from mirror.errors import RecreatedError
@@ -28,7 +28,8 @@ from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
 from mirror.recovery import pauses
-from tests.harness import create_topic, delete_topic, topic_exists, wait_for
+from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.waiting import wait_for
 from tests.integration.test_groups_on_brokers import Copied
 
 if TYPE_CHECKING:

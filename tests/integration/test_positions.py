@@ -17,16 +17,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from tests.harness import (
-    RunningMirror,
-    create_topic,
-    eventually,
-    keys_of,
-    order_of,
-    producer,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import create_topic, topic_exists
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually, keys_of, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,15 +14,15 @@ from kafka import KafkaAdminClient
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.permissions.need import Kind, Operation
-from mirror.permissions.rights import Right, rights
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
+from mirror.preflight.permissions.need import Kind, Operation
+from mirror.preflight.permissions.rights import Right, rights
 from mirror.preflight.plan import plan
-from tests.harness import create_topic
-from tests.surroundings import Sides, acls_of, allow, revoke
+from tests.harness.admin import create_topic
+from tests.harness.metadata import Sides, acls_of, allow, revoke
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

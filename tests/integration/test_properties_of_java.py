@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from mirror.config import mm2_text
+from mirror.config.mm2 import text as mm2_text
 from mirror.errors import ConfigError
-from mirror.java import require_java
+from mirror.host import require_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

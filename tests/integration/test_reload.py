@@ -20,16 +20,11 @@ from confluent_kafka.admin._scram import (
 import pytest
 
 from mirror.playground.secured import PASSWORDS
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    assert_exactly_once,
-    create_topic,
-    crowd,
-    end_offsets,
-    order_of,
-    wait_for,
-)
+from tests.harness.admin import create_topic, end_offsets
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import crowd, wait_for
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

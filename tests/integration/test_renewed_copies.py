@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 import pytest
 
-from tests.harness import (
-    RunningMirror,
-    assert_exactly_once,
-    config_for,
-    create_topic,
-    delete_topic,
-    eventually,
-    producer,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

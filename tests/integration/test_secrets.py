@@ -22,8 +22,12 @@ import pytest
 from mirror.playground.brokers import playground
 from mirror.playground.ports import free_ports
 from mirror.playground.secured import PASSWORDS, USER
-from tests.harness import RunningMirror, create_topic, eventually, producer, wait_for
-from tests.surroundings import allow, revoke
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.metadata import allow, revoke
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,17 +12,19 @@ import uuid
 
 import pytest
 
-from mirror.clusters import identity, tokens
+from mirror.clusters.auth import tokens
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire import identity
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError, UnreachableError
 from mirror.playground.brokers import playground
 from mirror.playground.certificates import CertificateAuthority
 from mirror.playground.secured import USER
-from tests.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness import create_topic, producer
-from tests.identities import IdentityProvider, Key
-from tests.ways import WAYS, Doors, admit
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, Witness, keys, send
+from tests.harness.identity_provider import IdentityProvider, Key
+from tests.harness.load import producer
+from tests.harness.security import WAYS, Doors, admit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -238,7 +240,7 @@ def test_every_way_carries_records(
         try:
             witness.wait(400, 60, lease)
         finally:
-            reports = lease.ring()
+            reports = lease.end()
         witness.assert_exactly(copying.copy, wanted)
     assert {report.state for report in reports} == {"RUNNING"}
 
@@ -297,7 +299,7 @@ def test_sessions_are_renewed_under_load(
                 time.sleep(0.005)
             witness.wait(2 * sent, 60, lease)
         finally:
-            reports = lease.ring()
+            reports = lease.end()
         witness.assert_exactly(copying.copy, keys(2, sent))
     assert {report.slot_takeovers for report in reports} == {1}
     assert {report.slot_aborted for report in reports} == {0}

@@ -13,18 +13,14 @@ from confluent_kafka.admin import ResourceType
 import pytest
 
 from mirror.playground.secured import PASSWORDS, USER
-from tests.copying import keys, send
-from tests.harness import (
-    RunningMirror,
-    assert_exactly_once,
-    create_topic,
-    eventually,
-    keys_of,
-    producer,
-)
-from tests.identities import IdentityProvider
-from tests.surroundings import allow, revoke
-from tests.ways import Doors, admit, set_password
+from tests.harness.admin import create_topic
+from tests.harness.copying import keys, send
+from tests.harness.identity_provider import IdentityProvider
+from tests.harness.load import producer
+from tests.harness.metadata import allow, revoke
+from tests.harness.security import Doors, admit, set_password
+from tests.harness.service import RunningMirror
+from tests.harness.witness import assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,7 +206,7 @@ def test_tokens_run_out_and_come_back(
             ).items()
             if not key.startswith("sasl_oauthbearer")
         } | {
-            "sasl_token_provider": "tests.identities:fetch",
+            "sasl_token_provider": "tests.harness.identity_provider:fetch",
             "sasl_token_options": {"url": provider.url},
         }
         sections = {"S": source, "T": doors.section(made["t"], "SASL_SSL OAUTHBEARER")}

@@ -12,20 +12,21 @@ from kafka import KafkaAdminClient
 import numpy as np
 import pytest
 
-from mirror.clusters import group_offsets
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.group_offsets import Committed
 from mirror.config.schema import MirrorConfig
+from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
 from mirror.recovery import losses
 from mirror.recovery.losses import Cause, Loss
-from mirror.relay.notes import Notes
-from mirror.relay.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.relay.pending_transaction import Work
 from mirror.relay.target import TargetWriter
-from mirror.relay.work import Work
-from tests.harness import create_topic, read_topic
+from mirror.relay.transaction_records import Notes
+from tests.harness.admin import create_topic
+from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

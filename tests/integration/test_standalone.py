@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    config_for,
-    create_topic,
-    keys_of,
-    order_of,
-    read_topic,
-    wait_for,
-)
-from tests.standalone import Standalone, SubmittedMirror
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import config_for
+from tests.harness.standalone import Standalone, SubmittedMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

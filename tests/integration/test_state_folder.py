@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import RunningMirror, config_for, create_topic, eventually, producer
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.serialization import pkcs12
 import pytest
 
-from mirror.clusters.handshake import open_line
-from mirror.clusters.security import tls_context
+from mirror.clusters.auth.security import tls_context
+from mirror.clusters.wire.handshake import open_line
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.errors import AuthenticationError
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
 
 if TYPE_CHECKING:

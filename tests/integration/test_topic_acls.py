@@ -9,12 +9,12 @@ from confluent_kafka.admin import ResourceType
 import pytest
 
 from mirror.metadata import acls
-from mirror.metadata.acl_claims import Claims
-from mirror.observe.status import AclState
+from mirror.metadata.acl_ownership import Claims
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from tests.harness import alter_topic, create_topic, topic_exists
-from tests.surroundings import Sides, acls_of, allow, of, overrides, revoke, sides
+from mirror.status.values import AclState
+from tests.harness.admin import alter_topic, create_topic, topic_exists
+from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters import configs as cluster_configs
-from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.clusters.admin import configs as cluster_configs
+from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.metadata import configs, topics
-from tests.harness import (
+from tests.harness.admin import (
     add_partitions,
     alter_topic,
     create_topic,
     end_offsets,
     topic_exists,
 )
-from tests.surroundings import (
+from tests.harness.metadata import (
     Sides,
     effective,
     of,

@@ -9,18 +9,12 @@ from kafka import KafkaConsumer
 import pytest
 
 from mirror.playground.secured import USER
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    alter_topic,
-    assert_exactly_once,
-    config_for,
-    create_topic,
-    eventually,
-    keys_of,
-    wait_for,
-)
-from tests.surroundings import acls_of, allow, overrides, revoke
+from tests.harness.admin import alter_topic, create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.metadata import acls_of, allow, overrides, revoke
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    add_partitions,
-    alter_topic,
-    assert_exactly_once,
-    create_topic,
-    eventually,
-    keys_of,
-    producer,
-    read_topic,
-    wait_for,
-)
-from tests.slots import Setting, SlotProcess
+from tests.harness.admin import add_partitions, alter_topic, create_topic
+from tests.harness.load import NumberedLoad, producer
+from tests.harness.slots import Setting, SlotProcess
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.integration
 

@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import (
-    RunningMirror,
-    create_topic,
-    eventually,
-    keys_of,
-    order_of,
-    producer,
-)
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.witness import eventually, keys_of, order_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.integration
 

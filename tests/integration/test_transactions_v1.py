@@ -13,10 +13,12 @@ import uuid
 import pytest
 
 from mirror.clusters import codes
-from tests.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
-from tests.harness import create_topic, producer, wait_for
-from tests.proxy import KAFKA_2_8, BrokerProxy, Mishap, Rule
-from tests.slots import Ambush, Point
+from tests.harness.admin import create_topic
+from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
+from tests.harness.load import producer
+from tests.harness.proxy import KAFKA_2_8, BrokerProxy, Mishap, Rule
+from tests.harness.slots import Ambush, Point
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +68,7 @@ class Lab:
                 self.send(copying.topic, first=_EACH)
                 self.witness.wait(total, 25, lease)
             finally:
-                reports = lease.ring()
+                reports = lease.end()
         self.witness.assert_exactly(copying.copy, keys(_PARTITIONS, 2 * _EACH))
         assert {report.state for report in reports} == {"RUNNING"}
 
@@ -135,7 +137,7 @@ def test_partition_is_set_aside(lab: Lab, topic_name: str, code: int) -> None:
             try:
                 lab.witness.wait(_EACH, 10, lease)
             finally:
-                guilty, other = lease.ring()
+                guilty, other = lease.end()
         assert (guilty.state, guilty.records) == ("FAULTED", 0)
         assert codes.name_of(code) in guilty.reason
         assert (other.state, other.position) == ("RUNNING", _EACH)
@@ -143,7 +145,7 @@ def test_partition_is_set_aside(lab: Lab, topic_name: str, code: int) -> None:
         try:
             lab.witness.wait(2 * _EACH, 15, lease)
         finally:
-            guilty, _ = lease.ring()
+            guilty, _ = lease.end()
     assert (guilty.state, guilty.position) == ("RUNNING", _EACH)
     lab.witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH))
 

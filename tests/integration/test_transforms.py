@@ -14,22 +14,12 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
-from tests.copying import Copying, RunningLease
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    alter_topic,
-    assert_exactly_once,
-    config_for,
-    copied_records,
-    create_topic,
-    eventually,
-    keys_of,
-    producer,
-    read_topic,
-    topic_exists,
-    wait_for,
-)
+from tests.harness.admin import alter_topic, copied_records, create_topic, topic_exists
+from tests.harness.copying import Copying, RunningLease
+from tests.harness.load import NumberedLoad, producer
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 from tests.integration.test_exact_offsets import assert_exact, log_of, map_on
 
 if TYPE_CHECKING:
@@ -93,7 +83,7 @@ def test_filtered_and_masked(
         eventually(
             target, flow.copy, sum((len(keys) + 1) // 2 for keys in load.order.values())
         )
-        reports = lease.ring()
+        reports = lease.end()
     records = read_topic(source, topic_name)
     copies = read_topic(target, flow.copy)
     for partition, messages in records.items():
@@ -133,7 +123,7 @@ def test_a_failing_function_holds_up_its_partition_only(
         lease = RunningLease(slot, flow.lease(120))
         put(source, topic_name, 1, [b"1", b"void", b"3"])
         eventually(target, flow.copy, 2)
-        reports = {r.partition: r for r in lease.ring()}
+        reports = {r.partition: r for r in lease.end()}
         assert reports[0].state == "FAULTED"
         assert reports[0].reason == (
             "tests.functions:no_poison fails on offsets 0 to 2 of "
@@ -144,7 +134,7 @@ def test_a_failing_function_holds_up_its_partition_only(
         lease = RunningLease(slot, flow.lease(120))
         found = eventually(target, flow.copy, 5)
         time.sleep(0.5)
-        assert {r.partition: r.state for r in lease.ring()} == {
+        assert {r.partition: r.state for r in lease.end()} == {
             0: "RUNNING",
             1: "RUNNING",
         }
@@ -169,14 +159,14 @@ def test_what_stands_before_a_failure_is_copied(
         lease = RunningLease(slot, flow.lease(120))
         copied = len(eventually(target, flow.copy, 60_000)[0])
         time.sleep(2)
-        (report,) = lease.ring()
+        (report,) = lease.end()
         assert report.state == "FAULTED"
         assert f"offsets {report.position} to 69999" in report.reason
         assert report.position == len(read_topic(target, flow.copy)[0]) >= copied
         mended.touch()
         lease = RunningLease(slot, flow.lease(120))
         found = eventually(target, flow.copy, 70_000)
-        lease.ring()
+        lease.end()
     assert keys_of(found) == {0: [b"0:%d" % n for n in range(70_000)]}
 
 
@@ -201,7 +191,7 @@ def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
         eventually(target, flow.copy, 2 * 95)
         put(source, topic_name, 2, [b"poison"])  # nothing but
         eventually(target, dead, 9)
-        reports = {r.partition: r for r in lease.ring()}
+        reports = {r.partition: r for r in lease.end()}
     copies = read_topic(target, flow.copy)
     good = [n for n in range(100) if n not in {0, 7, 8, 50, 99}]
     assert keys_of(copies) == {
@@ -261,7 +251,7 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
         time.sleep(1)
         put(source, topic_name, 1, [b"1", b"2"])
         eventually(target, flow.copy, 2)
-        reports = {r.partition: r for r in lease.ring()}
+        reports = {r.partition: r for r in lease.end()}
         assert reports[0].state == "FAULTED"
         assert f"target {dead}-0" in reports[0].reason
         assert "large" in reports[0].reason.lower()
@@ -271,7 +261,7 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
         lease = RunningLease(slot, flow.lease(120))
         found = eventually(target, flow.copy, 4)
         eventually(target, dead, 1)
-        lease.ring()
+        lease.end()
     assert keys_of(found) == {0: [b"0:0", b"0:2"], 1: [b"1:0", b"1:1"]}
     assert keys_of(read_topic(target, dead)) == {0: [b"0:1"], 1: []}
 

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness import (
-    NumberedLoad,
-    RunningMirror,
-    assert_exactly_once,
-    config_for,
-    copied_records,
-    create_topic,
-    order_of,
-    wait_for,
-)
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.relay.target import IN_TURN
-from tests.harness import (
-    NumberedLoad,
-    assert_exactly_once,
-    copied_records,
-    create_topic,
-    end_offsets,
-    order_of,
-    wait_for,
-)
-from tests.slots import (
+from mirror.relay.target import MAX_IN_FLIGHT
+from tests.harness.admin import copied_records, create_topic, end_offsets
+from tests.harness.load import NumberedLoad
+from tests.harness.slots import (
     Ambush,
     OwnerProcess,
     Point,
@@ -29,6 +22,8 @@ from tests.slots import (
     SlotProcess,
     StartPoint,
 )
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,7 +184,7 @@ def test_wakes_id_by_id(setting: Setting, start: Callable[..., SlotProcess]) -> 
             lease_seconds=15,
         )
         goes_on()
-        for _ in range(IN_TURN):
+        for _ in range(MAX_IN_FLIGHT):
             zombie.resume()
             wait_for(lambda: zombie.suspended or not zombie.alive)
             goes_on()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.line import Line, TlsLine
+from mirror.clusters.wire.line import Line, TlsLine
 from mirror.playground.certificates import CertificateAuthority
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.adoption import connect_offsets
-from mirror.clusters.partitioner import partition_of
+from mirror.clusters.wire.produce import partition_of
 from mirror.errors import MirrorError
 
 pytestmark = pytest.mark.unit

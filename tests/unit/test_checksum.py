@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import pytest
 
 from mirror.batches import records
-from mirror.clusters.checksum import joined
+from mirror.clusters.wire.checksum import joined
 
 
 @given(st.binary(max_size=100), st.binary(max_size=3000))

@@ -21,10 +21,12 @@ from mirror.cli import status as status_command
 from mirror.cli.main import app
 from mirror.cli.output import remaining
 from mirror.errors import JavaMissingError
-from mirror.observe.board import Board
-from mirror.observe.config_status import ConfigStatus
-from mirror.observe.http import StatusServer
-from mirror.observe.status import (
+from mirror.playground.screen import Screen
+from mirror.playground.service import _descendants
+from mirror.playground.traffic import Verdict
+from mirror.status.config import ConfigStatus
+from mirror.status.store import StatusStore
+from mirror.status.values import (
     FORMAT_VERSION,
     ConfigDrift,
     FlowState,
@@ -33,10 +35,8 @@ from mirror.observe.status import (
     SlotStatus,
     TopicDrift,
 )
-from mirror.playground.screen import Screen
-from mirror.playground.service import _descendants
-from mirror.playground.traffic import Verdict
-from tests.statuses import partition_status
+from mirror.web.server import StatusServer
+from tests.harness.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,13 +67,13 @@ def partition(number: int = 3, **changes: object) -> PartitionStatus:
 
 
 @pytest.fixture
-def board() -> Board:
-    return Board(("A->B",))
+def store() -> StatusStore:
+    return StatusStore(("A->B",))
 
 
 @pytest.fixture
-def url(board: Board) -> Iterator[str]:
-    with StatusServer(board, "127.0.0.1", 0) as server:
+def url(store: StatusStore) -> Iterator[str]:
+    with StatusServer(store, "127.0.0.1", 0) as server:
         yield server.url
 
 
@@ -236,7 +236,7 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     def run(*_arguments: object, **_options: object) -> bool:
         raise JavaMissingError
 
-    monkeypatch.setattr("mirror.service.Service.run", run)
+    monkeypatch.setattr("mirror.driver.service.Service.run", run)
 
     result = mirror("run", "-c", config)
 
@@ -251,10 +251,10 @@ def test_run_fails_if_a_flow_did(
     """A nightly job learns from the exit status that not everything was copied."""
 
     def run(service: object, **_options: object) -> bool:
-        service.board.update("A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
+        service.store.update("A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
         return False
 
-    monkeypatch.setattr("mirror.service.Service.run", run)
+    monkeypatch.setattr("mirror.driver.service.Service.run", run)
 
     result = mirror("run", "-c", config, *once)
 
@@ -271,7 +271,7 @@ def test_run_tells_where_it_listens(
         ready("http://127.0.0.1:5")  # type: ignore[operator]
         return True
 
-    monkeypatch.setattr("mirror.service.Service.run", run)
+    monkeypatch.setattr("mirror.driver.service.Service.run", run)
 
     result = mirror("run", "-c", config)
 
@@ -291,10 +291,10 @@ def test_versions() -> None:
     assert mirror("--version").stdout == f"mirror {__version__}\n"
 
 
-def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
+def test_status_shows_flows_and_partitions(store: StatusStore, url: str) -> None:
     """Both tables stand on stdout, whole lines however narrow the terminal."""
     reason = "the target refuses it: " + "because " * 20
-    board.update(
+    store.update(
         "A->B",
         state=FlowState.RUNNING,
         partitions=(
@@ -319,9 +319,9 @@ def test_status_shows_flows_and_partitions(board: Board, url: str) -> None:
     assert problem.split(maxsplit=1) == ["A->B", "source topic x y: no legal name"]
 
 
-def test_status_shows_slots_and_what_remains(board: Board, url: str) -> None:
+def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> None:
     """A flow that catches up says how long that takes, and how busy each slot is."""
-    board.update(
+    store.update(
         "A->B",
         remaining_seconds=731.0,
         bytes_per_second=12_340_000.0,
@@ -345,9 +345,9 @@ def test_status_shows_slots_and_what_remains(board: Board, url: str) -> None:
     assert slot.split() == ["A->B", "1", "3", "91%", "5000", "7.5", "kB/s"]
 
 
-def test_status_shows_what_a_transform_left_out(board: Board, url: str) -> None:
+def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) -> None:
     """Records that a function removed, or failed on, are counted where it did so."""
-    board.update(
+    store.update(
         "A->B",
         partitions=(partition(), partition(4, removed=12, dead_letters=1)),
     )
@@ -358,9 +358,9 @@ def test_status_shows_what_a_transform_left_out(board: Board, url: str) -> None:
     assert row.split() == ["A->B", "orders", "4", "12", "1"]
 
 
-def test_status_shows_a_refused_configuration(board: Board, url: str) -> None:
+def test_status_shows_a_refused_configuration(store: StatusStore, url: str) -> None:
     """Why the file's newest version is not in use stands at the end, line by line."""
-    board.config = ConfigStatus(refused_at=1e9, refused=("flows: x", "service: y"))
+    store.config = ConfigStatus(refused_at=1e9, refused=("flows: x", "service: y"))
 
     *_, columns, one, other = mirror("status", "-u", url).stdout.splitlines()
 
@@ -369,9 +369,9 @@ def test_status_shows_a_refused_configuration(board: Board, url: str) -> None:
     assert other.endswith("service: y")
 
 
-def test_status_shows_what_differs(board: Board, url: str) -> None:
+def test_status_shows_what_differs(store: StatusStore, url: str) -> None:
     """A copy that is not as its topic is stands below, with all that differs."""
-    board.update(
+    store.update(
         "A->B",
         drift=(
             TopicDrift(
@@ -419,7 +419,7 @@ def test_remaining_time_is_rounded(seconds: float, text: str) -> None:
 
 
 def test_status_of_a_service_that_knows_less(
-    board: Board, url: str, monkeypatch: pytest.MonkeyPatch
+    store: StatusStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fields were added within the format: a service without them can be asked."""
     added = ("slot_loads", "remaining_seconds", "bytes_per_second")
@@ -437,14 +437,14 @@ def test_status_of_a_service_that_knows_less(
     assert "A->B" in mirror("status", "-u", url).stdout
 
 
-def test_status_as_json_is_the_service_s_own(board: Board, url: str) -> None:
+def test_status_as_json_is_the_service_s_own(store: StatusStore, url: str) -> None:
     """Programs get the service's document with its version, also as it grows."""
     short = mirror("status", "-u", url.removeprefix("http://"), "-o", "json")
-    board.update("A->B", partitions=(partition(),))
+    store.update("A->B", partitions=(partition(),))
     longer = mirror("status", "-u", f"{url}/status", "-o", "json")
 
     assert json.loads(short.stdout)["flows"][0]["partitions"] == []
-    assert json.loads(longer.stdout) == json.loads(json.dumps(board.read().to_json()))
+    assert json.loads(longer.stdout) == json.loads(json.dumps(store.read().to_json()))
     assert asking.FORMAT_VERSION == FORMAT_VERSION
 
 
@@ -458,7 +458,7 @@ def test_status_without_a_service() -> None:
 
 
 def test_status_asks_where_the_configuration_says(
-    board: Board, url: str, tmp_path: Path
+    store: StatusStore, url: str, tmp_path: Path
 ) -> None:
     """-c finds the port, and says what to do where the file cannot tell it."""
     path = tmp_path / "mirror.yaml"
@@ -529,14 +529,14 @@ def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in line
 
 
-def test_demo_in_lines(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_in_lines(store: StatusStore, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal the demo writes plain lines, and not one per look."""
-    board.update("A->B", state=FlowState.RUNNING, partitions=(partition(),))
+    store.update("A->B", state=FlowState.RUNNING, partitions=(partition(),))
     capsys.readouterr()  # the log of this process
     with Screen() as screen:
         screen.say("begin")
-        screen.show(board.read().to_json())
-        screen.show(board.read().to_json())
+        screen.show(store.read().to_json())
+        screen.show(store.read().to_json())
 
     begin, line = capsys.readouterr().out.splitlines()
     assert begin.endswith("begin")

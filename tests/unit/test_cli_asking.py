@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.config.http_settings import HttpSettings
-from mirror.observe.board import Board
-from mirror.observe.http import StatusServer
 from mirror.playground.certificates import CertificateAuthority
+from mirror.status.store import StatusStore
+from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def mirror(*arguments: str, **env: str) -> Result:
 def service(folder: Path, **settings: Any) -> Iterator[tuple[str, Path]]:
     """A server, its address, and a configuration that describes it."""
     access = HttpSettings.model_validate(settings)
-    with StatusServer(Board(("A->B",)), "127.0.0.1", 0, access=access) as server:
+    with StatusServer(StatusStore(("A->B",)), "127.0.0.1", 0, access=access) as server:
         port = int(server.url.rpartition(":")[2])
         file = folder / "mirror.yaml"
         document = {

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from mirror.cli import lag
 from mirror.cli.main import app
-from mirror.observe.board import Board
-from mirror.observe.http import StatusServer
-from mirror.observe.status import FlowState, PartitionStatus
-from mirror.observe.topology import Edge, dot, mermaid, terminal
-from tests.statuses import partition_status
+from mirror.status.store import StatusStore
+from mirror.status.topology import Edge, dot, mermaid, terminal
+from mirror.status.values import FlowState, PartitionStatus
+from mirror.web.server import StatusServer
+from tests.harness.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +34,8 @@ def partition(topic: str, number: int, seconds: float, records: int) -> Partitio
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    board = Board(("A->B", "A->C"))
-    board.update(
+    store = StatusStore(("A->B", "A->C"))
+    store.update(
         "A->B",
         source="A",
         target="B",
@@ -47,8 +47,8 @@ def url() -> Iterator[str]:
             partition("new", 0, -1.0, 0),
         ),
     )
-    board.update("A->C", source="A", target="C", state=FlowState.RETRYING)
-    with StatusServer(board, "127.0.0.1", 0) as server:
+    store.update("A->C", source="A", target="C", state=FlowState.RETRYING)
+    with StatusServer(store, "127.0.0.1", 0) as server:
         yield server.url
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from mirror.clusters import tokens
-from mirror.clusters.token import Token
+from mirror.clusters.auth import tokens
+from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
-from mirror.observe import board as board_module
-from mirror.observe import events as events_module
-from mirror.observe.board import Board
-from mirror.observe.events import Event, Kind, Trail
-from mirror.observe.status import FlowState
-from tests.clocks import HOUR, clocks_of
+from mirror.status import events as events_module
+from mirror.status import store as store_module
+from mirror.status.events import Event, Kind, Trail
+from mirror.status.store import StatusStore
+from mirror.status.values import FlowState
+from tests.harness.clocks import HOUR, clocks_of
 
 pytestmark = pytest.mark.unit
 
@@ -32,16 +32,16 @@ def test_no_lease_becomes_overdue(
     """A service that gets its reports is alive, and its flows are not late; one that
     gets none is, whichever way its clock was set meanwhile.
     """
-    clocks = clocks_of(board_module, monkeypatch)
-    board = Board(("A->B",))
+    clocks = clocks_of(store_module, monkeypatch)
+    store = StatusStore(("A->B",))
     now = clocks.time()
-    board.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
+    store.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
     clocks.of_day += change
-    assert board.standstill() == ""
-    assert board.read().flows[0].overdue == 0
+    assert store.standstill() == ""
+    assert store.read().flows[0].overdue == 0
     clocks.run(100)
-    assert "overdue by 80 s" in board.standstill()
-    assert board.read().flows[0].overdue == 100
+    assert "overdue by 80 s" in store.standstill()
+    assert store.read().flows[0].overdue == 100
 
 
 @_CHANGES

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from mirror.config.convert import convert
 from mirror.config.load import load, read
+from mirror.config.mm2.convert import convert
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

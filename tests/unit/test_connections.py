@@ -12,18 +12,18 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import EndTxnRequest
 import pytest
 
-from mirror.clusters import handshake
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire import handshake
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import UnreachableError
 from mirror.playground.certificates import CertificateAuthority
-from tests.broker import Broker
+from tests.harness.fake_broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirror.clusters.connection import Connection
+    from mirror.clusters.wire.connection import Connection
 
 pytestmark = pytest.mark.unit
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mirror.observe.metrics import METRICS, SERVICE_METRICS, names
-from mirror.observe.status import FlowState
+from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
+from mirror.status.values import FlowState
 
 pytestmark = pytest.mark.unit
 

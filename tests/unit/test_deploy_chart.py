@@ -16,7 +16,7 @@ import yaml
 import mirror
 from mirror.config.load import load
 from tests import tools
-from tests.pages import blocks
+from tests.harness.pages import blocks
 
 pytestmark = [pytest.mark.unit, pytest.mark.needs("helm")]
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import mirror
-from mirror.observe.board import Board
 from mirror.playground.certificates import CertificateAuthority
+from mirror.status.store import StatusStore
 from tests.unit.test_http_access import served, write
 
 pytestmark = pytest.mark.unit
@@ -98,7 +98,9 @@ def test_health_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> No
     """A service that stands still is not well, and the reason is there to read; nor is
     one that does not answer.
     """
-    monkeypatch.setattr(Board, "standstill", lambda _: "nothing moved for an hour")
+    monkeypatch.setattr(
+        StatusStore, "standstill", lambda _: "nothing moved for an hour"
+    )
     with served() as url:
         still = healthy(url)
     gone = healthy(url)

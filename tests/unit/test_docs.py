@@ -19,7 +19,7 @@ import yaml
 from mirror.cli.main import app
 from mirror.config.load import load
 from tests.benchmarks import readme
-from tests.pages import ROOT, Block, blocks, pages
+from tests.harness.pages import ROOT, Block, blocks, pages
 from tests.unit.test_architecture import ROWS
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ from typer.testing import CliRunner
 from mirror.cli import events as command
 from mirror.cli.main import app
 from mirror.config.schema import FlowConfig
+from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
-from mirror.observe import events
-from mirror.observe.board import Board
-from mirror.observe.events import MOST_OF_A_KIND, Event, Kind, Trail
-from mirror.observe.http import StatusServer
-from mirror.observe.noticed import noticed
-from mirror.observe.status import FlowState, FlowStatus, JobStatus
-from mirror.topic_changes import TopicChanges
-from tests.pages import ROOT
-from tests.statuses import partition_status
+from mirror.status import events
+from mirror.status.changes import noticed
+from mirror.status.events import MOST_OF_A_KIND, Event, Kind, Trail
+from mirror.status.store import StatusStore
+from mirror.status.values import FlowState, FlowStatus, JobStatus
+from mirror.web.server import StatusServer
+from tests.harness.pages import ROOT
+from tests.harness.statuses import partition_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -238,21 +238,21 @@ def test_many_threads_add():
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Board, str]]:
-    board = Board(("A->B", "A->C"))
-    with StatusServer(board, "127.0.0.1", 0) as server:
-        yield board, server.url
+def served() -> Iterator[tuple[StatusStore, str]]:
+    store = StatusStore(("A->B", "A->C"))
+    with StatusServer(store, "127.0.0.1", 0) as server:
+        yield store, server.url
 
 
 def mirror(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_events_over_http(served: tuple[Board, str]) -> None:
+def test_events_over_http(served: tuple[StatusStore, str]) -> None:
     """Programs ask for what is new since the last answer, of one flow or kind."""
-    board, url = served
+    store, url = served
     for flow in ("A->B", "A->C"):
-        board.update(flow, state=FlowState.RUNNING)
+        store.update(flow, state=FlowState.RUNNING)
     with urlopen(f"{url}/events") as answer:
         whole = json.load(answer)
     with urlopen(f"{url}/events?since={whole['last']}") as answer:
@@ -270,11 +270,11 @@ def test_events_over_http(served: tuple[Board, str]) -> None:
     assert refused.value.code == 400
 
 
-def test_events_for_people(served: tuple[Board, str]) -> None:
+def test_events_for_people(served: tuple[StatusStore, str]) -> None:
     """A table, oldest first; JSON has the same."""
-    board, url = served
-    board.update("A->B", state=FlowState.RUNNING)
-    board.update("A->C", state=FlowState.RETRYING, reason="no broker")
+    store, url = served
+    store.update("A->B", state=FlowState.RUNNING)
+    store.update("A->C", state=FlowState.RETRYING, reason="no broker")
     columns, *rows = mirror("events", "-u", url).stdout.splitlines()
     newest = mirror("events", "-u", url, "-n", "1", "-o", "json").stdout
     of_flow = mirror("events", "-u", url, "--flow", "A/B").stdout.splitlines()
@@ -302,18 +302,20 @@ def test_wrong_questions(arguments: tuple[str, ...], complaint: str) -> None:
     assert complaint in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_following(served: tuple[Board, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following(
+    served: tuple[StatusStore, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events are shown as they come, once each, until Ctrl-C; names cannot steer the
     terminal.
     """
-    board, url = served
-    board.update("A->B", state=FlowState.RUNNING)
+    store, url = served
+    store.update("A->B", state=FlowState.RUNNING)
     turns = iter(range(3))
 
     def pause(_seconds: float) -> None:
         if (turn := next(turns)) == 2:
             raise KeyboardInterrupt
-        board.trail.add(Event(kind=Kind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n"))
+        store.trail.add(Event(kind=Kind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n"))
 
     monkeypatch.setattr(command.time, "sleep", pause)
     with capture_logs():
@@ -349,15 +351,15 @@ def test_a_topic_made_anew_is_told_once():
     """A topic with another id is another topic; brokers that have no ids, and progress
     that was written without, tell nothing.
     """
-    board = Board(("A->B",))
-    changes = TopicChanges(FlowConfig(source="A", target="B"), board)
+    store = StatusStore(("A->B",))
+    changes = TopicChanges(FlowConfig(source="A", target="B"), store)
     nothing_asked: Any = None  # while no topic is missing, the source is not asked
     one, two, none = "1" * 32, "2" * 32, "0" * 32
     with capture_logs():
         changes.look(nothing_asked, topics_found(t=one, old=none))
         changes.look(nothing_asked, topics_found(t=two, old=one))
         changes.look(nothing_asked, topics_found(t=two, old=one))
-    told = board.trail.read()
+    told = store.trail.read()
 
     assert [(e.kind, e.subject, e.cluster) for e in told] == [
         (Kind.TOPIC_RECREATED, "t", "A")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.executors import settle
+from mirror.driver.executors import place
 
 pytestmark = pytest.mark.unit
 
@@ -13,27 +13,27 @@ A0, A1, A2, B0 = ("A->C", 0), ("A->C", 1), ("A->C", 2), ("B->C", 0)
 
 def test_slots_are_spread_over_executors() -> None:
     """New slots go where there is most room, one after the other."""
-    assert settle({}, [A0, A1, A2], {"0": 1, "1": 2}) == {A0: "1", A1: "0", A2: "1"}
+    assert place({}, [A0, A1, A2], {"0": 1, "1": 2}) == {A0: "1", A1: "0", A2: "1"}
 
 
 def test_slots_stay_where_they_are() -> None:
     """An executor more is no reason to move anything, but the next slot goes there."""
-    homes = {A0: "0", A1: "0"}
+    preferred = {A0: "0", A1: "0"}
 
-    assert settle(homes, [A0, A1, A2], {"0": 4, "1": 4}) == {**homes, A2: "1"}
+    assert place(preferred, [A0, A1, A2], {"0": 4, "1": 4}) == {**preferred, A2: "1"}
 
 
 def test_slots_of_other_flows_take_room() -> None:
     """Two flows of one session do not wish for the same core."""
-    assert settle({A0: "0"}, [B0], {"0": 1, "1": 1}) == {A0: "0", B0: "1"}
+    assert place({A0: "0"}, [B0], {"0": 1, "1": 1}) == {A0: "0", B0: "1"}
 
 
 def test_slot_of_a_lost_executor_gets_another_home() -> None:
-    """An executor that is gone is nobody's home; the one in its place is."""
-    assert settle({A0: "0", A1: "1"}, [A0, A1], {"0": 1, "2": 1}) == {A0: "0", A1: "2"}
+    """A slot leaves an executor that is gone for the one in its place."""
+    assert place({A0: "0", A1: "1"}, [A0, A1], {"0": 1, "2": 1}) == {A0: "0", A1: "2"}
 
 
 def test_no_home_without_room() -> None:
     """More slots than cores: some run wherever there is room, when there is."""
-    assert settle({}, [A0, A1], {"0": 1}) == {A0: "0"}
-    assert settle({A0: "0"}, [A0], {}) == {}
+    assert place({}, [A0, A1], {"0": 1}) == {A0: "0"}
+    assert place({A0: "0"}, [A0], {}) == {}

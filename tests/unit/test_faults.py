@@ -6,7 +6,7 @@ import pytest
 
 from mirror.relay import faults
 from mirror.relay.faults import Faults
-from tests.clocks import HOUR, NOON, Clocks, clocks_of
+from tests.harness.clocks import HOUR, NOON, Clocks, clocks_of
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka.protocol.consumer import FetchRequest
 
-from mirror.clusters import fetch
+from mirror.clusters.wire import fetch
 
 
 def encoded(**changes: object) -> FetchRequest:

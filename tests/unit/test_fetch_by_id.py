@@ -6,7 +6,7 @@ import uuid
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from mirror.clusters import fetch, fetch_by_id
+from mirror.clusters.wire import fetch, fetch_by_id
 
 _ORDERS, _PAYMENTS = uuid.uuid4(), uuid.uuid4()
 _IDS = {"orders": _ORDERS, "payments": _PAYMENTS}

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from mirror.clusters.admin import EpochEnd
+from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import NO_ID, Leader, Leaders, Topic, Views
 from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
@@ -154,8 +154,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Topic]]:
     ) -> dict[tuple[str, int], EpochEnd]:
         return {key: EpochEnd(epoch=each, offset=2000) for key, each in epochs.items()}
 
-    monkeypatch.setattr(gaps.admin, "list_offsets", list_offsets)
-    monkeypatch.setattr(gaps.admin, "epoch_ends", epoch_ends)
+    monkeypatch.setattr(gaps.topic_admin, "list_offsets", list_offsets)
+    monkeypatch.setattr(gaps.topic_admin, "epoch_ends", epoch_ends)
     return leaders
 
 

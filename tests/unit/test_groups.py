@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.group_offsets import Committed
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.config.schema import FlowConfig
 from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due

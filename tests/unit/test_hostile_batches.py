@@ -16,8 +16,8 @@ from mirror.errors import CorruptBatchError
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.transforming import TransformingRewriter
-from tests import hostile
-from tests.hostile import DELETE_HORIZON, TRANSACTIONAL, record, stored
+from tests.harness import hostile_batches as hostile
+from tests.harness.hostile_batches import DELETE_HORIZON, TRANSACTIONAL, record, stored
 
 pytestmark = pytest.mark.unit
 

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
-from mirror.observe.board import Board
-from mirror.observe.http import StatusServer
 from mirror.playground.certificates import CertificateAuthority
+from mirror.status.store import StatusStore
+from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def served(**settings: Any) -> Iterator[str]:
     """A server with these settings; gives its address."""
     access = HttpSettings.model_validate({"http_port": 0, **settings})
     host = access.http_host
-    with StatusServer(Board(("A->B",)), host, 0, access=access) as server:
+    with StatusServer(StatusStore(("A->B",)), host, 0, access=access) as server:
         yield server.url
 
 

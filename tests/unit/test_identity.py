@@ -11,21 +11,21 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import EndTxnRequest
 import pytest
 
-from mirror.clusters import fetch
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire import fetch
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
+from mirror.driver.flow import Flow
 from mirror.errors import ClusterChangedError
-from mirror.flow import Flow
-from mirror.jobs import Job, Jobs
-from mirror.observe.board import Board
-from tests.broker import Broker
+from mirror.jobs.scheduler import Job, Jobs
+from mirror.status.store import StatusStore
+from tests.harness.fake_broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mirror.clusters.connection import Connection
+    from mirror.clusters.wire.connection import Connection
 
 pytestmark = pytest.mark.unit
 
@@ -169,7 +169,7 @@ def test_a_job_does_nothing_at_another_cluster(broker: Broker) -> None:
     all.
     """
     broker.cluster_id = "new-id"
-    board, worked = Board(("A->B",)), []
+    store, worked = StatusStore(("A->B",)), []
     source, target = (
         ClusterConfig.model_validate(
             {"alias": alias, "bootstrap_servers": broker.address}
@@ -178,8 +178,8 @@ def test_a_job_does_nothing_at_another_cluster(broker: Broker) -> None:
     )
     job = Job(name="work", seconds=1, work=lambda *clusters: worked.append(clusters))
     ids = {"A": "old-id", "B": "new-id"}
-    Jobs("A->B", (source, target), [job], board=board, ids=ids).turn()
-    (status,) = board.flow("A->B").jobs
+    Jobs("A->B", (source, target), [job], store=store, ids=ids).turn()
+    (status,) = store.flow("A->B").jobs
     assert "old-id" in status.error
     assert "new-id" in status.error
     assert worked == []
@@ -202,9 +202,12 @@ def test_a_flow_does_not_run_with_another_cluster(
                 "service": {"state_dir": str(tmp_path)},
             }
         )
-        flow = Flow(config.flows["A->B"], config, board=Board(("A->B",)))
+        flow = Flow(config.flows["A->B"], config, store=StatusStore(("A->B",)))
         run = functools.partial(
-            flow.run, cast("Any", None), homes=cast("Any", None), most_slots=lambda: 1
+            flow.run,
+            cast("Any", None),
+            preferred=cast("Any", None),
+            most_slots=lambda: 1,
         )
         # A broker that has no topics is as far as this one gets.
         target.hangs_up_on = {"ListOffsets", "Produce", "InitProducerId"}

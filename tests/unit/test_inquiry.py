@@ -14,8 +14,8 @@ from mirror.offsets.progress import Position
 from mirror.recovery.losses import Cause
 from mirror.relay.gaps import Suspect
 from mirror.relay.inquiry import Inquiry
-from tests.broker import Broker
-from tests.harness import wait_for
+from tests.harness.fake_broker import Broker
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

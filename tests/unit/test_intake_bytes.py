@@ -12,18 +12,18 @@ import pytest
 import structlog
 
 from mirror.batches import codecs
-from mirror.clusters.fetch import Fetched
+from mirror.clusters.wire.fetch import Fetched
 from mirror.relay import provenance
 from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
+from mirror.relay.pending_transaction import Work
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import Answer
 from mirror.relay.tally import Tally
-from mirror.relay.work import Work
-from tests import hostile
-from tests.hostile import DELETE_HORIZON, ZSTD, packed, record, stored
+from tests.harness import hostile_batches as hostile
+from tests.harness.hostile_batches import DELETE_HORIZON, ZSTD, packed, record, stored
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.errors import JavaMissingError
-from mirror.java import require_java
+from mirror.host import require_java
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import FlowError
-from mirror.jobs import Job, Jobs
-from mirror.observe.board import Board
+from mirror.jobs.scheduler import Job, Jobs
+from mirror.status.store import StatusStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,23 +28,23 @@ def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "connect", lambda self: self)
 
 
-def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, Board]:
-    board = Board((FLOW,))
+def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, StatusStore]:
+    store = StatusStore((FLOW,))
     clusters = tuple(
         ClusterConfig(alias=alias, bootstrap_servers=("localhost:1",)) for alias in "ab"
     )
     job = Job(name="work", seconds=seconds, work=lambda _source, _target: work())
-    return Jobs(FLOW, (clusters[0], clusters[1]), [job], board=board, ids={}), board
+    return Jobs(FLOW, (clusters[0], clusters[1]), [job], store=store, ids={}), store
 
 
 def test_a_job_is_repeated() -> None:
     """A job has its next turn after its interval, without anyone asking."""
     turns = threading.Semaphore(0)
-    jobs, board = _jobs(turns.release, seconds=0.01)
+    jobs, store = _jobs(turns.release, seconds=0.01)
     jobs.start()
     assert all(turns.acquire(timeout=SOON) for _ in range(3))
     jobs.close()
-    assert board.flow(FLOW).jobs[0].succeeded_at > 0
+    assert store.flow(FLOW).jobs[0].succeeded_at > 0
 
 
 def test_a_kick_does_not_wait_for_the_interval() -> None:
@@ -71,11 +71,11 @@ def test_a_failure_is_shown_and_tried_again(error: Exception) -> None:
             raise error
         worked.set()
 
-    jobs, board = _jobs(work, seconds=3600)
+    jobs, store = _jobs(work, seconds=3600)
     jobs.start()
     assert failed.wait(SOON)
     may_work.set()
     assert worked.wait(SOON)
     jobs.close()
-    (status,) = board.flow(FLOW).jobs
+    (status,) = store.flow(FLOW).jobs
     assert (status.failures, status.error) == (1, "")

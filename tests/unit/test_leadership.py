@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror import leadership
 from mirror.config.schema import MirrorConfig
-from mirror.leadership import Leadership, Wish, share
+from mirror.driver import leadership
+from mirror.driver.leadership import Leadership, Wish, share
 
 if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig

@@ -1,4 +1,4 @@
-"""What `/metrics` says of a board."""
+"""What `/metrics` says of a store."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
-from mirror.observe.board import Board
-from mirror.observe.exposition import exposition
-from mirror.observe.http import StatusServer
-from mirror.observe.measures import (
+from mirror.metrics.catalogue import METRICS, names
+from mirror.metrics.exposition import exposition
+from mirror.metrics.series import Kind
+from mirror.relay.latency import bounds
+from mirror.status.measures import (
     HistogramStatus,
     SparkStatus,
     TopicTimes,
     TransactionStatus,
 )
-from mirror.observe.metrics import METRICS, names
-from mirror.observe.series import Kind
-from mirror.observe.status import (
+from mirror.status.store import StatusStore
+from mirror.status.values import (
     FlowState,
     FlowStatus,
     GroupStatus,
@@ -35,8 +35,8 @@ from mirror.observe.status import (
     PartitionStatus,
     SlotStatus,
 )
-from mirror.relay.latency import bounds
-from tests.statuses import partition_status
+from mirror.web.server import StatusServer
+from tests.harness.statuses import partition_status
 
 pytestmark = pytest.mark.unit
 
@@ -48,9 +48,9 @@ def partition(topic: str, number: int, **changes: Any) -> PartitionStatus:
     return partition_status(topic, number, **{"lag_seconds": 0.0} | changes)
 
 
-def full_board(**changes: Any) -> Board:
+def full_board(**changes: Any) -> StatusStore:
     """A flow that has everything a flow can have."""
-    board = Board(("A->B",))
+    store = StatusStore(("A->B",))
     now = time.time()
     counts = tuple(range(len(bounds(60.0)) + 1))
     times = HistogramStatus(counts=counts, sum_seconds=7.5)
@@ -121,12 +121,12 @@ def full_board(**changes: Any) -> Board:
             partition("events", 0, lag_seconds=-1.0),
         ),
     }
-    board.update("A->B", **known | changes)
-    return board
+    store.update("A->B", **known | changes)
+    return store
 
 
-def scrape(board: Board, *, per_partition: bool = True) -> Samples:
-    _, body = exposition(board, per_partition=per_partition)("")
+def scrape(store: StatusStore, *, per_partition: bool = True) -> Samples:
+    _, body = exposition(store, per_partition=per_partition)("")
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -225,12 +225,12 @@ def test_per_topic():
 
 def test_a_topic_that_is_gone_has_no_series():
     """Neither of its partitions nor of its times."""
-    board = full_board()
-    assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(board))
+    store = full_board()
+    assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(store))
 
-    board.update("A->B", partitions=(partition("events", 0),), times=())
+    store.update("A->B", partitions=(partition("events", 0),), times=())
 
-    assert {dict(labels).get("topic") for _, labels in scrape(board)} == {
+    assert {dict(labels).get("topic") for _, labels in scrape(store)} == {
         None,
         "events",
     }
@@ -274,7 +274,7 @@ def test_odd_topic_names_survive():
 
 def test_a_flow_that_only_begins_has_metrics():
     """Prometheus may come before anything is known."""
-    shown = scrape(Board(("A->B",)))
+    shown = scrape(StatusStore(("A->B",)))
 
     assert any(name == "mirror_flow_state" for name, _ in shown)
 
@@ -304,15 +304,15 @@ def test_health_over_http():
     """Alive while things move; a lease that is long overdue, or a main loop that hangs,
     is not; ready while every flow runs.
     """
-    board = full_board()
-    with StatusServer(board, "127.0.0.1", 0) as server:
+    store = full_board()
+    with StatusServer(store, "127.0.0.1", 0) as server:
         assert get(f"{server.url}/healthz")[0] == 200
         assert get(f"{server.url}/readyz")[0] == 200
-        board.update("A->B", report_due=time.time() - 100)
+        store.update("A->B", report_due=time.time() - 100)
         code, _, text = get(f"{server.url}/healthz")
         assert code == 503
         assert "A->B" in json.loads(text)["reason"]
-        board.update("A->B", state=FlowState.RETRYING, reason="no broker")
+        store.update("A->B", state=FlowState.RETRYING, reason="no broker")
         assert get(f"{server.url}/healthz")[0] == 200
         code, _, text = get(f"{server.url}/readyz")
         assert code == 503

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.config import mm2_keys
 from mirror.config.load import load
+from mirror.config.mm2 import keys as mm2_keys
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

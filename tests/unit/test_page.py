@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.observe.board import Board
-from mirror.observe.config_status import ConfigStatus
-from mirror.observe.events import Event, Kind
-from mirror.observe.history import POINTS, History
-from mirror.observe.page import rows
-from mirror.observe.page.pages import POLICY, Pages
-from mirror.observe.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
-from mirror.observe.page.sparkline import HEIGHT, WIDTH, sparkline
-from mirror.observe.routing import Request
-from mirror.observe.status import (
+from mirror.status.config import ConfigStatus
+from mirror.status.events import Event, Kind
+from mirror.status.history import POINTS, History
+from mirror.status.store import StatusStore
+from mirror.status.values import (
     ConfigDrift,
     FlowState,
     GroupStatus,
@@ -31,8 +26,13 @@ from mirror.observe.status import (
     SlotStatus,
     TopicDrift,
 )
-from mirror.observe.wording import duration
-from tests.statuses import partition_status
+from mirror.status.wording import duration
+from mirror.web.page import rows
+from mirror.web.page.pages import POLICY, Pages
+from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
+from mirror.web.page.sparkline import HEIGHT, WIDTH, sparkline
+from mirror.web.routing import Request
+from tests.harness.statuses import partition_status
 
 pytestmark = pytest.mark.unit
 
@@ -93,8 +93,8 @@ def group(name: str, **changes: Any) -> GroupStatus:
     return GroupStatus(**values | changes)
 
 
-def board_of(**changes: Any) -> Board:
-    board = Board(("A->B", "B->A"))
+def board_of(**changes: Any) -> StatusStore:
+    store = StatusStore(("A->B", "B->A"))
     values: dict[str, Any] = {
         "source": "A",
         "target": "B",
@@ -109,12 +109,12 @@ def board_of(**changes: Any) -> Board:
         "group_count": 1,
     }
     with capture_logs():
-        board.update("A->B", **values | changes)
-    return board
+        store.update("A->B", **values | changes)
+    return store
 
 
-def ask(board: Board, path: str, **query: str) -> tuple[Tree, str]:
-    pages = Pages(board, History(board)).table()
+def ask(store: StatusStore, path: str, **query: str) -> tuple[Tree, str]:
+    pages = Pages(store, History(store)).table()
     if path == "/flow":
         query = {"flow": "A->B", **query}
     with capture_logs():
@@ -129,11 +129,11 @@ def ask(board: Board, path: str, **query: str) -> tuple[Tree, str]:
 
 def test_the_overview_says_what_needs_a_look():
     """The first words of the page say whether all is well, and if not, why."""
-    board = board_of(
+    store = board_of(
         problems=("source topic x: too long",),
         jobs=(JobStatus(name="acls", failures=1, error="denied"),),
     )
-    page, text = ask(board, "/")
+    page, text = ask(store, "/")
 
     assert "<title>1 of 2 flows need a look · mirror</title>" in text
     assert "1 partition FAULTED; 1 problem; job acls fails" in page.text
@@ -145,10 +145,10 @@ def test_the_overview_says_what_needs_a_look():
 
 def test_all_is_well():
     """A flow that another instance leads needs no look."""
-    board = board_of(partitions=(partition_status("orders", 0),))
+    store = board_of(partitions=(partition_status("orders", 0),))
     with capture_logs():
-        board.update("B->A", state=FlowState.STANDBY, leader="other:8")
-    page, _ = ask(board, "/")
+        store.update("B->A", state=FlowState.STANDBY, leader="other:8")
+    page, _ = ask(store, "/")
 
     assert "All 2 flows are well" in page.text
     assert "other:8" in page.text
@@ -156,13 +156,13 @@ def test_all_is_well():
 
 def test_a_refused_configuration():
     """Flows that run on with an old configuration are not all that there is to say."""
-    board = board_of(partitions=(partition_status("orders", 0),))
-    board.config = ConfigStatus(
+    store = board_of(partitions=(partition_status("orders", 0),))
+    store.config = ConfigStatus(
         version="abc123", loaded_at=1.0, refused_at=2.0, refused=(HOSTILE, "tasks: x")
     )
     with capture_logs():
-        board.update("B->A", state=FlowState.RUNNING)
-    page, text = ask(board, "/")
+        store.update("B->A", state=FlowState.RUNNING)
+    page, text = ask(store, "/")
 
     assert "The newest configuration is refused" in page.text
     assert "the last one holds: tasks: x" in page.text
@@ -172,8 +172,8 @@ def test_a_refused_configuration():
 
 def test_a_flow_that_does_not_run_yet():
     """What begins is not in trouble, and is not said to be well either."""
-    board = board_of(partitions=(partition_status("orders", 0),))
-    page, _ = ask(board, "/")
+    store = board_of(partitions=(partition_status("orders", 0),))
+    page, _ = ask(store, "/")
 
     assert "1 of 2 flows do not run" in page.text
     assert "B->A : STARTING" in page.text
@@ -182,10 +182,10 @@ def test_a_flow_that_does_not_run_yet():
 def test_a_flow_that_is_down_and_one_that_is_late():
     """Both are told in words."""
     late = partition_status("orders", 0, lag_seconds=300.0)
-    board = board_of(partitions=(late,))
+    store = board_of(partitions=(late,))
     with capture_logs():
-        board.update("B->A", state=FlowState.RETRYING, reason="no broker answers")
-    page, _ = ask(board, "/")
+        store.update("B->A", state=FlowState.RETRYING, reason="no broker answers")
+    page, _ = ask(store, "/")
 
     assert "2 of 2 flows need a look" in page.text
     assert "later than its SLA" in page.text
@@ -195,7 +195,7 @@ def test_a_flow_that_is_down_and_one_that_is_late():
 
 def test_a_flow_has_a_page_of_its_own():
     """What keeps it going, how busy it is, where copies are not as they should be."""
-    board = board_of(
+    store = board_of(
         jobs=(JobStatus(name="acls", failures=2, error="denied", seconds=0.25),),
         slot_loads=(
             SlotStatus(
@@ -207,43 +207,43 @@ def test_a_flow_has_a_page_of_its_own():
         problems=("a problem",),
         share_groups=("shared",),
     )  # fmt: skip
-    page, _ = ask(board, "/flow")
+    page, _ = ask(store, "/flow")
 
     for words in ("acls - 250ms 2 denied", "50%", "1.0 MB/s", "a problem", "shared"):
         assert words in page.text
     assert "too few partitions; retention.ms is not set, should be 1" in page.text
-    lost, _ = ask(board, "/flow", flow="A->C")
+    lost, _ = ask(store, "/flow", flow="A->C")
     assert "No such flow A->B B->A" in lost.text
 
 
 def test_partitions_on_demand():
     """Of one topic, by a word in it, by state; those in trouble come first."""
-    board = board_of()
+    store = board_of()
 
-    page, _ = ask(board, "/partitions")
+    page, _ = ask(store, "/partitions")
     assert page.text.index("orders-1") < page.text.index("orders-0")
-    page, _ = ask(board, "/partitions", state="FAULTED", flow="A->B")
+    page, _ = ask(store, "/partitions", state="FAULTED", flow="A->B")
     assert "1 partition." in page.text
     assert "too large" in page.text
-    page, _ = ask(board, "/partitions", word="ORD")
+    page, _ = ask(store, "/partitions", word="ORD")
     assert "2 partitions." in page.text
-    page, _ = ask(board, "/partitions", topic="order")
+    page, _ = ask(store, "/partitions", topic="order")
     assert "No partitions." in page.text
-    page, _ = ask(board, "/partitions", flow="nobody's")
+    page, _ = ask(store, "/partitions", flow="nobody's")
     assert "No partitions." in page.text
 
 
 def test_events_of_a_kind():
     """What happened last stands first; a repeated event says how often."""
-    board = board_of()
+    store = board_of()
     with capture_logs():
         for _ in range(3):
-            board.trail.add(Event(kind=Kind.PROBLEM, flow="A->B", text="again"))
-    page, _ = ask(board, "/trail", kind="problem")
+            store.trail.add(Event(kind=Kind.PROBLEM, flow="A->B", text="again"))
+    page, _ = ask(store, "/trail", kind="problem")
 
     assert "again 3 times since" in page.text
     assert "flow runs" not in page.text
-    assert "flow runs" in ask(board, "/trail", kind="flow-started")[0].text
+    assert "flow runs" in ask(store, "/trail", kind="flow-started")[0].text
 
 
 def test_groups_beyond_those_shown_are_told():
@@ -257,8 +257,8 @@ def test_groups_beyond_those_shown_are_told():
 @pytest.mark.parametrize("path", PATHS)
 def test_before_anything_is_known(path: str) -> None:
     """A service that just began has pages, too, and so has one without flows."""
-    ask(Board(("A->B",)), path)
-    ask(Board(()), path)
+    ask(StatusStore(("A->B",)), path)
+    ask(StatusStore(()), path)
 
 
 @pytest.mark.parametrize("page", ["0", "-1", "9999999999999", "x", "²"])
@@ -283,8 +283,8 @@ def test_pieces_of_a_list(length: int, number: int) -> None:
 # ---- What is promised ---------------------------------------------------------------
 
 
-def hostile_board() -> Board:
-    board = board_of(
+def hostile_board() -> StatusStore:
+    store = board_of(
         partitions=(
             partition_status(
                 HOSTILE, 0, state="FAULTED", reason=HOSTILE, target_topic=HOSTILE
@@ -299,10 +299,10 @@ def hostile_board() -> Board:
         jobs=(JobStatus(name=HOSTILE, failures=1, error=HOSTILE),),
     )
     with capture_logs():
-        board.trail.add(
+        store.trail.add(
             Event(kind=Kind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
         )
-    return board
+    return store
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -312,9 +312,9 @@ def test_hostile_names_are_only_text(path: str) -> None:
     """
     names = ("flow", "topic", "word", "state", "kind", "page", "part\"'>")
     asked = dict.fromkeys(names, HOSTILE)
-    for board in (hostile_board(), board_of()):
+    for store in (hostile_board(), board_of()):
         for query in ({}, asked):
-            page, text = ask(board, path, **query)
+            page, text = ask(store, path, **query)
             assert "<script>alert" not in text
             assert "544439" not in re.findall(r"\d+", page.text)
             assert {t for t, _ in page.tags} <= {
@@ -420,9 +420,9 @@ def test_it_loads_itself_again_without_a_script():
 @pytest.mark.parametrize("path", PATHS)
 def test_the_part_that_is_fetched_again(path: str) -> None:
     """The script asks for sections, and gets these as they stand in the whole page."""
-    board = board_of()
-    part, text = ask(board, path, part="main")
-    whole, _ = ask(board, path)
+    store = board_of()
+    part, text = ask(store, path, part="main")
+    whole, _ = ask(store, path)
 
     assert part.all("header", "form", "script") == []
     ids = [section["id"] for section in part.all("section")]
@@ -430,7 +430,7 @@ def test_the_part_that_is_fetched_again(path: str) -> None:
     assert len(text) < 30_000
 
 
-def many() -> Board:
+def many() -> StatusStore:
     partitions = tuple(
         partition_status(
             f"a-rather-long-name-of-a-topic.{n // 10}",
@@ -455,13 +455,13 @@ def many() -> Board:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_thousand_partitions(path: str) -> None:
     """Long lists are cut, with a link to more: a page stays small and quick."""
-    board = many()
-    history = History(board)
+    store = many()
+    history = History(store)
     for second in range(POINTS):
         with capture_logs():
-            board.update("A->B", bytes_per_second=float(second**3))
-        history.take(board.read())
-    handler = Pages(board, history).table()[path]
+            store.update("A->B", bytes_per_second=float(second**3))
+        history.take(store.read())
+    handler = Pages(store, history).table()[path]
     took = []
     for _ in range(5):
         began = time.thread_time()  # other work on the machine is not its fault
@@ -480,7 +480,7 @@ def test_a_thousand_partitions(path: str) -> None:
 
 
 def schemes() -> list[dict[str, str]]:
-    css = files("mirror.observe.page").joinpath("files", "page.css").read_text()
+    css = files("mirror.web.page").joinpath("files", "page.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
     found = [dict(re.findall(r"--(\w+): (#\w+)", text)) for text in (light, dark)]
     assert found[0].keys() == found[1].keys()
@@ -579,23 +579,23 @@ def test_a_curve_has_gaps_and_words():
 
 def test_history_is_bounded_and_forgets():
     """An hour of looks is ten minutes; a topic that is gone is gone."""
-    board = board_of(partitions=(partition_status("t", 0, lag_seconds=3.0),))
-    history = History(board)
+    store = board_of(partitions=(partition_status("t", 0, lag_seconds=3.0),))
+    history = History(store)
     for _ in range(360):
-        history.take(board.read())
+        history.take(store.read())
 
     assert history.lags("A->B", "t") == (3.0,) * POINTS
     assert history.rates("A->B") == (2e6,) * POINTS
     with capture_logs():
-        board.update("A->B", partitions=())
-    history.take(board.read())
+        store.update("A->B", partitions=())
+    history.take(store.read())
     assert history.lags("A->B", "t") == ()
 
 
 def test_history_looks_by_itself():
     """A thread takes the points, and ends when told to."""
-    board = board_of()
-    history = History(board, seconds=0.01)
+    store = board_of()
+    history = History(store, seconds=0.01)
     history.start()
     deadline = time.monotonic() + 5
     while len(history.rates("A->B")) < 3 and time.monotonic() < deadline:

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
-from mirror.permissions import names
-from mirror.permissions.extent import ALL, Extent, beginning, extents, named
-from mirror.permissions.need import Kind, Operation, Side, Who
-from mirror.permissions.rights import Right, principal, rights
-from mirror.permissions.table import TABLE
-from mirror.permissions.writing import commands, reference
+from mirror.preflight.permissions import names
+from mirror.preflight.permissions.extent import ALL, Extent, beginning, extents, named
+from mirror.preflight.permissions.need import Kind, Operation, Side, Who
+from mirror.preflight.permissions.rights import Right, principal, rights
+from mirror.preflight.permissions.table import TABLE
+from mirror.preflight.permissions.writing import commands, reference
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:

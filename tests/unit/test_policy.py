@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from mirror.policy import (
+from mirror.policy.naming import (
     DefaultPolicy,
     IdentityPolicy,
     Rejection,
@@ -18,7 +18,7 @@ from mirror.policy import (
     select_topics,
     why_illegal,
 )
-from mirror.renaming import Rule
+from mirror.policy.renaming import Rule
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from mirror.clusters.admin import NewTopic
-from mirror.clusters.configs import Config, Origin, TopicConfigs
+from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
+from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import configs, topics

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.clusters.receiving import Incoming
+from mirror.clusters.wire.receiving import Incoming
 
 if TYPE_CHECKING:
-    from mirror.clusters.line import Line
+    from mirror.clusters.wire.line import Line
 
 _LARGE = 3 << 20
 

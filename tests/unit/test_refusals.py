@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.handshake import open_line
-from mirror.clusters.refusals import of_sasl, of_tls
-from mirror.clusters.security import sasl_client
+from mirror.clusters.auth.refusals import of_sasl, of_tls
+from mirror.clusters.auth.security import sasl_client
+from mirror.clusters.wire.handshake import open_line
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority

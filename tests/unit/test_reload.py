@@ -13,14 +13,13 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
-from mirror.pending import Pending
-from mirror.reload import Watch
-from mirror.service import Service
+from mirror.driver.reload import Pending, Watch
+from mirror.driver.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.reload import Reading
+    from mirror.driver.reload import Reading
 
 pytestmark = pytest.mark.unit
 
@@ -158,8 +157,8 @@ class _Running:
     def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Service, "_begin", self._begin)
         monkeypatch.setattr(Service, "_warn_of_few", lambda *_: None)
-        monkeypatch.setattr("mirror.service.cores", lambda _: 8)
-        monkeypatch.setattr("mirror.service.logs.set_up", lambda *_: None)
+        monkeypatch.setattr("mirror.driver.service.cores", lambda _: 8)
+        monkeypatch.setattr("mirror.driver.service.logs.set_up", lambda *_: None)
         self.begun: list[str] = []
         self.file = file
         self.watch = watching(file)
@@ -196,13 +195,13 @@ def test_a_change_is_told_and_handed_on(running: _Running) -> None:
     """A good configuration is logged setting by setting, shown with a version and a
     time, and waits for its flow to take it up.
     """
-    before = running.service.board.config
+    before = running.service.store.config
     logs = running.reload(GOOD.replace("[orders]", "[orders, bills]") + NO_GROUP)
 
     (told,) = logs
     setting = 'flows."A->B".topics'
     assert f'{setting} from ["orders"] to ["orders", "bills"]' in str(told)
-    now = running.service.board.config
+    now = running.service.store.config
     assert now.reloads == 1
     assert now.version != before.version
     assert now.loaded_at > before.loaded_at
@@ -213,25 +212,25 @@ def test_a_refused_one_changes_nothing(running: _Running) -> None:
     """A broken file, and a change that takes a restart beside one that does not, leave
     all as it was; the reasons are logged, shown, and gone with the next good one.
     """
-    board = running.service.board
-    before = board.config
+    store = running.service.store
+    before = store.config
     for text, word in (
         (GOOD.replace("topics", "topcis"), "topcis"),
         (GOOD.replace("[orders]", "[bills], policy: identity"), "policy"),
     ):
         logs = running.reload(text + NO_GROUP)
         assert [each["log_level"] for each in logs] == ["error"]
-        assert any(word in problem for problem in board.config.refused)
+        assert any(word in problem for problem in store.config.refused)
         assert word in str(logs)
-        assert board.config.version == before.version
-        assert board.config.refused_at > 0
+        assert store.config.version == before.version
+        assert store.config.refused_at > 0
         assert not running.service._flows["A->B"]._pending.effect
-        shown = board.read().to_json()["config"]
-        assert tuple(shown["refused"]) == board.config.refused
+        shown = store.read().to_json()["config"]
+        assert tuple(shown["refused"]) == store.config.refused
     running.reload(GOOD + NO_GROUP)
-    assert board.config.refused == ()
-    assert board.config.refused_at == 0
-    assert board.config.reloads == 0  # it is the one that counted all the time
+    assert store.config.refused == ()
+    assert store.config.refused_at == 0
+    assert store.config.reloads == 0  # it is the one that counted all the time
 
 
 def test_flows_are_added_and_removed(running: _Running) -> None:
@@ -240,7 +239,7 @@ def test_flows_are_added_and_removed(running: _Running) -> None:
     """
     running.reload(GOOD + "  C->B: {topics: [x]}\n" + NO_GROUP)
     assert running.begun == ["C->B"]
-    shown = [flow.name for flow in running.service.board.read().flows]
+    shown = [flow.name for flow in running.service.store.read().flows]
     assert shown == ["A->B", "C->B"]
     assert not running.service._flows["A->B"]._pending.effect
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from mirror.clusters.group_offsets import Committed
-from mirror.clusters.produce import EncodedBatch
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.topics import Topic
-from mirror.clusters.write import Placed
+from mirror.clusters.wire.produce import EncodedBatch
+from mirror.clusters.wire.write import Placed
 from mirror.errors import ClusterError
 from mirror.offsets import index, runs
 from mirror.offsets.checkpoints import decide

@@ -12,10 +12,10 @@ import urllib.request
 import pytest
 from structlog.testing import capture_logs
 
-from mirror.observe.board import Board
-from mirror.observe.http import StatusServer
-from mirror.observe.routing import Answer, Request, Routes, as_json
-from tests.pages import ROOT
+from mirror.status.store import StatusStore
+from mirror.web.routing import Answer, Request, Routes, as_json
+from mirror.web.server import StatusServer
+from tests.harness.pages import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -102,7 +102,7 @@ def test_the_reference_names_every_path():
     """Each path that the service answers stands in docs/reference/http.md."""
     page = (ROOT / "docs" / "reference" / "http.md").read_text()
     with (
-        StatusServer(Board(("A->B",)), "127.0.0.1", 0) as server,
+        StatusServer(StatusStore(("A->B",)), "127.0.0.1", 0) as server,
         pytest.raises(urllib.error.HTTPError) as refused,
         urllib.request.urlopen(f"{server.url}/nowhere", timeout=5),
     ):

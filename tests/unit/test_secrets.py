@@ -14,8 +14,8 @@ import pytest
 from mirror.config import environment
 from mirror.config.load import load, read
 from mirror.config.origins import HIDDEN, origins
+from mirror.driver.session import _kept_back
 from mirror.errors import ConfigError
-from mirror.spark import _kept_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirror.clusters.sending import Outgoing
+from mirror.clusters.wire.sending import Outgoing
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
-    from mirror.clusters.connection import Connection
-    from mirror.clusters.line import Line
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.line import Line
 
 _MANY = 6 << 20
 
@@ -115,15 +115,15 @@ def test_a_peer_that_is_gone_counts_as_one_to_read(line: Ends) -> None:
 
 
 def test_the_bell_is_heard_while_sending(line: Ends) -> None:
-    """A ringing bell ends the wait, though a request is not sent whole."""
+    """A ringing wakeup ends the wait, though a request is not sent whole."""
     ours, theirs = line
     connection = _Connection(ours)
     connection.outgoing.put([bytes(_MANY)] * 3)
     connection.send_on()
-    bell, hand = socket.socketpair()
-    with closing(bell), closing(hand):
+    wakeup, hand = socket.socketpair()
+    with closing(wakeup), closing(hand):
         hand.send(b"x")
-        assert select.select([bell], [], [], 1)[0]
-        _, rung = wait([cast("Connection", connection)], bell.fileno(), 5)
-    assert rung
+        assert select.select([wakeup], [], [], 1)[0]
+        _, woken = wait([cast("Connection", connection)], wakeup.fileno(), 5)
+    assert woken
     assert theirs.fileno() >= 0

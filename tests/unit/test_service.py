@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.config.schema import MirrorConfig
-from mirror.service import Service
+from mirror.driver.service import Service
 
 pytestmark = pytest.mark.unit
 

@@ -22,13 +22,13 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
 from mirror.recovery import losses
 from mirror.recovery.losses import Cause, Loss
-from mirror.relay.notes import Notes
-from mirror.relay.work import Work
+from mirror.relay.pending_transaction import Work
+from mirror.relay.transaction_records import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirror.clusters.produce import EncodedBatch
+    from mirror.clusters.wire.produce import EncodedBatch
 
 pytestmark = pytest.mark.unit
 

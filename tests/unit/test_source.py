@@ -11,9 +11,9 @@ import uuid
 from kafka.protocol.consumer import FetchRequest
 import pytest
 
-from mirror.clusters import fetch
-from mirror.clusters.pending import Pending
 from mirror.clusters.topics import Leader, Topic
+from mirror.clusters.wire import fetch
+from mirror.clusters.wire.pending import Pending
 from mirror.errors import (
     AuthenticationError,
     ClusterError,
@@ -85,7 +85,7 @@ class _Cluster:
     """As much of a cluster as a reader asks for; broker 3 takes no connection."""
 
     def __init__(self, *, far: bool, why: ClusterError | None = None) -> None:
-        self.far = far
+        self.high_latency = far
         self.why = why
         self.made: dict[tuple[int, str], _Connection] = {}
 

@@ -8,8 +8,8 @@ import uuid
 
 import pytest
 
-from mirror.clusters import admin
-from mirror.clusters.admin import EpochEnd
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import Leader, Topic
 from mirror.offsets import progress, starting
 from mirror.offsets.progress import UNSETTLED, Position
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=5)
-LATEST = Place(timestamp=admin.LATEST)
+LATEST = Place(timestamp=topic_admin.LATEST)
 MOMENT = 1_700_000_000_000
 Key = tuple[str, int]
 
@@ -47,7 +47,9 @@ class Log:
             self.begins[self.epoch] = self.end
 
     def listed(self, timestamp: int) -> int:
-        return {admin.EARLIEST: 0, admin.LATEST: self.end}.get(timestamp, self.younger)
+        return {topic_admin.EARLIEST: 0, topic_admin.LATEST: self.end}.get(
+            timestamp, self.younger
+        )
 
     def ends_in(self, epoch: int) -> int:
         later = [offset for each, offset in self.begins.items() if each > epoch]
@@ -102,8 +104,8 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
             for key, log in source.answering(epochs)
         }
 
-    monkeypatch.setattr(starting.admin, "list_offsets", list_offsets)
-    monkeypatch.setattr(starting.admin, "epoch_ends", ends)
+    monkeypatch.setattr(starting.topic_admin, "list_offsets", list_offsets)
+    monkeypatch.setattr(starting.topic_admin, "epoch_ends", ends)
 
 
 def begin(source: Any, place: Place = LATEST) -> dict[Key, Position]:
@@ -173,7 +175,9 @@ def test_only_partitions_of_the_same_topic_wait(
     again meanwhile, and a partition found later, begin at their first record.
     """
     source: Any = Source(*(Log(epoch=1, begins={1: 80}, end=90) for _ in range(3)))
-    monkeypatch.setattr(jumps.admin, "list_offsets", starting.admin.list_offsets)
+    monkeypatch.setattr(
+        jumps.topic_admin, "list_offsets", starting.topic_admin.list_offsets
+    )
     known = progress.Progress(
         unsettled={
             (TOPIC, 0): Position(offset=UNSETTLED, leader_epoch=0, topic_id=TOPIC_ID),

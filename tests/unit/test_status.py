@@ -1,4 +1,4 @@
-"""What the board makes of what flows tell it."""
+"""What the store makes of what flows tell it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from mirror.observe.board import Board
-from mirror.observe.status import FlowState
-from tests.statuses import partition_status
+from mirror.status.store import StatusStore
+from mirror.status.values import FlowState
+from tests.harness.statuses import partition_status
 
 pytestmark = pytest.mark.unit
 
@@ -28,9 +28,9 @@ def test_a_lag_nobody_measures_grows(
     """A flow that hangs or is down is late by the time since it last reported; one
     whose next report is not due yet is as it was.
     """
-    board = Board(("A->B",))
+    store = StatusStore(("A->B",))
     now = time.time()
-    board.update(
+    store.update(
         "A->B",
         state=state,
         reported_at=now - 100,
@@ -39,10 +39,10 @@ def test_a_lag_nobody_measures_grows(
             partition_status("t", 0, lag_seconds=lag) for lag in (2.0, -1.0)
         ),
     )
-    (flow,) = board.read().flows
+    (flow,) = store.read().flows
 
     assert flow.partitions[1].lag_seconds == -1.0
     assert flow.lag_seconds == pytest.approx(102 if grows else 2, abs=1)
-    assert board.read().to_json()["flows"][0]["lag_seconds"] == pytest.approx(
+    assert store.read().to_json()["flows"][0]["lag_seconds"] == pytest.approx(
         flow.lag_seconds, abs=1
     )

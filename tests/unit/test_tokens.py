@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters import token_endpoint, token_provider, tokens
-from mirror.clusters.bearer import Bearer
-from mirror.clusters.token import Token, ends_of
+from mirror.clusters.auth import token_endpoint, token_provider, tokens
+from mirror.clusters.auth.token import Token, ends_of
+from mirror.clusters.wire.handshake import Bearer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import AuthenticationError
 from mirror.playground.certificates import LOCAL_HOSTS, CertificateAuthority
-from tests.identities import CLIENT, SECRET, IdentityProvider
+from tests.harness.identity_provider import CLIENT, SECRET, IdentityProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

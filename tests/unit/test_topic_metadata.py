@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.acls import Binding
-from mirror.clusters.configs import Config, Origin
+from mirror.clusters.admin.acls import Binding
+from mirror.clusters.admin.configs import Config, Origin
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.metadata import acl_rules, config_rules
 from mirror.metadata.acl_rules import Granted, Plan, Wanted
 from mirror.metadata.config_rules import Part
 from mirror.metadata.merging import Merging
-from mirror.observe.status import ConfigDrift, TopicDrift
+from mirror.status.values import ConfigDrift, TopicDrift
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.java import require_java
+from mirror.host import require_java
 from mirror.playground.jars import kafka_jars
 from mirror.playground.ports import free_ports
 from tests.benchmarks.bench import PARTITIONS

@@ -87,7 +87,11 @@ class Copying:
                 far = bench.source if self.far == "source" else bench.target
                 settings[self.far] = far.far
                 stack.enter_context(
-                    Wan(far.far, far.behind, one_way_seconds=self.one_way_seconds)
+                    Wan(
+                        far.far,
+                        far.behind,
+                        one_way_seconds=self.one_way_seconds,
+                    )
                 )
             task = stack.enter_context(
                 bench.task(topic, compression=self.compression, **settings)

@@ -1,0 +1,221 @@
+"""Committed offsets of groups: read for many groups at once, set for idle ones.
+
+Main type: `Committed`. Coordinators are asked for many groups in one request. A group
+that cannot be read or set is told of by name, its neighbours are not held up. What is
+committed, and for whom, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+
+from mirror.clusters import codes
+from mirror.clusters.admin.groups import by_coordinator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from mirror.clusters.cluster import Cluster
+
+TopicPartition = tuple[str, int]
+
+_MANY_GROUPS = 8
+"""From this version on a request may ask for many groups; newer ones want topic ids."""
+_COMMIT_AT_MOST = 9
+_PATIENCE_SECONDS = 10.0
+_IN_FLIGHT = 32
+_COMMIT_BYTES = 256 << 10
+_OVERHEAD = 64
+"""What a coordinator's record takes besides names and metadata, at most."""
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """The committed offsets of some groups."""
+
+    groups: Mapping[str, Mapping[TopicPartition, Committed]]
+    """Every group that could be read; without offsets, if it never committed."""
+    unstable: frozenset[tuple[str, str, int]] = frozenset()
+    """Group, topic, partition that a running transaction is about to change."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Groups that could not be read, with the reason."""
+    waiting: frozenset[str] = frozenset()
+    """Those of them whose coordinator has just moved."""
+
+
+def fetch(
+    cluster: Cluster, groups: Iterable[str], *, require_stable: bool = False
+) -> GroupOffsets:
+    """What groups have committed, for all partitions.
+
+    `require_stable`: leave partitions out whose offset a transaction is about to
+    change; otherwise they have the offset from before it, which holds if it aborts.
+
+    Raises:
+        ClusterError: a coordinator does not answer.
+    """
+    read = _Read()
+    end = time.monotonic() + _PATIENCE_SECONDS
+    waiting = list(dict.fromkeys(groups))
+    while waiting:
+        read.again.clear()
+        asked = [
+            _ask(cluster, node, names, require_stable=require_stable)
+            for node, names in by_coordinator(cluster, waiting)
+        ]
+        for answers in asked:
+            for group, answer in answers:
+                read.take(group, answer)
+        waiting = list(read.again)
+        if waiting and time.monotonic() > end:
+            read.refused.update({g: codes.name_of(c) for g, c in read.again.items()})
+            break
+        if waiting:
+            time.sleep(0.05)
+    return GroupOffsets(
+        groups=read.groups,
+        unstable=frozenset(read.unstable),
+        refused=read.refused,
+        waiting=frozenset(waiting),
+    )
+
+
+def commit(
+    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Set offsets of groups from outside. Returns per group the partitions that were
+    refused, with the error's code: a coordinator refuses while a group has members.
+
+    Raises:
+        ClusterError: a coordinator does not answer; some may be set.
+    """
+    refused: dict[str, dict[TopicPartition, int]] = {}
+    nodes = cluster.group_coordinators(offsets)
+    asked = [(name, part) for name in offsets for part in _parts(name, offsets[name])]
+    for first in range(0, len(asked), _IN_FLIGHT):
+        pending = [
+            (
+                group,
+                cluster.connection(nodes[group]).send(
+                    _commit_request(group, part), at_most=_COMMIT_AT_MOST
+                ),
+            )
+            for group, part in asked[first : first + _IN_FLIGHT]
+        ]
+        for group, each in pending:
+            for topic in each.result().topics:
+                for partition in topic.partitions:
+                    if partition.error_code != codes.NONE:
+                        key = (topic.name, partition.partition_index)
+                        refused.setdefault(group, {})[key] = partition.error_code
+    return refused
+
+
+def _parts(
+    group: str, offsets: Mapping[TopicPartition, Committed]
+) -> Iterator[dict[TopicPartition, Committed]]:
+    """What one request may set: a coordinator writes that as one batch."""
+    part: dict[TopicPartition, Committed] = {}
+    size = 0
+    for key, committed in offsets.items():
+        texts = (group, key[0], committed.metadata)
+        more = sum(len(text.encode()) for text in texts) + _OVERHEAD
+        if part and size + more > _COMMIT_BYTES:
+            yield part
+            part, size = {}, 0
+        part[key] = committed
+        size += more
+    if part:
+        yield part
+
+
+def _commit_request(
+    group: str, offsets: Mapping[TopicPartition, Committed]
+) -> OffsetCommitRequest:
+    topic_entry = OffsetCommitRequest.OffsetCommitRequestTopic
+    entry = topic_entry.OffsetCommitRequestPartition
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), committed in offsets.items():
+        topics.setdefault(topic, []).append(
+            entry(
+                partition_index=partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=-1,
+                committed_metadata=committed.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[topic_entry(name=n, partitions=p) for n, p in topics.items()],
+    )
+
+
+def _ask(
+    cluster: Cluster, node: int, groups: list[str], *, require_stable: bool
+) -> Iterator[tuple[str, Any]]:
+    """What one coordinator says of each group."""
+    connection = cluster.connection(node)
+    version = connection.version(OffsetFetchRequest, at_most=_MANY_GROUPS)
+    if version >= _MANY_GROUPS:
+        entry = OffsetFetchRequest.OffsetFetchRequestGroup
+        request = OffsetFetchRequest(
+            groups=[entry(group_id=group, topics=None) for group in groups],
+            require_stable=require_stable,
+        )
+        for answer in connection.call(request, at_most=version).groups:
+            yield answer.group_id, answer
+        return
+    for group in groups:
+        request = OffsetFetchRequest(
+            group_id=group, topics=None, require_stable=require_stable
+        )
+        yield group, connection.call(request, at_most=version)
+
+
+class _Read:
+    """What answers said so far."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[TopicPartition, Committed]] = {}
+        self.unstable: set[tuple[str, str, int]] = set()
+        self.refused: dict[str, str] = {}
+        self.again: dict[str, int] = {}
+        """Groups whose coordinator moves, and how it says so."""
+
+    def take(self, group: str, answer: Any) -> None:
+        error = answer.error_code
+        if error in codes.WAIT_AND_ASK_AGAIN:
+            self.again[group] = error
+            return
+        if error not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
+            self.refused[group] = codes.name_of(error)
+            return
+        found = self.groups[group] = {}
+        for topic in answer.topics:
+            name = topic.name
+            for each in topic.partitions:
+                error, offset = each.error_code, each.committed_offset
+                key = (name, each.partition_index)
+                if error == codes.UNSTABLE_OFFSET_COMMIT:
+                    self.unstable.add((group, *key))
+                elif error != codes.NONE:
+                    text = f"{name}-{key[1]}: {codes.name_of(error)}"
+                    self.refused[group] = text
+                elif offset >= 0:
+                    found[key] = Committed(offset, each.metadata or "")

@@ -1,0 +1,226 @@
+"""Groups of a cluster: which there are, of what kind, and who is in them.
+
+Main type: `Group`. `list_groups` asks every broker, since each knows only the groups
+that it coordinates; `members` looks into some of them. Their offsets are
+`group_offsets`'s duty, which groups matter is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+
+from mirror.clusters import codes
+from mirror.clusters.wire.flexible import Reader
+from mirror.clusters.wire.produce import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+
+_CONSUMER_GROUP_DESCRIBE = 69
+_GROUPS_AT_ONCE = 200
+_UUID_SIZE = 16
+_INT32_SIZE = 4
+
+
+class GroupKind(StrEnum):
+    """By which protocol a group's members work together."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    """KIP-848: the broker assigns partitions."""
+    STREAMS = "streams"
+    SHARE = "share"
+    """KIP-932: records are shared out one by one; there are no offsets to commit."""
+    UNKNOWN = "unknown"
+
+
+EMPTY = "EMPTY"
+DEAD = "DEAD"
+ABSENT = ""
+"""The state of a group that does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group, as its coordinator lists it."""
+
+    group: str
+    kind: GroupKind
+    state: str
+    """In capitals, such as STABLE or EMPTY."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is in it, so that its offsets may be set from outside."""
+        return self.state in (EMPTY, DEAD, ABSENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One consumer of a group."""
+
+    member_id: str
+    client_id: str
+    host: str
+    assignment: bytes = b""
+    """What it got from the one that shares out; of classic groups alone."""
+
+
+def list_groups(cluster: Cluster) -> dict[str, Group]:
+    """Every group that we may see, by name.
+
+    Raises:
+        ClusterError: a broker does not answer, so some groups would be missing.
+    """
+    cluster.refresh()
+    pending = [
+        cluster.connection(node).send(ListGroupsRequest(states_filter=[],
+                                                        types_filter=[]))
+        for node in cluster.nodes
+    ]  # fmt: skip
+    found: dict[str, Group] = {}
+    for each in pending:
+        answer = each.result()
+        if answer.error_code != codes.NONE:
+            what = f"cluster {cluster.alias}: listing groups"
+            raise codes.error_for(answer.error_code, what)
+        for listed in answer.groups:
+            # While a coordinator moves, two brokers may list a group.
+            if listed.group_id not in found or listed.group_state not in (None, "Dead"):
+                found[listed.group_id] = Group(
+                    group=listed.group_id,
+                    kind=_kind(listed.group_type),
+                    state=_state(listed.group_state),
+                )
+    return found
+
+
+def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member, ...]]:
+    """Who is in each of some groups; a group that is gone meanwhile has nobody.
+
+    Raises:
+        ClusterError: a coordinator does not answer, or refuses.
+    """
+    by_kind: dict[bool, list[str]] = {}
+    for group in groups:
+        by_kind.setdefault(group.kind is GroupKind.CONSUMER, []).append(group.group)
+    found: dict[str, tuple[Member, ...]] = {}
+    for is_consumer, names in by_kind.items():
+        describe = _describe_consumer if is_consumer else _describe_classic
+        for node, part in by_coordinator(cluster, names):
+            found.update(describe(cluster, node, part))
+    return found
+
+
+def by_coordinator(
+    cluster: Cluster, groups: Iterable[str]
+) -> list[tuple[int, list[str]]]:
+    """Groups by the broker to ask about them, in parts that one request may hold."""
+    by_node: dict[int, list[str]] = {}
+    for group, node in cluster.group_coordinators(groups).items():
+        by_node.setdefault(node, []).append(group)
+    return [
+        (node, names[first : first + _GROUPS_AT_ONCE])
+        for node, names in by_node.items()
+        for first in range(0, len(names), _GROUPS_AT_ONCE)
+    ]
+
+
+def _kind(listed: str | None) -> GroupKind:
+    if not listed:  # brokers before 3.7 know no others
+        return GroupKind.CLASSIC
+    try:
+        return GroupKind(listed.lower())
+    except ValueError:
+        return GroupKind.UNKNOWN
+
+
+def _state(listed: str | None) -> str:
+    """`PreparingRebalance` as PREPARING_REBALANCE; brokers before 2.6 do not say."""
+    text = "".join(f"_{c}" if c.isupper() else c for c in listed or "Unknown")
+    return text.lstrip("_").upper()
+
+
+def _describe_classic(
+    cluster: Cluster, node: int, groups: Sequence[str]
+) -> dict[str, tuple[Member, ...]]:
+    request = DescribeGroupsRequest(
+        groups=list(groups), include_authorized_operations=False
+    )
+    found = {}
+    for described in cluster.call(request, node=node).groups:
+        _check(cluster, described.error_code, described.group_id)
+        found[described.group_id] = tuple(
+            Member(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host.removeprefix("/"),
+                assignment=bytes(member.member_assignment or b""),
+            )
+            for member in described.members
+        )
+    return found
+
+
+def _describe_consumer(
+    cluster: Cluster, node: int, groups: Sequence[str]
+) -> dict[str, tuple[Member, ...]]:
+    names = [name.encode() for name in groups]
+    body = (
+        uvarint(len(names) + 1)
+        + b"".join(uvarint(len(name) + 1) + name for name in names)
+        + b"\0\0"  # no authorized operations, no tags
+    )
+    answer = (
+        cluster.connection(node)
+        .send_buffers(_CONSUMER_GROUP_DESCRIBE, 0, [body], flexible=True)
+        .result()
+    )
+    reader = Reader(answer)
+    reader.tags()
+    reader.int32()  # throttle time
+    found = {}
+    for _ in range(reader.count()):
+        error = reader.int16()
+        reader.string()  # error message
+        group = reader.string()
+        _check(cluster, error, group)
+        reader.string()  # state
+        reader.skip(2 * _INT32_SIZE)  # epochs of group and assignment
+        reader.string()  # assignor
+        found[group] = tuple(_member(reader) for _ in range(reader.count()))
+        reader.int32()  # authorized operations
+        reader.tags()
+    return found
+
+
+def _member(reader: Reader) -> Member:
+    member_id = reader.string()
+    reader.string()  # instance
+    reader.string()  # rack
+    reader.int32()  # epoch
+    client_id, host = reader.string(), reader.string()
+    for _ in range(reader.count()):
+        reader.string()  # subscribed topic
+    reader.string()  # subscribed pattern
+    for _ in ("current", "target"):
+        for _ in range(reader.count()):
+            reader.skip(_UUID_SIZE)
+            reader.string()
+            reader.skip(reader.count() * _INT32_SIZE)
+            reader.tags()
+        reader.tags()
+    reader.tags()
+    return Member(member_id=member_id, client_id=client_id, host=host.removeprefix("/"))
+
+
+def _check(cluster: Cluster, error: int, group: str) -> None:
+    if error not in (codes.NONE, codes.GROUP_ID_NOT_FOUND):
+        what = f"cluster {cluster.alias}: describing group {group}"
+        raise codes.error_for(error, what)

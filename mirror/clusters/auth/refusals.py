@@ -1,0 +1,112 @@
+"""Why a broker and we did not agree on TLS or SASL, as one clear sentence.
+
+Functions: `of_tls` and `of_sasl`, which name the cluster, the setting to look at, and
+what would be right. The causes are OpenSSL's and the brokers' own words. Nothing is
+sent or read here, but our own certificate's dates.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+import ssl
+from typing import TYPE_CHECKING
+
+from mirror.clusters.auth.security import own_certificate
+from mirror.errors import AuthenticationError
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
+
+_EXPIRED, _NOT_YET = 10, 9
+_ISSUERS = {18, 19, 20, 21}
+"""Self-signed, self-signed in the chain, no issuer here, no issuer to verify with."""
+_OTHER_HOST = {62, 64}
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+_ABOUT_US = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
+
+
+def of_tls(config: ClusterConfig, host: str, error: ssl.SSLError) -> str:
+    """What went wrong with TLS, and what would be right."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _of_certificate(config, host, error)
+    reason = getattr(error, "reason", "") or str(error)
+    if reason.startswith(_NO_TLS):
+        return (
+            f"it does not speak TLS ({reason}); security_protocol "
+            f"{config.security_protocol} needs a listener with TLS"
+        )
+    if "ALERT" in reason and any(word in reason for word in _ABOUT_US):
+        return _of_ours(config, reason)
+    return f"TLS failed: {reason}"
+
+
+def _of_certificate(
+    config: ClusterConfig, host: str, error: ssl.SSLCertVerificationError
+) -> str:
+    said = error.verify_message
+    if error.verify_code in {_EXPIRED, _NOT_YET}:
+        return (
+            f"its certificate is not valid now: {said}; the broker needs another one, "
+            "no setting here replaces that"
+        )
+    if error.verify_code in _OTHER_HOST:
+        return (
+            f"its certificate is for another host: {said}; bootstrap_servers (and the "
+            "brokers' advertised.listeners) must be names that stand in it, here "
+            f"{host}; ssl_check_hostname false would take any"
+        )
+    if error.verify_code in _ISSUERS:
+        trusted = (
+            f"ssl_ca_file {config.ssl_ca_file}"
+            if config.ssl_ca_file
+            else "ssl_ca_certificates"
+            if config.ssl_ca_certificates
+            else "ssl_ca_file (not set: the system's certificates are used)"
+        )
+        return (
+            f"its certificate is not to be trusted: {said}; {trusted} must hold the "
+            "authority that signed it"
+        )
+    return f"its certificate is not to be trusted: {said}"
+
+
+def _of_ours(config: ClusterConfig, reason: str) -> str:
+    ours = own_certificate(config)
+    if ours is None:
+        return (
+            f"it wants a certificate of ours ({reason}); ssl_certificate_file must "
+            "name one that it trusts"
+        )
+    where = config.ssl_certificate_file or "ssl_certificate_chain"
+    now = datetime.now(UTC)
+    wrong = "must be one that an authority of the broker's trust store signed"
+    if now > ours.not_valid_after_utc:
+        wrong = f"ended {ours.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it"
+    elif now < ours.not_valid_before_utc:
+        wrong = f"begins only {ours.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"it refused our certificate ({reason}); ssl_certificate_file {where}, of "
+        f"{ours.subject.rfc4514_string()}, {wrong}"
+    )
+
+
+def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
+    """The brokers do not want us. They do not tell who is unknown from who has a wrong
+    password, so neither can we.
+    """
+    mechanism = config.sasl_mechanism
+    if mechanism == "OAUTHBEARER":
+        source = (
+            "what sasl_token_provider returns"
+            if config.sasl_token_provider
+            else "what sasl_oauthbearer_token_endpoint_url gives"
+        )
+        return AuthenticationError(
+            f"{where} refused our token: {said}; {source} must be a token that the "
+            "brokers accept: issuer, audience, scope and time"
+        )
+    password = "sasl_password" + ("_file" if config.sasl_password_file else "")
+    return AuthenticationError(
+        f"{where} refused {config.sasl_username!r} with {mechanism}: {said}; "
+        f"sasl_username and {password} must be a user of this cluster and its password"
+    )

@@ -1,0 +1,223 @@
+"""Java's stores of certificates and keys, read without Java: PKCS12 and JKS.
+
+Functions: `certificates`, whom a trust store trusts, and `identity`, the key and the
+chain of a key store. What a file is, its first bytes say. JKS is read here, since an
+executor may have no keytool, and a password must not become a process's argument.
+PEM is left to Python's own TLS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import hashlib
+import hmac
+import struct
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_der_private_key,
+    pkcs12,
+)
+
+from mirror.clusters.auth.store_kind import JCEKS, JKS, PKCS12, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+_WHITENER = b"Mighty Aphrodite"
+_PROTECTED_BY_SUN = bytes.fromhex("060a2b060104012a02110101")
+_SHA1 = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who we are, as PEM; the key is encrypted."""
+
+    key: bytes
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    certificates: tuple[bytes, ...]
+    protected_key: bytes | None = None
+
+
+def certificates(raw: bytes, password: str | None) -> str:
+    """The trusted certificates as PEM.
+
+    Raises:
+        StoreError: the password is wrong, or the store is damaged or has none.
+    """
+    if raw.startswith(PKCS12):
+        key_and_more = _pkcs12(raw, password)
+        found = [each.certificate for each in key_and_more.additional_certs]
+        if key_and_more.cert is not None:
+            found.append(key_and_more.cert.certificate)
+    else:
+        found = [
+            x509.load_der_x509_certificate(each)
+            for entry in _jks(raw, password)
+            for each in entry.certificates
+        ]
+    if not found:
+        raise StoreError("holds no certificate")
+    return _pem(found).decode("ascii")
+
+
+def identity(
+    raw: bytes, password: str | None, key_password: str | None, *, seal: str
+) -> Identity:
+    """The first key of the store with its chain, the key encrypted with `seal`.
+
+    Raises:
+        StoreError: a password is wrong, or the store is damaged or has no key.
+    """
+    if raw.startswith(PKCS12):
+        read = _pkcs12(raw, password)
+        if read.key is None or read.cert is None:
+            raise StoreError("holds no key with its certificate")
+        chain = [
+            read.cert.certificate,
+            *(each.certificate for each in read.additional_certs),
+        ]
+        return _identity(read.key, chain, seal)
+    for entry in _jks(raw, password):
+        if entry.protected_key is not None:
+            opened = _unprotected(entry.protected_key, key_password or password or "")
+            return _identity(
+                load_der_private_key(opened, None),
+                [x509.load_der_x509_certificate(each) for each in entry.certificates],
+                seal,
+            )
+    raise StoreError("holds no key with its certificate")
+
+
+def _identity(
+    key: PrivateKeyTypes, chain: Sequence[x509.Certificate], seal: str
+) -> Identity:
+    return Identity(
+        key=key.private_bytes(
+            Encoding.PEM,
+            PrivateFormat.PKCS8,
+            BestAvailableEncryption(seal.encode()),
+        ),
+        chain=_pem(chain),
+    )
+
+
+def _pem(found: Sequence[x509.Certificate]) -> bytes:
+    return b"".join(each.public_bytes(Encoding.PEM) for each in found)
+
+
+def _pkcs12(raw: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
+    try:
+        return pkcs12.load_pkcs12(raw, None if password is None else password.encode())
+    except ValueError as error:
+        raise StoreError(
+            "is a PKCS12 store that this password does not open, or is damaged"
+        ) from error
+
+
+def _jks(raw: bytes, password: str | None) -> list[_Entry]:
+    if raw.startswith(JCEKS):
+        raise StoreError(
+            "is a JCEKS store, which cannot be read; convert it with keytool "
+            "-importkeystore -deststoretype PKCS12"
+        )
+    body, digest = raw[:-_SHA1], raw[-_SHA1:]
+    if password is not None:
+        whitened = _sha1(_utf16(password) + _WHITENER + body)
+        if not hmac.compare_digest(whitened, digest):
+            raise StoreError(
+                "is a JKS store that this password does not open, or is damaged"
+            )
+    try:
+        return _entries(_Reader(body))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise StoreError("is a damaged JKS store") from error
+
+
+class _Reader:
+    """Java's DataInputStream, as far as a store needs it."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._at = 0
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._raw, self._at)
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def take(self, length: int) -> bytes:
+        if length < 0 or self._at + length > len(self._raw):
+            raise IndexError
+        self._at += length
+        return self._raw[self._at - length : self._at]
+
+    def block(self) -> bytes:
+        return self.take(self.number(">I"))
+
+    def certificate(self, version: int) -> bytes:
+        if version > 1:
+            self.take(self.number(">H"))  # its kind: X.509
+        return self.block()
+
+
+def _entries(reader: _Reader) -> list[_Entry]:
+    reader.take(len(JKS))
+    version = reader.number(">I")
+    found = []
+    for _ in range(reader.number(">I")):
+        tag = reader.number(">I")
+        reader.take(reader.number(">H"))  # the alias
+        reader.take(8)  # when it was made
+        if tag == 1:
+            key = reader.block()
+            count = reader.number(">I")
+            chain = tuple(reader.certificate(version) for _ in range(count))
+            found.append(_Entry(certificates=chain, protected_key=key))
+        else:
+            found.append(_Entry(certificates=(reader.certificate(version),)))
+    return found
+
+
+def _unprotected(wrapped: bytes, password: str) -> bytes:
+    """A key as PKCS8, out of what Sun's own KeyProtector made of it."""
+    start = wrapped.find(_PROTECTED_BY_SUN)
+    if start < 0:
+        raise StoreError("holds a key that is encrypted in an unknown way")
+    # AlgorithmIdentifier ends with NULL; then an octet string with a long length.
+    at = start + len(_PROTECTED_BY_SUN)
+    at += 2 if wrapped[at : at + 2] == b"\x05\x00" else 0
+    size = wrapped[at + 1]
+    at += 2 + (size & 0x7F if size & 0x80 else 0)
+    salt, hidden, check = (
+        wrapped[at : at + _SHA1],
+        wrapped[at + _SHA1 : -_SHA1],
+        wrapped[-_SHA1:],
+    )
+    secret, link, stream = _utf16(password), salt, b""
+    while len(stream) < len(hidden):
+        link = _sha1(secret + link)
+        stream += link
+    plain = bytes(a ^ b for a, b in zip(hidden, stream, strict=False))
+    if not hmac.compare_digest(_sha1(secret + plain), check):
+        raise StoreError("holds a key that this key password does not open")
+    return plain
+
+
+def _utf16(password: str) -> bytes:
+    return password.encode("utf-16-be")
+
+
+def _sha1(data: bytes) -> bytes:
+    # The format has no other digest; TLS does not rest on it.
+    return hashlib.sha1(data, usedforsecurity=False).digest()

@@ -1,0 +1,72 @@
+"""Tokens from a function of the user's, such as a cloud's signer.
+
+Main function: `ask`. The function is imported by its name and called with
+`sasl_token_options`; it returns a token and when it ends. What it returns is looked at
+here, so that a wrong answer is a clear error and not a broker's refusal.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from mirror.clusters.auth.token import Token
+from mirror.errors import AuthenticationError
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
+
+_SECONDS, _MILLISECONDS = 10**9, 10**11
+"""From here on a number is a moment in epoch seconds, or milliseconds; what is less is
+a number of seconds."""
+_LONGEST_TEXT = 300
+
+
+def ask(config: ClusterConfig) -> Token:
+    """Call the function.
+
+    Raises:
+        AuthenticationError: it is not there, fails, or returns something else.
+    """
+    where = f"cluster {config.alias}: sasl_token_provider {config.sasl_token_provider}"
+    module, _, path = (config.sasl_token_provider or "").partition(":")
+    asked = time.time()
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise AuthenticationError(
+            f"{where} cannot be imported: {_one_line(error)}; its module must be "
+            "installed beside mirror, or stand in a folder of PYTHONPATH"
+        ) from error
+    try:
+        answer = found(**config.sasl_token_options)
+    except (Exception, SystemExit) as error:
+        raise AuthenticationError(f"{where} failed: {_one_line(error)}") from error
+    match answer:
+        case (str() as text, int() | float() as end, *_) if text and end > 0:
+            ends_at = _moment(end, asked)
+        case _:
+            raise AuthenticationError(
+                f"{where} returned {type(answer).__name__}; right would be a pair: the "
+                "token, and how many seconds it lives or when it ends (epoch seconds "
+                "or milliseconds)"
+            )
+    if ends_at <= asked:
+        raise AuthenticationError(
+            f"{where} returned a token that ended {asked - ends_at:.0f} s ago"
+        )
+    return Token(text=text, made_at=asked, ends_at=ends_at)
+
+
+def _moment(end: float, now: float) -> float:
+    if end >= _MILLISECONDS:
+        return end / 1000
+    return end if end >= _SECONDS else now + end
+
+
+def _one_line(error: BaseException) -> str:
+    said = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {said.strip()}"[:_LONGEST_TEXT]

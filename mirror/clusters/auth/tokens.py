@@ -1,0 +1,175 @@
+"""The tokens of this process: one for each cluster that asks for them.
+
+Main functions: `token_of`, which gives a good token and fetches one only if it must,
+one at a time, and `forget`, for a token that brokers refused. A token is replaced
+at four fifths of its life; where that fails the old one serves until it ends. How
+tokens are fetched is in `token_endpoint` and `token_provider`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from mirror.clusters.auth import token_endpoint, token_provider
+from mirror.clusters.auth.token import Token, ends_of
+from mirror.errors import AuthenticationError
+from mirror.log import LogThrottle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from mirror.config.cluster_settings import ClusterConfig
+
+log = structlog.get_logger()
+
+_FAILED_SECONDS = 1.0
+"""How long one failure counts for all who wait, so that they do not ask in turn."""
+_AGAIN_SECONDS = 10.0
+"""How long to go on with the old token before the next try to replace it."""
+
+
+class KeptToken:
+    """One cluster's token. Thread-safe."""
+
+    def __init__(self, fetch: Callable[[], Token], *, alias: str) -> None:
+        self._fetch = fetch
+        self._alias = alias
+        self._token: Token | None = None
+        self._try_at = 0.0
+        self._failure = ""
+        self._failed_until = 0.0
+        self._lock = threading.Lock()
+        self._throttle = LogThrottle()
+
+    def get(self) -> str:
+        """A good token.
+
+        Raises:
+            AuthenticationError: there is none, and none could be fetched.
+        """
+        now = time.time()
+        token = self._token
+        usable = token is not None and token.is_good(now)
+        resting = time.monotonic() < self._try_at
+        if token is not None and usable and (token.is_fresh(now) or resting):
+            return token.text
+        # Only who has none waits for who fetches one.
+        if self._lock.acquire(blocking=not usable):
+            try:
+                return self._renewed().text
+            finally:
+                self._lock.release()
+        assert token is not None
+        return token.text
+
+    def forget(self) -> None:
+        self._token = None
+        self._failed_until = 0.0
+
+    def _renewed(self) -> Token:
+        now = time.time()
+        token = self._token
+        if token is not None and token.is_fresh(now):
+            return token  # somebody was quicker
+        if time.monotonic() < self._failed_until:
+            raise AuthenticationError(self._failure)
+        try:
+            made = self._fetched()
+        except AuthenticationError as error:
+            if token is None or not token.is_good(now):
+                self._failure = str(error)
+                self._failed_until = time.monotonic() + _FAILED_SECONDS
+                raise
+            self._try_at = time.monotonic() + _AGAIN_SECONDS
+            if self._throttle.due(str(error)):
+                log.warning("no new token yet: the old one goes on",
+                            cluster=self._alias, error=str(error),
+                            seconds=round(token.ends_at - now))  # fmt: skip
+            return token
+        self._throttle.clear()
+        self._token = made
+        return made
+
+    def _fetched(self) -> Token:
+        made = self._fetch()
+        late = time.time() - made.ends_at
+        if late >= 0:
+            raise AuthenticationError(
+                f"cluster {self._alias}: the token that was given ended {late:.0f} s "
+                "ago; the clocks of this machine and of who gives tokens must agree"
+            )
+        return made
+
+
+_kept: dict[Hashable, KeptToken] = {}
+_kept_lock = threading.Lock()
+
+
+def token_of(config: ClusterConfig) -> str:
+    """A good token for a cluster's brokers.
+
+    Raises:
+        AuthenticationError: none could be had.
+    """
+    url = config.sasl_oauthbearer_token_endpoint_url or ""
+    if url.startswith("file:"):
+        return _in_file(config, url)
+    return _of(config).get()
+
+
+def forget(config: ClusterConfig) -> None:
+    """Brokers refused this cluster's token: the next connection gets a new one."""
+    _of(config).forget()
+
+
+def _of(config: ClusterConfig) -> KeptToken:
+    ask = token_endpoint.ask if config.sasl_token_provider is None else (
+        token_provider.ask
+    )  # fmt: skip
+    with _kept_lock:
+        return _kept.setdefault(
+            _mark(config), KeptToken(lambda: ask(config), alias=config.alias)
+        )
+
+
+def _mark(config: ClusterConfig) -> Hashable:
+    """What makes two configurations ask for the same token."""
+    secret = config.sasl_oauthbearer_client_credentials_client_secret
+    parts: tuple[Any, ...] = (
+        config.alias,
+        config.sasl_oauthbearer_token_endpoint_url,
+        config.sasl_oauthbearer_client_credentials_client_id,
+        None if secret is None else secret.get_secret_value(),
+        config.sasl_oauthbearer_client_credentials_client_secret_file,
+        config.sasl_oauthbearer_scope,
+        repr(config.sasl_oauthbearer_parameters),
+        config.sasl_oauthbearer_ca_file,
+        config.sasl_token_provider,
+        repr(config.sasl_token_options),
+    )
+    return parts
+
+
+def _in_file(config: ClusterConfig, url: str) -> str:
+    """Read anew each time: whoever writes the file also renews it."""
+    path = Path(unquote(urlsplit(url).path))
+    where = f"cluster {config.alias}: {token_endpoint.URL} {url}"
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise AuthenticationError(f"{where} cannot be read: {error}") from error
+    if not text:
+        raise AuthenticationError(f"{where} is empty; it must hold a token")
+    ends = ends_of(text)
+    if ends is not None and ends <= time.time():
+        raise AuthenticationError(
+            f"{where} holds a token that ended {time.time() - ends:.0f} s ago; whoever "
+            "writes this file has to renew it"
+        )
+    return text

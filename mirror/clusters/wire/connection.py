@@ -1,0 +1,381 @@
+"""One synchronous connection to one broker, for small requests and bulk bytes.
+
+Main type: `Connection`. Small requests are kafka-python's message classes; Produce and
+Fetch hand over and take raw buffers without copying (`send_buffers`, `take_buffer`).
+Answers come in the order of the requests, so reading one reads all before it. There is
+no thread and no retry: any failure closes the connection and fails what is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+import contextlib
+import select
+import struct
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kafka.protocol.api_header import ResponseClassRegistry
+
+from mirror.clusters.wire import handshake, identity
+from mirror.clusters.wire.pending import Pending
+from mirror.clusters.wire.receiving import Incoming
+from mirror.clusters.wire.sending import Outgoing
+from mirror.errors import (
+    ClusterChangedError,
+    ClusterError,
+    UnreachableError,
+    UnsupportedBrokerError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.config.cluster_settings import ClusterConfig
+
+_MAX_SMALL_ANSWER = 256 << 20
+_SIZE = struct.Struct(">i")
+
+
+class Connection:
+    """A connection that has agreed on versions and proven who it is."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        cluster_id: str = "",
+    ) -> None:
+        """Connect. With a `cluster_id`, all but questions wait until the broker has
+        said that it is of this cluster; if it is not, whatever is asked for raises a
+        `ClusterChangedError`.
+
+        Raises:
+            UnreachableError: nothing answers at this address in time.
+            AuthenticationError: TLS or SASL refused us.
+        """
+        self.address = f"{host}:{port}"
+        self.timeout_seconds = config.request_timeout_seconds
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        self.reauthenticate_at: float | None = None
+        self.active_at = time.monotonic()
+        """When bytes last went or came."""
+        self._config = config
+        self._host = host
+        self._alias = config.alias
+        self._client_id = client_id
+        self._pending: deque[Pending] = deque()
+        self._correlation = 0
+        self._buffer = bytearray(1 << 16)
+        self._closed: ClusterError | None = None
+        self._cluster_id = cluster_id
+        self._identity: Pending | None = None
+        self._held_until = 0.0
+        self._line = handshake.open_line(config, host, port)
+        self._outgoing = Outgoing(self._line)
+        self._incoming = Incoming(self._line)
+        self._head = memoryview(bytearray(_SIZE.size))
+        self._frame: memoryview | None = None
+        self._whole = False
+        began = time.monotonic()
+        try:
+            self.versions, self.features = handshake.negotiate(self, config, host)
+            self.round_trip_seconds = time.monotonic() - began
+            self.authenticate()
+            if cluster_id:
+                self._identity = self.send(identity.question())
+        except ClusterError:
+            self.close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._closed is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is owed."""
+        return not self._pending
+
+    def notice_end(self) -> None:
+        """Close it if the broker ended it while no answer was owed, as brokers do with
+        what is idle (`connections.max.idle.ms`).
+        """
+        if self._pending and self._pending[0] is self._identity:
+            self.read_on()  # that answer may lie there unread
+        if not self.closed and self.idle and not self._line.silent:
+            self.close()
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the broker ended it; not whether it left us without an answer."""
+        cause = self._closed.__cause__ if self._closed is not None else None
+        return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
+
+    @property
+    def session_ends(self) -> bool:
+        """Whether to authenticate again before the next request, if it is open."""
+        at = self.reauthenticate_at
+        return not self.closed and at is not None and time.monotonic() > at
+
+    def authenticate(self) -> None:
+        """Prove who we are, (again) if the cluster asks for it.
+
+        Requests that are under way are answered first, in their order.
+
+        Raises:
+            UnreachableError: the connection failed.
+            AuthenticationError: we are refused; the connection is closed.
+        """
+        try:
+            self.reauthenticate_at = handshake.authenticate(
+                self, self._config, self._host
+            )
+        except ClusterError as error:
+            self.close(error)
+            raise
+
+    def version(self, request_class: Any, *, at_most: int | None = None) -> int:
+        """The newest version of a request that both sides speak.
+
+        Raises:
+            UnsupportedBrokerError: there is none.
+        """
+        ceiling = request_class.max_version if at_most is None else at_most
+        low, high = self.versions.get(request_class.API_KEY, (0, -1))
+        chosen = min(high, ceiling)
+        if chosen < low or high < 0:
+            raise UnsupportedBrokerError(
+                f"cluster {self._alias}: {self.address} has no usable version of "
+                f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
+                f"{ceiling}; brokers 2.8 to 4.x work"
+            )
+        return int(chosen)
+
+    def send(self, request: Any, *, at_most: int | None = None) -> Pending:
+        """Send a kafka-python request; `at_most` caps its version."""
+        request.API_VERSION = self.version(type(request), at_most=at_most)
+        return self.send_as_is(request)
+
+    def call(self, request: Any, *, at_most: int | None = None) -> Any:
+        return self.send(request, at_most=at_most).result()
+
+    def send_as_is(self, request: Any) -> Pending:
+        """Send a kafka-python request in the version that it has."""
+        self._be_sure(request.API_KEY)
+        self._correlation += 1
+        request.with_header(correlation_id=self._correlation, client_id=self._client_id)
+        answers = ResponseClassRegistry.get_response_class(request.header)
+        pending = Pending(self, self._correlation, answers)
+        self._write([request.encode(header=True, framed=True)], pending)
+        return pending
+
+    def send_buffers(
+        self,
+        api_key: int,
+        version: int,
+        buffers: Sequence[bytes | memoryview],
+        *,
+        flexible: bool,
+        answer_class: Any = None,
+    ) -> Pending:
+        """Send a request whose body stands ready in buffers, without copying them.
+
+        `answer_class` decodes the answer; without one the answer is a raw view.
+        """
+        self._be_sure(api_key)
+        self._correlation += 1
+        client = self._client_id.encode()
+        header = struct.pack(
+            f">hhih{len(client)}s",
+            api_key,
+            version,
+            self._correlation,
+            len(client),
+            client,
+        ) + (b"\0" if flexible else b"")
+        size = len(header) + sum(len(buffer) for buffer in buffers)
+        pending = Pending(
+            self, self._correlation, answer_class[version] if answer_class else None
+        )
+        self._write([_SIZE.pack(size) + header, *buffers], pending)
+        return pending
+
+    def _be_sure(self, api_key: int) -> None:
+        if self._identity is not None and api_key not in identity.QUESTIONS:
+            self._identity.result()
+
+    def _write(self, buffers: Sequence[bytes | memoryview], pending: Pending) -> None:
+        if self._closed is not None:
+            raise self._closed
+        self._pending.append(pending)
+        try:
+            self._outgoing.put(buffers)
+            self._send_some()
+        except OSError as error:
+            self._break(error)
+        if len(self._pending) == 1:
+            self.active_at = time.monotonic()
+
+    @property
+    def sending(self) -> bool:
+        """Whether requests are not sent whole: `send_on` when the socket has room."""
+        return bool(self._outgoing)
+
+    def send_on(self) -> None:
+        """Send more, without waiting. A failure closes the connection, and reading
+        tells of it.
+        """
+        try:
+            self._send_some()
+        except OSError as error:
+            with contextlib.suppress(UnreachableError):
+                self._break(error)
+
+    def _send_some(self) -> None:
+        if self._outgoing.send():
+            self.active_at = time.monotonic()
+
+    def _send_rest(self) -> None:
+        """Until all is sent, or something came: an answer to what was sent whole."""
+        while self._outgoing and not self.readable:
+            poller = select.poll()
+            poller.register(self._line, select.POLLIN | select.POLLOUT)
+            events = poller.poll(self.timeout_seconds * 1000)
+            if not events:
+                raise TimeoutError
+            if events[0][1] & ~select.POLLOUT:
+                return
+            self._send_some()
+
+    def require_answer(self, patience: float) -> None:
+        """Give up when an answer has been owed for longer than `patience` seconds.
+
+        Raises:
+            UnreachableError: it has; the connection is closed.
+        """
+        if self._overdue(patience):
+            # Of a large answer on a slow line nobody is told until much of it is there.
+            self.read_on()
+            if self._overdue(patience):
+                self._break(TimeoutError())
+
+    def _overdue(self, patience: float) -> bool:
+        since = max(self.active_at, self._held_until)
+        return bool(self._pending) and time.monotonic() - since > patience
+
+    def hold(self, seconds: float) -> None:
+        """The broker said that it reads nothing from us for so long (a quota): it owes
+        no answer meanwhile.
+        """
+        self._held_until = time.monotonic() + seconds
+
+    def read_answer(self) -> None:
+        """Read the next answer and settle the oldest pending request with it."""
+        if self._closed is not None:
+            raise self._closed
+        try:
+            self._send_rest()
+            self._take_in(wait=True)
+        except OSError as error:
+            self._break(error)
+        self._settle()
+
+    def _settle(self) -> None:
+        """The oldest pending request, with the answer that is taken in whole."""
+        frame, self._frame, self._whole = self._frame, None, False
+        assert frame is not None
+        pending = self._pending.popleft()
+        pending.settle(frame)
+        if pending is self._identity:
+            self._identity = None
+            try:
+                identity.require(
+                    self._cluster_id, pending.result().cluster_id, alias=self._alias,
+                    where=self.address,
+                )  # fmt: skip
+            except ClusterChangedError as error:
+                self.close(error)
+                raise
+
+    def read_on(self) -> None:
+        """Take in what has come of the next answer, without waiting, so that the broker
+        can go on sending. A failure closes the connection, and reading tells of it.
+        """
+        if self._pending and not self.closed:
+            try:
+                self._take_in(wait=False)
+            except OSError as error:
+                with contextlib.suppress(UnreachableError):
+                    self._break(error)
+            if not self.closed and self._whole and self._pending[0] is self._identity:
+                with contextlib.suppress(ClusterChangedError):
+                    self._settle()
+                self.read_on()
+
+    def _take_in(self, *, wait: bool) -> None:
+        """The next answer's frame, as far as it comes."""
+        before = self._incoming.taken
+        if self._frame is None and self._incoming.fill(self._head, wait=wait):
+            self._frame = self._room_for(_SIZE.unpack(self._head)[0])
+        if self._frame is not None and not self._whole:
+            self._whole = self._incoming.fill(self._frame, wait=wait)
+            if self._whole and (
+                _SIZE.unpack_from(self._frame)[0] != self._pending[0].correlation
+            ):
+                raise ConnectionError("an answer to a request that was not asked")
+        if self._whole or self._incoming.taken != before:
+            self.active_at = time.monotonic()
+
+    def _room_for(self, size: int) -> memoryview:
+        if not 4 <= size <= _MAX_SMALL_ANSWER:
+            raise ConnectionError(
+                f"an answer of {size} bytes: no Kafka broker, or one that wants TLS?"
+            )
+        if not self._pending[0].raw:
+            return memoryview(bytearray(size))
+        if size > len(self._buffer):
+            self._buffer = bytearray(size + (size >> 2))
+        return memoryview(self._buffer)[:size]
+
+    def take_buffer(self, spare: bytearray) -> bytearray:
+        """Give away the buffer of the last raw answer; the next comes into `spare`."""
+        taken, self._buffer = self._buffer, spare
+        return taken
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to read that `select` does not see: an answer that
+        is taken in whole, or bytes inside the TLS layer.
+        """
+        return self.whole or self._line.unread
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the next answer is taken in."""
+        return self._whole
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    def _break(self, cause: OSError) -> NoReturn:
+        text = "no answer in time" if isinstance(cause, TimeoutError) else str(cause)
+        error = UnreachableError(f"cluster {self._alias}: {self.address}: {text}")
+        error.__cause__ = cause
+        self.close(error)
+        raise error
+
+    def close(self, error: ClusterError | None = None) -> None:
+        if self._closed is None:
+            self._closed = error or UnreachableError(
+                f"cluster {self._alias}: connection to {self.address} is closed"
+            )
+            self._line.close()
+            self._outgoing.clear()
+            while self._pending:
+                self._pending.popleft().fail(self._closed)

@@ -1,0 +1,170 @@
+"""Fetch requests that name topics by their ids, so that none is mistaken for another.
+
+The same as `fetch` in version 13 (KIP-516): a topic that was deleted and made anew
+under its old name is refused by the broker instead of being read from the middle. The
+request also says under which leader the last record was written (KIP-595), so that the
+broker tells when its log was truncated below. Brokers from 3.1 on speak it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+from mirror.clusters.wire.fetch import Fetched, understood, within
+from mirror.clusters.wire.produce import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    import uuid
+
+    from mirror.clusters.wire.fetch import Session, Wanted
+
+VERSION = 13
+
+_HEAD = struct.Struct(">iiiibii")
+_PARTITION = struct.Struct(">iiqiqi")
+_ANSWER_HEAD = struct.Struct(">ihi")
+_ANSWER_PARTITION = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_DIVERGING = struct.Struct(">iq")
+_INT32 = struct.Struct(">i")
+_NO_TAGS = b"\0"
+_NO_RACK = b"\1"
+_DIVERGING_TAG = 0
+_ID_SIZE = 16
+_MOST_BITS = 35
+"""Of a number: it takes five bytes at most."""
+
+
+def encode(  # noqa: PLR0913  a request has that many fields
+    wanted: Iterable[Wanted],
+    *,
+    ids: Mapping[str, uuid.UUID],
+    isolation: int,
+    max_wait_ms: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+    session: Session,
+    forgotten: Iterable[tuple[str, int]] = (),
+) -> bytes:
+    """A Fetch request's body, as `fetch.encode` makes it; `ids` of all its topics."""
+    topics: list[tuple[str, list[bytes]]] = []
+    for want in wanted:
+        if not topics or topics[-1][0] != want.topic:
+            topics.append((want.topic, []))
+        topics[-1][1].append(
+            _PARTITION.pack(
+                want.partition,
+                want.leader_epoch,
+                want.offset,
+                want.last_epoch,
+                -1,
+                partition_max_bytes,
+            )
+            + _NO_TAGS
+        )
+    parts = [
+        _HEAD.pack(-1, max_wait_ms, 1, max_bytes, isolation, session.id, session.epoch),
+        uvarint(len(topics) + 1),
+    ]
+    for name, partitions in topics:
+        parts += [ids[name].bytes, uvarint(len(partitions) + 1), *partitions, _NO_TAGS]
+    left_out: dict[str, list[int]] = {}
+    for name, partition in forgotten:
+        left_out.setdefault(name, []).append(partition)
+    parts.append(uvarint(len(left_out) + 1))
+    for name, numbers in left_out.items():
+        parts += [ids[name].bytes, uvarint(len(numbers) + 1)]
+        parts += [*map(_INT32.pack, numbers), _NO_TAGS]
+    parts += [_NO_RACK, _NO_TAGS]
+    return b"".join(parts)
+
+
+def head(body: memoryview) -> tuple[int, int, int]:
+    """How long the broker will not read from us, in milliseconds; an answer's own
+    error code; the id of the session it belongs to, 0 if of none.
+
+    Raises:
+        ClusterError: it is no answer to a Fetch.
+    """
+    with understood():
+        throttle, error, session_id = _ANSWER_HEAD.unpack_from(
+            body, _skip_tags(body, 0)
+        )
+    return throttle, error, session_id
+
+
+def decode(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
+    """One `Fetched` per partition of an answer; `names` by topic id.
+
+    Raises:
+        ClusterError: the request as a whole was refused, or it is no answer to one.
+    """
+    _, error, _ = head(body)
+    if error != codes.NONE:
+        raise codes.error_for(error, "fetching")
+    with understood():
+        yield from _partitions(body, names)
+
+
+def _partitions(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
+    topics, at = _uvarint(body, _skip_tags(body, 0) + _ANSWER_HEAD.size)
+    for _ in range(topics - 1):
+        name = names.get(bytes(body[at : at + _ID_SIZE]), "")
+        partitions, at = _uvarint(body, at + _ID_SIZE)
+        for _ in range(partitions - 1):
+            index, error, high, stable, start = _ANSWER_PARTITION.unpack_from(body, at)
+            count, at = _uvarint(body, at + _ANSWER_PARTITION.size)
+            aborted = []
+            for _ in range(count - 1):
+                aborted.append(_ABORTED.unpack_from(body, at))
+                at = _skip_tags(body, at + _ABORTED.size)
+            size, at = _uvarint(body, at + _INT32.size)  # behind the preferred replica
+            end = within(body, at, max(size - 1, 0))
+            diverging, following = _diverging(body, end)
+            yield Fetched(
+                name, index, error, high, stable, start, tuple(aborted), at, end,
+                diverging,
+            )  # fmt: skip
+            at = following
+        at = _skip_tags(body, at)
+
+
+def _diverging(body: memoryview, at: int) -> tuple[int, int]:
+    """From which offset on the leader's log is another than the one that was read, -1
+    if it is the same; and where the tagged fields end.
+    """
+    found = -1
+    count, at = _uvarint(body, at)
+    for _ in range(count):
+        tag, at = _uvarint(body, at)
+        size, at = _uvarint(body, at)
+        end = within(body, at, size)
+        if tag == _DIVERGING_TAG:
+            found = _DIVERGING.unpack_from(body[:end], at)[1]
+        at = end
+    return found, at
+
+
+def _skip_tags(body: memoryview, at: int) -> int:
+    count, at = _uvarint(body, at)
+    for _ in range(count):
+        _, at = _uvarint(body, at)
+        size, at = _uvarint(body, at)
+        at = within(body, at, size)
+    return at
+
+
+def _uvarint(body: memoryview, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = shift = 0
+    while shift < _MOST_BITS:
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ValueError(f"a number before {at} does not end")

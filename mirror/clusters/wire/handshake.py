@@ -1,0 +1,220 @@
+"""What happens before a connection may be used: TCP, TLS, versions, SASL.
+
+Functions in that order: `open_line`, `negotiate`, `authenticate`. Each raises one clear
+error that names the cluster and the address. `Bearer` is SASL's OAUTHBEARER (RFC 7628)
+with the verbs of kafka-python's mechanisms: a broker that refuses a token says why in
+an answer that looks like a success, and wants one more byte before it refuses plainly.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from mirror.clusters import codes
+from mirror.clusters.auth import refusals, tokens
+from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
+from mirror.clusters.wire.line import Line, TlsLine
+from mirror.errors import AuthenticationError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.wire.connection import Connection
+    from mirror.config.cluster_settings import ClusterConfig
+
+_CONNECT_SECONDS = 10.0
+_RENEW_AT = 0.8
+_AGAIN_SECONDS = 1.1
+"""Brokers refuse who proves itself twice within a second."""
+
+
+def open_line(config: ClusterConfig, host: str, port: int) -> Line:
+    """Connect, and agree on TLS where the cluster has it.
+
+    Raises:
+        UnreachableError: nothing answers at this address in time.
+        AuthenticationError: TLS refused us, or we refuse whom it shows.
+    """
+    where = f"{host}:{port}"
+    timeout = config.request_timeout_seconds
+    try:
+        plain = socket.create_connection((host, port), min(timeout, _CONNECT_SECONDS))
+    except OSError as error:
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} does not answer: {error}"
+        ) from error
+    # The buffers' sizes are left to the kernel: one that is set no longer grows with
+    # the distance, and is cut to a system limit that is far too small for a WAN.
+    plain.settimeout(timeout)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not uses_tls(config):
+        return Line(plain)
+    try:
+        return TlsLine(plain, tls_context(config), host=host)
+    except AuthenticationError:
+        plain.close()
+        raise
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
+        plain.close()
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} ended the TLS handshake (does its "
+            f"listener speak TLS, as security_protocol {config.security_protocol} "
+            f"says?): {error}"
+        ) from error
+    except ssl.SSLError as error:
+        plain.close()
+        raise AuthenticationError(
+            f"cluster {config.alias}: {where}: {refusals.of_tls(config, host, error)}"
+        ) from error
+    except OSError as error:
+        plain.close()
+        raise UnreachableError(
+            f"cluster {config.alias}: {where} did not end the TLS handshake: {error}"
+        ) from error
+
+
+def negotiate(
+    connection: Connection, config: ClusterConfig, host: str
+) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
+    """The versions of each request that a broker speaks, and the cluster's features.
+
+    Raises:
+        AuthenticationError: it does not trust our certificate.
+    """
+    request = ApiVersionsRequest(
+        client_software_name="mirror", client_software_version="1"
+    )
+    request.API_VERSION = 3
+    try:
+        answer = connection.send_as_is(request).result()
+    except UnreachableError as error:
+        # TLS 1.3: what a broker thinks of our certificate comes with its first words.
+        if not isinstance(error.__cause__, ssl.SSLError):
+            raise
+        why = refusals.of_tls(config, host, error.__cause__)
+        raise AuthenticationError(
+            f"cluster {config.alias}: {connection.address}: {why}"
+        ) from error
+    if answer.error_code == codes.UNSUPPORTED_VERSION:
+        request = ApiVersionsRequest()
+        request.API_VERSION = 0
+        answer = connection.send_as_is(request).result()
+    if answer.error_code:
+        raise codes.error_for(answer.error_code, f"versions of {connection.address}")
+    versions = {
+        key.api_key: (key.min_version, key.max_version) for key in answer.api_keys
+    }
+    features = {
+        feature.name: feature.max_version_level
+        for feature in getattr(answer, "finalized_features", None) or ()
+    }
+    return versions, features
+
+
+def authenticate(
+    connection: Connection, config: ClusterConfig, host: str
+) -> float | None:
+    """Prove who we are, where the cluster asks for it.
+
+    Returns when to do so again, in monotonic seconds; None for never. KIP-368: a
+    broker ends connections that outlive their session, unless we prove it once more
+    on the same connection before; requests may be under way on it.
+
+    Raises:
+        AuthenticationError: the mechanism is not offered, or we are refused.
+    """
+    if not uses_sasl(config):
+        return None
+    where = f"cluster {config.alias}: {connection.address}"
+    client: Any
+    if config.sasl_mechanism == "OAUTHBEARER":
+        client = Bearer(tokens.token_of(config), config.sasl_oauthbearer_extensions)
+    else:
+        client = sasl_client(config, host)
+    handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
+    handshake.API_VERSION = 1
+    offered = connection.send_as_is(handshake).result()
+    if offered.error_code:
+        others = ", ".join(offered.mechanisms) or (
+            "none: its listener takes no login, as security_protocol "
+            f"{config.security_protocol} wants it to"
+        )
+        raise AuthenticationError(
+            f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "
+            f"it offers {others}"
+        )
+    answer = None
+    while not client.is_done():
+        request = SaslAuthenticateRequest(auth_bytes=client.auth_bytes())
+        answer = connection.call(request)
+        if answer.error_code:
+            said = getattr(client, "said", "") or answer.error_message
+            raise _refused(config, where, said or codes.name_of(answer.error_code))
+        try:
+            client.receive(answer.auth_bytes)
+        except (ValueError, KeyError) as error:
+            raise _refused(config, where, str(error)) from error
+    lifetime = getattr(answer, "session_lifetime_ms", 0) or 0
+    if not lifetime:
+        return None
+    return time.monotonic() + max(lifetime / 1000 * _RENEW_AT, _AGAIN_SECONDS)
+
+
+def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
+    if config.sasl_mechanism == "OAUTHBEARER":
+        tokens.forget(config)
+    return refusals.of_sasl(config, where, said)
+
+
+_SEPARATOR = "\x01"
+_MOST_WORDS = 200
+
+
+class Bearer:
+    """One exchange."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        pairs = [f"auth=Bearer {token}"]
+        pairs += [f"{name}={value}" for name, value in extensions.items()]
+        self._next = ("n,," + "".join(f"{_SEPARATOR}{pair}" for pair in pairs)).encode()
+        self._next += (_SEPARATOR * 2).encode()
+        self._done = False
+        self.said = ""
+        """Why the broker refuses the token; empty if it does not."""
+
+    def auth_bytes(self) -> bytes:
+        return self._next
+
+    def receive(self, answer: bytes) -> None:
+        if not answer:
+            if self.said:
+                raise ValueError(f"the token was refused: {self.said}")
+            self._done = True
+            return
+        self.said = _words(answer)
+        self._next = _SEPARATOR.encode()
+
+    def is_done(self) -> bool:
+        return self._done
+
+
+def _words(answer: bytes) -> str:
+    text = answer.decode("utf-8", errors="replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict):
+        text = ", ".join(
+            str(said[key])
+            for key in ("status", "error_description", "scope")
+            if said.get(key)
+        )
+    return " ".join(text.split())[:_MOST_WORDS] or "without a reason"

@@ -1,0 +1,62 @@
+"""An answer on its way.
+
+Main type: `Pending`, which a `Connection` hands out for each request. How answers come
+is the connection's duty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mirror.clusters.wire.connection import Connection
+    from mirror.errors import ClusterError
+
+
+class Pending:
+    """An answer on its way. `result` waits for it, reading what comes before."""
+
+    __slots__ = ("_answer", "_answer_class", "_error", "connection", "correlation")
+
+    def __init__(
+        self, connection: Connection, correlation: int, answer_class: Any
+    ) -> None:
+        self.connection = connection
+        self.correlation = correlation
+        self._answer_class = answer_class
+        self._answer: Any = None
+        self._error: ClusterError | None = None
+
+    def result(self) -> Any:
+        """The decoded answer, or for bulk requests a view of its body.
+
+        A view is valid until the connection reads its next answer, or for as long
+        as wanted once its buffer was taken (`Connection.take_buffer`).
+
+        Raises:
+            UnreachableError: the connection failed before the answer was there.
+        """
+        while not self.answered:
+            self.connection.read_answer()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    @property
+    def answered(self) -> bool:
+        """Whether `result` returns, or raises, without waiting."""
+        return self._answer is not None or self._error is not None
+
+    @property
+    def raw(self) -> bool:
+        """Whether the answer stays undecoded in the connection's buffer."""
+        return self._answer_class is None
+
+    def settle(self, frame: memoryview) -> None:
+        if self._answer_class is None:
+            self._answer = frame[4:]
+        else:
+            self._answer = self._answer_class.decode(frame, header=True)
+
+    def fail(self, error: ClusterError) -> None:
+        self._error = error

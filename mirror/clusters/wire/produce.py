@@ -1,0 +1,256 @@
+"""Produce requests from ready-made record batches, and what their answers mean.
+
+Main type: `EncodedBatch`, a header of its own and a body that may lie anywhere.
+`send` writes one request without copying bodies; `check` reads every error field
+of an answer. Sequence numbers and epochs are the caller's (see `transactions`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+from kafka.partitioner.default import murmur2
+from kafka.protocol.producer import ProduceResponse
+import numpy as np
+import numpy.typing as npt
+
+from mirror.clusters import codes
+from mirror.clusters.wire.checksum import joined
+from mirror.errors import (
+    BrokerError,
+    ClusterError,
+    FencedError,
+    PartitionError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from mirror.clusters.wire.connection import Connection
+    from mirror.clusters.wire.pending import Pending
+
+Runs = npt.NDArray[np.int64]
+
+API_KEY = 0
+VERSION_PLAIN = 8
+"""Newest without tagged fields: idempotent produce and transactions v1."""
+VERSION_TRANSACTIONS_V2 = 12
+"""KIP-890: the first write adds the partition to the transaction."""
+
+HEADER_SIZE = 61
+_TRANSACTIONAL = 0x10
+_ALL_REPLICAS = -1
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    """A record batch of format v2, ready but for producer state and checksum."""
+
+    header: bytearray
+    """61 bytes, base offset 0, partition leader epoch -1."""
+    body: memoryview | bytes
+    count: int
+    runs: Runs | None = None
+    """Which source offsets its records had: rows of (source offset of a run's first
+    record, its index in the batch, how many), int64; None for records of our own."""
+    body_sum: int | None = None
+    """The body's CRC-32C, if it is known already."""
+
+    @property
+    def size(self) -> int:
+        return HEADER_SIZE + len(self.body)
+
+    def stamp(
+        self, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+    ) -> None:
+        """Write the producer's state and then the CRC-32C over all that it covers."""
+        attributes = _ATTRIBUTES.unpack_from(self.header, 21)[0] & ~_TRANSACTIONAL
+        _ATTRIBUTES.pack_into(
+            self.header, 21, attributes | (_TRANSACTIONAL if transactional else 0)
+        )
+        _PRODUCER.pack_into(self.header, 43, producer_id, epoch, sequence)
+        checksum = crc32c(memoryview(self.header)[21:])
+        if self.body_sum is None:
+            checksum = crc32c(self.body, checksum)
+        else:
+            checksum = joined(checksum, self.body_sum, len(self.body))
+        _CRC.pack_into(self.header, 17, checksum)
+
+
+def send(
+    connection: Connection,
+    batches: Mapping[tuple[str, int], EncodedBatch],
+    *,
+    transactional_id: str | None,
+    version: int,
+    timeout_ms: int,
+) -> Pending:
+    """Send one Produce request: at most one batch per partition, acks=all."""
+    flexible = version >= 9
+    topics: dict[str, list[tuple[int, EncodedBatch]]] = {}
+    for (topic, partition), batch in batches.items():
+        topics.setdefault(topic, []).append((partition, batch))
+
+    fields = _Fields(flexible=flexible)
+    fields.string(transactional_id)
+    fields.raw(struct.pack(">hi", _ALL_REPLICAS, timeout_ms))
+    fields.array(len(topics))
+    for topic, partitions in topics.items():
+        fields.string(topic)
+        fields.array(len(partitions))
+        for partition, batch in partitions:
+            fields.raw(struct.pack(">i", partition))
+            fields.bytes_of(batch.size)
+            fields.buffer(batch.header)
+            fields.buffer(batch.body)
+            fields.tags()
+        fields.tags()
+    fields.tags()
+    return connection.send_buffers(
+        API_KEY,
+        version,
+        fields.buffers(),
+        flexible=flexible,
+        answer_class=ProduceResponse,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What became of the batches of one request."""
+
+    offsets: Mapping[tuple[str, int], int]
+    """Where the batches that were written begin on the target."""
+    again: AbstractSet[tuple[str, int]]
+    """Partitions whose batches were not written, and will be if they are sent again
+    as they are: the broker still ends the producer's last transaction."""
+    throttle_ms: int = 0
+    """For how long the broker will read nothing more from this connection."""
+
+
+def check(answer: Any) -> Produced:
+    """Read every error field of an answer.
+
+    Raises:
+        FencedError: another owner took over.
+        PartitionError: some partitions refuse what we sent; others may go on.
+        ClusterError: anything else, retriable or not.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    again: set[tuple[str, int]] = set()
+    errors = []
+    for topic in answer.responses:
+        for result in topic.partition_responses:
+            if result.error_code == codes.CONCURRENT_TRANSACTIONS:
+                again.add((topic.name, result.index))
+            elif result.error_code != codes.NONE:
+                errors.append(_error(topic.name, result))
+            else:
+                offsets[topic.name, result.index] = result.base_offset
+    if errors:
+        raise _worst(errors)
+    throttle_ms = int(answer.throttle_time_ms or 0)
+    return Produced(offsets=offsets, again=again, throttle_ms=throttle_ms)
+
+
+def _worst(errors: Sequence[ClusterError | PartitionError]) -> Exception:
+    worst = min(errors, key=_rank)
+    if not isinstance(worst, PartitionError):
+        return worst
+    return PartitionError(
+        topic=worst.topic,
+        partition=worst.partition,
+        reason=worst.reason,
+        others=tuple(
+            each
+            for each in errors
+            if isinstance(each, PartitionError) and each is not worst
+        ),
+    )
+
+
+def _rank(error: Exception) -> int:
+    if isinstance(error, FencedError):
+        return 0
+    return 1 if isinstance(error, PartitionError) else 2
+
+
+def _error(topic: str, result: Any) -> ClusterError | PartitionError:
+    what = f"producing to {topic}-{result.index}"
+    error = codes.error_for(result.error_code, what)
+    details = [m for m in [result.error_message] if m]
+    details += [
+        f"record {bad.batch_index}: {bad.batch_index_error_message}"
+        for bad in (result.record_errors or ())[:1]
+    ]
+    name = codes.name_of(result.error_code)
+    text = "; ".join([name, *details])
+    if result.error_code in codes.GUILTY_PARTITION:
+        return PartitionError(topic=topic, partition=result.index, reason=text)
+    if isinstance(error, BrokerError):
+        return BrokerError(name=text, what=what, retriable=error.retriable)
+    return error
+
+
+class _Fields:
+    """Kafka's primitive encodings, old and flexible (KIP-482), around big buffers."""
+
+    def __init__(self, *, flexible: bool) -> None:
+        self._flexible = flexible
+        self._buffers: list[bytes | memoryview] = []
+        self._small = bytearray()
+
+    def raw(self, value: bytes) -> None:
+        self._small += value
+
+    def string(self, value: str | None) -> None:
+        encoded = None if value is None else value.encode()
+        if self._flexible:
+            self._small += uvarint(0 if encoded is None else len(encoded) + 1)
+        else:
+            self._small += struct.pack(">h", -1 if encoded is None else len(encoded))
+        self._small += encoded or b""
+
+    def array(self, count: int) -> None:
+        self._small += (
+            uvarint(count + 1) if self._flexible else struct.pack(">i", count)
+        )
+
+    bytes_of = array
+
+    def tags(self) -> None:
+        if self._flexible:
+            self._small += b"\0"
+
+    def buffer(self, value: bytes | bytearray | memoryview) -> None:
+        if self._small:
+            self._buffers.append(bytes(self._small))
+            self._small.clear()
+        self._buffers.append(memoryview(value))
+
+    def buffers(self) -> Sequence[bytes | memoryview]:
+        if self._small:
+            self._buffers.append(bytes(self._small))
+        return self._buffers
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint, as in KIP-482."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that a Java producer without settings of its own would take."""
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,276 @@
+"""Batches on their way to their leaders, without waiting for answers.
+
+Main type: `Write`, what one producer sends in one go. It cuts its batches into
+rounds of one batch per partition and requests of bounded size, keeps several in
+flight, and reads every answer. `advance` never waits; `finish` does. Partitions may be
+divided among channels, each with a connection of its own to every leader. Nothing is
+repaired here: any error ends the write, and its producer has to take over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters import codes
+from mirror.clusters.wire import produce
+from mirror.errors import ClusterError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+    from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.produce import EncodedBatch
+
+TopicPartition = tuple[str, int]
+
+LANES = 2
+"""A broker works on what comes over one connection with one thread at a time."""
+PURPOSES = tuple(f"produce {channel}" for channel in range(LANES))
+# Of what is behind the first round nothing is ever sent again, so that it does not
+# matter that brokers sort out repeats of five batches only.
+_ROUNDS_IN_FLIGHT = 20
+_REQUEST_BYTES = 16 << 20
+"""Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
+_TIMEOUT_MS = 30_000
+_PATIENCE_SECONDS = 30.0
+_RESEND_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A batch that is written, and the offset of its first record."""
+
+    where: TopicPartition
+    offset: int
+    batch: EncodedBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """A request on its way. Requests of one round differ in their partitions."""
+
+    round: int
+    pending: Pending
+    batches: Mapping[TopicPartition, EncodedBatch]
+
+
+class Write:
+    """Batches of one producer, from stamped to acknowledged."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        topics: Mapping[str, Topic],
+        channels: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Sends nothing before `advance`.
+
+        `channels` says for each partition which of the `LANES` it takes. None: all the
+        first. Only what takes the same channel is written in the order it is sent in.
+        """
+        parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
+        for key, queue in batches.items():
+            parts.setdefault(channels[key] if channels is not None else 0, {})[key] = (
+                queue
+            )
+        self._channels = [
+            _Channel(cluster, producer, part, topics, purpose=PURPOSES[number])
+            for number, part in sorted(parts.items())
+        ]
+
+    @property
+    def sent(self) -> bool:
+        """Whether everything is on its way, and nothing will be sent again."""
+        return all(channel.sent for channel in self._channels)
+
+    @property
+    def outstanding(self) -> list[Pending]:
+        """The answers that are waited for."""
+        return [
+            pending for channel in self._channels for pending in channel.outstanding
+        ]
+
+    @property
+    def resend_in(self) -> float | None:
+        """Seconds until `advance` has something to do without any answer."""
+        pauses = [channel.resend_in for channel in self._channels]
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    @property
+    def placed(self) -> list[Placed]:
+        """What is written by now; of one partition, in the order of its log."""
+        return [placed for channel in self._channels for placed in channel.placed]
+
+    @property
+    def throttled_seconds(self) -> float:
+        """The longest that a broker wants us to rest, because of a quota."""
+        return max(
+            (channel.throttled_seconds for channel in self._channels), default=0.0
+        )
+
+    def advance(self) -> bool:
+        """Read answers that came, send what may be sent now: whether all is written.
+
+        Raises:
+            UnreachableError: a partition has no leader, or its leader is gone.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else; take over before writing again.
+        """
+        written = True
+        for channel in self._channels:
+            written = channel.advance() and written
+            # A broker adds a transaction's partitions for one request at a time.
+            if channel.opening:
+                return False
+        return written
+
+    def finish(self) -> None:
+        """Wait until all is written. Raises as `advance` does."""
+        while not self.advance():
+            for pending in self.outstanding:
+                pending.result()
+            if self.resend_in:
+                time.sleep(self.resend_in)
+
+
+class _Channel:
+    """Those partitions of a `Write` that share a connection to each leader."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        batches: Mapping[TopicPartition, Sequence[EncodedBatch]],
+        topics: Mapping[str, Topic],
+        *,
+        purpose: str,
+    ) -> None:
+        self._cluster = cluster
+        self._producer = producer
+        self._topics = topics
+        self._purpose = purpose
+        self._rounds = deque(
+            {key: queue[index] for key, queue in batches.items() if index < len(queue)}
+            for index in range(max(map(len, batches.values()), default=0))
+        )
+        # In v2 the first write to each partition opens the transaction, which the
+        # broker may put off; behind it the others must not be on their way yet.
+        self._opening = self._rounds[0] if producer.v2 and self._rounds else {}
+        self._put_off: set[TopicPartition] = set()
+        self._resend_at = 0.0
+        self._patience = time.monotonic() + _PATIENCE_SECONDS
+        self._number = 0
+        self._sent: deque[_Sent] = deque()
+        self.placed: list[Placed] = []
+        self.throttled_seconds = 0.0
+
+    @property
+    def opening(self) -> bool:
+        """Whether its first round is not answered, and may have to be sent again."""
+        return bool(self._opening)
+
+    @property
+    def sent(self) -> bool:
+        return not self._rounds and not self._opening
+
+    @property
+    def outstanding(self) -> Iterable[Pending]:
+        return [sent.pending for sent in self._sent]
+
+    @property
+    def resend_in(self) -> float | None:
+        if not self._put_off or self._sent:
+            return None
+        return max(0.0, self._resend_at - time.monotonic())
+
+    def advance(self) -> bool:
+        while self._sent and self._sent[0].pending.answered:
+            self._read(self._sent.popleft())
+        if self._opening and self._number and not self._sent:
+            self._open()
+        while self._rounds and self._free():
+            self._send(self._rounds.popleft(), stamp=True)
+        return not self._sent and self.sent
+
+    def _read(self, sent: _Sent) -> None:
+        done = produce.check(sent.pending.result())
+        if done.throttle_ms:
+            self.throttled_seconds = max(
+                self.throttled_seconds, done.throttle_ms / 1000
+            )
+            sent.pending.connection.hold(done.throttle_ms / 1000)
+        if done.again and not self._opening:
+            raise _too_late()
+        if done.again:
+            self._put_off |= done.again
+            self._resend_at = time.monotonic() + _RESEND_SECONDS
+        self.placed += [
+            Placed(where=key, offset=offset, batch=sent.batches[key])
+            for key, offset in done.offsets.items()
+        ]
+
+    def _open(self) -> None:
+        """The first round is answered: send what was put off again, or go on."""
+        if not self._put_off:
+            self._opening = {}
+            return
+        if time.monotonic() > self._patience:
+            raise _too_late()
+        if time.monotonic() >= self._resend_at:
+            again = {key: self._opening[key] for key in self._put_off}
+            self._put_off = set()
+            self._send(again, stamp=False)
+
+    def _free(self) -> bool:
+        """Whether one more round may be in flight."""
+        if self._opening and self._number:
+            return False
+        return not self._sent or self._number - self._sent[0].round < _ROUNDS_IN_FLIGHT
+
+    def _send(
+        self, part: Mapping[TopicPartition, EncodedBatch], *, stamp: bool
+    ) -> None:
+        requests: list[tuple[int, dict[TopicPartition, EncodedBatch]]] = []
+        room: dict[int, int] = {}
+        newest: dict[int, dict[TopicPartition, EncodedBatch]] = {}
+        for (topic, partition), batch in part.items():
+            shown = self._topics[topic].leaders.get(partition)
+            if shown is None or shown.node < 0:
+                raise UnreachableError(
+                    f"cluster {self._cluster.alias}: no leader for {topic}-{partition}"
+                )
+            leader = shown.node
+            if room.get(leader, 0) < batch.size:
+                newest[leader] = {}
+                requests.append((leader, newest[leader]))
+                room[leader] = _REQUEST_BYTES
+            newest[leader][topic, partition] = batch
+            room[leader] -= batch.size
+            if stamp:
+                self._producer.stamp((topic, partition), batch)
+        self._number += stamp
+        for node, batches in requests:
+            pending = produce.send(
+                self._cluster.connection(node, self._purpose),
+                batches,
+                transactional_id=self._producer.transactional_id,
+                version=produce.VERSION_TRANSACTIONS_V2
+                if self._producer.v2
+                else produce.VERSION_PLAIN,
+                timeout_ms=_TIMEOUT_MS,
+            )
+            self._sent.append(
+                _Sent(round=self._number - 1, pending=pending, batches=batches)
+            )
+
+
+def _too_late() -> ClusterError:
+    return codes.error_for(codes.CONCURRENT_TRANSACTIONS, "producing")

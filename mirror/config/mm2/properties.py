@@ -1,0 +1,284 @@
+"""MirrorMaker 2's properties file, turned into our sections.
+
+Main function: `read`. Top-level settings become `defaults`, `A.x` a cluster's, and
+`A->B.x` a flow's; where MirrorMaker 2 would let a cluster's setting win over the
+top level, so do we. A key that we do not serve gives one warning by name. What a
+client would have to be told but cannot be (a key store in Java's own format, a
+policy class we do not have) is a problem, not a warning. See `mm2_keys` for the
+keys, `mm2_security` for credentials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import re
+from typing import TYPE_CHECKING, Any
+
+from mirror.config.document import Document, Path
+from mirror.config.mm2 import answers as mm2_answers
+from mirror.config.mm2 import guides as mm2_guides
+from mirror.config.mm2 import keys as mm2_keys
+from mirror.config.mm2 import security as mm2_security
+from mirror.config.mm2 import text as mm2_text
+from mirror.config.values import near
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_FLOW_KEY = re.compile(r"(?P<source>[^>]+?)->(?P<target>[^>.]+)\.(?P<rest>.+)")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The document as it grows."""
+
+    raw: dict[str, dict[str, Any]]
+    spelled: dict[Path, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read(text: str, environ: Mapping[str, str]) -> Document:
+    """Read the file's text; `environ` is what its references may ask for.
+
+    Raises:
+        ConfigError: the file is empty or its escapes are broken.
+    """
+    return understand(mm2_text.read(text, environ))
+
+
+def understand(lines: mm2_text.Lines) -> Document:
+    """What a file's lines mean, wherever they come from."""
+    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
+    draft.spelled["flows",] = "A->B.enabled"
+    draft.warnings += lines.warnings
+    draft.problems += lines.problems
+    settings, aliases, warnings = mm2_guides.merge_into_undeclared(
+        lines.settings, _aliases(lines.settings, draft)
+    )
+    draft.warnings += warnings
+    for alias in aliases:
+        _expect_cluster(alias, draft)
+
+    by_owner, warnings = mm2_guides.prefer_newer(_by_owner(settings, aliases))
+    draft.warnings += warnings
+    security: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
+    shared: dict[str, str] = {}
+    for owner, rest, key in by_owner:
+        value = settings[key]
+        if refused := mm2_answers.refusal(key, rest, value):
+            draft.problems.append(refused)
+        elif mm2_answers.is_default(rest, value) or rest in mm2_guides.RENAME_KEYS:
+            continue
+        elif owner == "":
+            _top_level(rest, value, draft, shared)
+        elif owner in security:
+            _of_cluster(owner, rest, key, value, draft=draft, security=security)
+    _flows(by_owner, settings, draft)
+    _rename(by_owner, settings, aliases, draft)
+    for alias in aliases:
+        _secure(alias, {**shared, **security[alias]}, security[alias], draft)
+    return Document(
+        raw=draft.raw,
+        spelled=draft.spelled,
+        warnings=tuple(draft.warnings),
+        problems=tuple(draft.problems),
+    )
+
+
+def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
+    value = _unquoted("clusters", settings.pop("clusters", ""), draft)
+    aliases = [alias.strip() for alias in value if alias.strip()]
+    for alias in aliases:
+        if len(parts := alias.split()) > 1:
+            draft.problems.append(
+                f'clusters: "{alias}" has a space; right would be '
+                f"clusters = {', '.join(parts)}"
+            )
+    return list(dict.fromkeys(part for alias in aliases for part in alias.split()))
+
+
+def _expect_cluster(alias: str, draft: _Draft) -> None:
+    draft.raw["clusters"][alias] = {}
+    for key, (setting, _) in mm2_keys.CLUSTER.items():
+        draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
+    for setting, key in mm2_security.SPELLED.items():
+        draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
+
+
+def _by_owner(
+    settings: dict[str, str], aliases: list[str]
+) -> list[tuple[str, str, str]]:
+    """Each key as (flow, cluster or nothing; what is set; the key as written)."""
+    longest_first = sorted(aliases, key=len, reverse=True)
+    pairs = [f"{a}->{b}" for a in longest_first for b in longest_first]
+    found = []
+    for key in settings:
+        owner = next((name for name in pairs if key.startswith(f"{name}.")), None)
+        if key.startswith("target.topic.creation."):
+            owner = ""  # also where a cluster is called target
+        if owner is None and (match := _FLOW_KEY.fullmatch(key)):
+            owner = f"{match['source']}->{match['target']}"
+        if owner is None:
+            owner = next(
+                (name for name in longest_first if key.startswith(f"{name}.")), ""
+            )
+        found.append((owner, key[len(owner) + 1 :] if owner else key, key))
+    return found
+
+
+def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> None:
+    if key in mm2_keys.FLOW:
+        _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
+    elif key in mm2_keys.TAKEN_AS_MEANT:
+        draft.warnings.append(
+            f"{key}: MirrorMaker 2 passes over this here; taken for all flows"
+        )
+        _set(("defaults",), mm2_keys.TAKEN_AS_MEANT[key], key, value, draft)
+    elif key in mm2_keys.CLUSTER:
+        for alias in draft.raw["clusters"]:
+            if mm2_keys.CLUSTER[key][0] not in draft.raw["clusters"][alias]:
+                _set(("clusters", alias), mm2_keys.CLUSTER[key], key, value, draft)
+    elif mm2_security.serves(key):
+        shared[key] = _credential(key, value, draft)
+    elif key.endswith(".bootstrap.servers") and not mm2_answers.reason(key):
+        alias = key.removesuffix(".bootstrap.servers")
+        suggested = near(alias, draft.raw["clusters"])
+        draft.warnings.append(
+            f'{key}: "{alias}" is not among the clusters, ignored{suggested}'
+        )
+    else:
+        draft.warnings.append(mm2_keys.answer(key, key))
+
+
+def _of_cluster(
+    alias: str,
+    rest: str,
+    key: str,
+    value: str,
+    *,
+    draft: _Draft,
+    security: dict[str, dict[str, str]],
+) -> None:
+    if rest in mm2_keys.CLUSTER:
+        _set(("clusters", alias), mm2_keys.CLUSTER[rest], key, value, draft)
+    elif mm2_security.serves(rest):
+        security[alias][rest] = _credential(key, value, draft)
+    elif mm2_security.serves(bare := mm2_answers.without_role(rest)):
+        # One role may not log in otherwise than the others: a cluster knows us once.
+        known = security[alias].setdefault(bare, value)
+        draft.warnings.append(
+            f"{key}: not needed, taken for the whole cluster {alias}"
+            if known == value
+            else f"{key}: differs from {alias}.{bare} or another role's, ignored: "
+            "mirror comes to a cluster as one user, who needs the rights of all roles"
+        )
+    elif rest not in mm2_keys.FROM_SOURCE and rest not in mm2_keys.FROM_TARGET:
+        draft.warnings.append(mm2_keys.answer(key, rest))
+
+
+def _flows(
+    by_owner: list[tuple[str, str, str]], settings: dict[str, str], draft: _Draft
+) -> None:
+    """Each flow's own settings, over those that its two clusters give it."""
+    for flow in dict.fromkeys(owner for owner, _, _ in by_owner if "->" in owner):
+        source, _, target = flow.partition("->")
+        draft.raw["flows"][flow] = {"enabled": "false"}
+        draft.spelled["flows", flow] = flow
+        for key, (setting, _) in reversed(mm2_keys.FLOW.items()):
+            draft.spelled["flows", flow, setting] = f"{flow}.{key}"
+        # What stands further down overrides what stands above.
+        layers: list[tuple[str, dict[str, tuple[str, Callable[[str], Any]]]]] = [
+            (flow, mm2_keys.FLOW_BELOW_CLUSTER),
+            (source, mm2_keys.FROM_SOURCE),
+            (target, mm2_keys.FROM_TARGET),
+            (flow, {**mm2_keys.FLOW, **mm2_keys.FLOW_ONLY}),
+        ]
+        for layer, keys in layers:
+            for owner, rest, key in by_owner:
+                if owner == layer and rest in keys:
+                    _set(("flows", flow), keys[rest], key, settings[key], draft)
+        own = {rest for _, keys in layers for rest in keys}
+        for owner, rest, key in by_owner:
+            if (
+                owner == flow
+                and rest not in own | mm2_guides.RENAME_KEYS
+                and not mm2_answers.is_default(rest, settings[key])
+                and not mm2_answers.refusal(key, rest, settings[key])
+            ):
+                draft.warnings.append(mm2_keys.answer(key, rest))
+
+
+def _set(
+    place: Path,
+    meaning: tuple[str, Callable[[str], Any]],
+    key: str,
+    value: str,
+    draft: _Draft,
+) -> None:
+    setting, convert = meaning
+    parts = _unquoted(key, value, draft)
+    section = draft.raw[place[0]]
+    if len(place) > 1:
+        section = section[place[1]]
+    try:
+        section[setting] = convert(",".join(parts))
+    except ValueError as error:
+        draft.problems.append(f"{key}: {error}")
+    draft.spelled[*place, setting] = key
+
+
+def _rename(
+    by_owner: list[tuple[str, str, str]],
+    settings: Mapping[str, str],
+    aliases: list[str],
+    draft: _Draft,
+) -> None:
+    for owner in ("", *draft.raw["flows"]):
+        given = {
+            rest: ",".join(_unquoted(key, settings[key], draft))
+            for name, rest, key in by_owner
+            if name == owner and rest in mm2_guides.RENAME_KEYS
+        }
+        if not given:
+            continue
+        prefix = f"{owner}." if owner else ""
+        rules, wrong = mm2_guides.rename(given, prefix, aliases)
+        if wrong:
+            draft.problems.append(wrong)
+            continue
+        section = draft.raw["flows"][owner] if owner else draft.raw["defaults"]
+        section.update(policy="rename", rename=rules)
+        place = ("flows", owner) if owner else ("defaults",)
+        draft.spelled[*place, "rename"] = f"{prefix}topics.rename.regex"
+
+
+def _credential(key: str, value: str, draft: _Draft) -> str:
+    if mm2_text.is_taken_as_it_is(key):
+        return value
+    return ",".join(_unquoted(key, value, draft))
+
+
+def _unquoted(key: str, value: str, draft: _Draft) -> list[str]:
+    """The value's parts between commas, without the quotes that guides print."""
+    bare, quoted = mm2_text.unquoted(value)
+    warning = f"{key}: quotes are not part of the value, removed"
+    if quoted and warning not in draft.warnings:
+        draft.warnings.append(warning)
+    return bare
+
+
+def _secure(
+    alias: str, given: dict[str, str], own: dict[str, str], draft: _Draft
+) -> None:
+    names = {key: f"{alias}.{key}" if key in own else key for key in given}
+    found = mm2_security.translate(given, names)
+    draft.raw["clusters"][alias].update(found.settings)
+    for setting, key in found.spelled.items():
+        draft.spelled["clusters", alias, setting] = key
+    for texts, more in (
+        (draft.warnings, found.warnings),
+        (draft.problems, found.problems),
+    ):
+        # A key shared by all clusters is spoken of once.
+        texts.extend(text for text in more if text not in texts)

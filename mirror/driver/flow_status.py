@@ -1,0 +1,110 @@
+"""What a flow's status says of its leases: their sums, and its throughput in the log.
+
+Main type: `StatusWriter`, one per flow, for all of its runs. It keeps the samples from
+which `autoscale` derives the number of slots, and decides nothing itself. The sums are
+made in `lease_totals`, the rates in `throughput`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirror.driver.autoscale import LONGEST_SECONDS
+from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
+from mirror.driver.query import report_seconds
+from mirror.driver.throughput import measured, recent, sample
+from mirror.relay.latency import bounds
+from mirror.status.values import FlowState
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig
+    from mirror.driver.query import LeaseResult
+    from mirror.driver.throughput import Sample, Throughput
+    from mirror.status.store import StatusStore
+
+log = structlog.get_logger()
+
+_THROUGHPUT_LOG_SECONDS = 10.0
+"""How often to log how catching up gets on."""
+_AT_REST: dict[str, Any] = {
+    "slot_loads": (),
+    "records_per_second": 0.0,
+    "bytes_per_second": 0.0,
+    "catching_up": False,
+    "remaining_seconds": -1.0,
+}
+"""What a flow's status says of its throughput while no lease runs."""
+
+
+class StatusWriter:
+    """The leases of one flow, run after run."""
+
+    def __init__(self, flow: str, store: StatusStore) -> None:
+        self.samples: list[Sample] = []
+        """Of the leases of this run, the last minutes."""
+        self._flow = flow
+        self._store = store
+        self._scores = LeaseTotals()
+        self._bounds: tuple[float, ...] = ()
+        self._logged_throughput_at = -math.inf
+
+    def begin(self, flow: FlowConfig) -> None:
+        """A run begins. Its slots count latencies by the flow's SLA, so that with
+        another one the counts begin anew.
+        """
+        self.samples.clear()
+        self.rest(state=FlowState.STARTING, reason="")
+        if (new := bounds(flow.sla_seconds)) != self._bounds:
+            self._bounds = new
+            self._scores.forget_times()
+            self._store.update(self._flow, bounds=new, times=())
+
+    def rest(self, **changes: Any) -> None:
+        """No lease runs."""
+        self._store.update(self._flow, **_AT_REST, **changes)
+
+    def add(self, lease: LeaseResult, flow: FlowConfig) -> None:
+        """Show what one lease did."""
+        self.samples.append(
+            sample(lease.reports, seconds=lease.seconds, slots=lease.slots)
+        )
+        self.samples[:] = recent(self.samples, LONGEST_SECONDS)
+        now = measured(self.samples)
+        reported = time.time()
+        partitions = self._scores.add(lease.reports, time.monotonic())
+        self._store.update(
+            self._flow,
+            state=FlowState.RUNNING,
+            reason=common_reason(lease.reports),
+            leases=lease.number,
+            slots=lease.slots,
+            slot_loads=slot_loads(lease.reports, lease.slots),
+            lease_gap_ms=lease.gap_seconds * 1000 if lease.gap_seconds >= 0 else -1.0,
+            records_per_second=now.records_per_second,
+            bytes_per_second=now.bytes_per_second,
+            catching_up=now.catching_up,
+            remaining_seconds=now.remaining_seconds,
+            reported_at=reported,
+            report_due=reported + report_seconds(flow),
+            transactions=self._scores.transactions,
+            times=self._scores.times,
+            partitions=partitions,
+        )
+        self._tell(now)
+
+    def _tell(self, now: Throughput) -> None:
+        """Log how catching up gets on."""
+        due = time.monotonic() - self._logged_throughput_at >= _THROUGHPUT_LOG_SECONDS
+        if now.catching_up and due:
+            self._logged_throughput_at = time.monotonic()
+            left = now.remaining_seconds
+            log.info(
+                "catching up", flow=self._flow, lag=self.samples[-1].lag,
+                records_per_second=round(now.records_per_second),
+                bytes_per_second=round(now.bytes_per_second),
+                remaining_seconds=round(left) if left >= 0 else None,
+            )  # fmt: skip

@@ -1,0 +1,182 @@
+"""From lease reports to statuses: adding up what the leases did.
+
+Main type: `LeaseTotals`, one per flow, for its partitions, the times of its topics and
+its transactions; counters are since the service started and survive restarts of the
+flow. What is no longer mirrored disappears. `slot_loads` says what each slot did in
+one lease.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from typing import TYPE_CHECKING
+
+from mirror.status.measures import HistogramStatus, TopicTimes, TransactionStatus
+from mirror.status.values import PartitionStatus, SlotStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.relay.report import PartitionReport
+
+TopicPartition = tuple[str, int]
+
+
+def slot_loads(
+    reports: Iterable[PartitionReport], slots: int
+) -> tuple[SlotStatus, ...]:
+    """What each slot did in one lease; one without partitions did nothing."""
+    by_slot: dict[int, list[PartitionReport]] = {slot: [] for slot in range(slots)}
+    for report in reports:
+        by_slot[report.slot].append(report)
+    return tuple(_load(slot, part) for slot, part in by_slot.items())
+
+
+def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
+    busy = max((report.slot_busy for report in reports), default=0.0)
+    seconds = max((report.slot_seconds for report in reports), default=0.0)
+    return SlotStatus(
+        number=slot,
+        partitions=len(reports),
+        busy=busy,
+        records_per_second=_rate(sum(r.records for r in reports), seconds),
+        bytes_per_second=_rate(sum(r.bytes for r in reports), seconds),
+    )
+
+
+def common_reason(reports: Iterable[PartitionReport]) -> str:
+    """Why nothing at all is copied, if it is one reason for all; else empty."""
+    awake = [report for report in reports if report.state != "PAUSED"]
+    reasons = {r.reason if r.state == "FAULTED" else "" for r in awake}
+    return reasons.pop() if len(reasons) == 1 else ""
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
+
+
+def _since(report: PartitionReport, last: PartitionStatus | None) -> float:
+    """Slots know since when they do not copy; since when they do is known here."""
+    if report.since:
+        return report.since
+    return last.since if last and last.state == report.state else time.time()
+
+
+class LeaseTotals:
+    """What one flow did."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, PartitionStatus] = {}
+        self._times: dict[str, TopicTimes] = {}
+        self._transactions = TransactionStatus()
+        self._reported_at = 0.0
+
+    def add(
+        self, reports: Iterable[PartitionReport], now: float
+    ) -> tuple[PartitionStatus, ...]:
+        """Take the reports of one lease of all slots, which came at `now`, in monotonic
+        seconds; the statuses after it.
+        """
+        reports = tuple(reports)
+        self._partitions = {
+            (report.topic, report.partition): self._status(report, now)
+            for report in reports
+        }
+        self._times = self._times_after(reports)
+        self._transactions = _add(self._transactions, reports)
+        self._reported_at = now
+        return tuple(self._partitions[key] for key in sorted(self._partitions))
+
+    def forget_times(self) -> None:
+        """Count in other buckets from now on."""
+        self._times = {}
+
+    @property
+    def times(self) -> tuple[TopicTimes, ...]:
+        return tuple(self._times[topic] for topic in sorted(self._times))
+
+    @property
+    def transactions(self) -> TransactionStatus:
+        return self._transactions
+
+    def _times_after(self, reports: Iterable[PartitionReport]) -> dict[str, TopicTimes]:
+        found: dict[str, TopicTimes] = {}
+        for report in reports:
+            topic = report.topic
+            last = found.get(topic) or self._times.get(topic)
+            found[topic] = TopicTimes(
+                topic=topic,
+                target_topic=report.target_topic,
+                latency=_grown(
+                    last.latency if last else HistogramStatus(),
+                    report.latency_counts,
+                    report.latency_sum_seconds,
+                ),
+                age=_grown(
+                    last.age if last else HistogramStatus(),
+                    report.age_counts,
+                    report.age_sum_seconds,
+                ),
+            )
+        return found
+
+    def _lag_seconds(
+        self, report: PartitionReport, last: PartitionStatus | None, now: float
+    ) -> float:
+        """What its slot does not know, another one may have known before."""
+        if report.lag_seconds >= 0 or last is None or last.lag_seconds < 0:
+            return report.lag_seconds
+        return last.lag_seconds + max(now - self._reported_at, 0.0)
+
+    def _status(self, report: PartitionReport, now: float) -> PartitionStatus:
+        last = self._partitions.get((report.topic, report.partition))
+        return PartitionStatus(
+            topic=report.topic,
+            partition=report.partition,
+            target_topic=report.target_topic,
+            slot=report.slot,
+            state=report.state,
+            reason=report.reason,
+            since=_since(report, last),
+            position=report.position,
+            end_offset=report.end_offset,
+            lag=report.lag,
+            lag_seconds=self._lag_seconds(report, last, now),
+            records=report.records + (last.records if last else 0),
+            bytes=report.bytes + (last.bytes if last else 0),
+            bytes_in=report.bytes_in + (last.bytes_in if last else 0),
+            filtered=report.filtered + (last.filtered if last else 0),
+            unexplained=report.unexplained + (last.unexplained if last else 0),
+            skipped=report.skipped + (last.skipped if last else 0),
+            lost=report.lost + (last.lost if last else 0),
+            removed=report.removed + (last.removed if last else 0),
+            dead_letters=report.dead_letters + (last.dead_letters if last else 0),
+            latency_p50_ms=report.latency_p50_ms,
+            latency_p99_ms=report.latency_p99_ms,
+        )
+
+
+def _grown(
+    last: HistogramStatus, counts: Sequence[int], sum_seconds: float
+) -> HistogramStatus:
+    if not counts:
+        return last
+    before = last.counts or (0,) * len(counts)
+    return HistogramStatus(
+        counts=tuple(map(operator.add, before, counts)),
+        sum_seconds=last.sum_seconds + sum_seconds,
+    )
+
+
+def _add(
+    last: TransactionStatus, reports: Iterable[PartitionReport]
+) -> TransactionStatus:
+    """Each report of a slot says the same of its slot."""
+    slots = {report.slot: report for report in reports}.values()
+    return TransactionStatus(
+        committed=last.committed + sum(r.slot_transactions for r in slots),
+        seconds=last.seconds + sum(r.slot_transaction_seconds for r in slots),
+        aborted=last.aborted + sum(r.slot_aborted for r in slots),
+        takeovers=last.takeovers + sum(r.slot_takeovers for r in slots),
+    )

@@ -1,0 +1,319 @@
+"""Becoming the only writer of a flow: the driver's side of fencing.
+
+Main functions: `take_ownership`, before the first lease of a driver run, and
+`rewrite_progress`, for people who move positions. Both write a new generation to the
+progress topic, then fence every transactional id that an earlier run may hold. A task
+of an earlier run is thereafter either fenced, or reads the new generation when it
+takes over, and stops: there is no third case. Drivers write under an id of their own,
+taken over before they read: of two at a time only the later one can write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+import json
+import time
+from typing import TYPE_CHECKING
+import uuid
+
+import structlog
+
+from mirror.batches import records
+from mirror.batches.writing import ensure_topic, write
+from mirror.clusters import hanging
+from mirror.clusters.transactions import Producer
+from mirror.errors import ClusterChangedError, SupersededError
+from mirror.offsets import progress, runs, starting
+from mirror.offsets.progress import Position
+from mirror.recovery import losses
+from mirror.relay.target import owner_id, transactional_ids
+from mirror.relay.transaction_records import Notes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.progress import Progress
+    from mirror.offsets.runs import Block
+    from mirror.recovery.losses import Loss
+
+TopicPartition = tuple[str, int]
+
+_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
+
+_log = structlog.get_logger()
+
+
+def take_ownership(
+    flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
+    partitions: Mapping[TopicPartition, str],
+) -> str:  # fmt: skip
+    """Return the new generation; nobody else writes for this flow from here on.
+
+    `partitions` maps the source partitions to their topic ids in hex: where a flow
+    does not `start` at the earliest, they begin, the very first time, at positions
+    that are written down here, before anything is copied.
+
+    Raises:
+        FencedError: another run began meanwhile.
+        ClusterChangedError: earlier runs copied from another cluster; nothing changed.
+    """
+    make_topics(flow, target)
+    made, owner = _fence(
+        flow,
+        target,
+        slots=slots,
+        begun=flow.start == "earliest",
+        copies_from=source.cluster_id,
+    )
+    if made.begun:
+        return made.text
+
+    # Positions, and that they are settled, are one transaction: a driver that dies
+    # before its commit has settled nothing.
+    known = _still_ours(flow, target, made)
+    begun = replace(made, begun=True, id=_new_id())
+    batches = [begun.encoded()]
+    # Those that have a position were given one before the flow ever ran.
+    new = {key: each for key, each in partitions.items() if key not in known.positions}
+    if found := starting.begin(source, new, starting.place_of(flow.start)):
+        batches = [*progress.encode(found), *batches]
+    _write(target, {progress.topic_name(flow.source): batches}, owner)
+    return begun.text
+
+
+def rewrite_progress(
+    flow: FlowConfig,
+    target: Cluster,
+    decide: Callable[[Mapping[TopicPartition, Position]], Rewriting],
+    *,
+    source_id: str = "",
+) -> Rewriting:
+    """Let `decide` choose new positions, looking at those that hold, and write them.
+    With a `source_id` the flow copies from the cluster with this id from here on.
+
+    Whoever copies for the flow is fenced first: it takes the new positions up when it
+    begins again by itself. Without exactly-once nobody can be fenced, so it must not
+    run meanwhile.
+
+    Raises:
+        FencedError: a run of the flow began meanwhile; nothing was written.
+        ClusterError: the target refuses. Nothing was written, or all of it.
+    """
+    make_topics(flow, target)
+    made, owner = _fence(flow, target, slots=1)
+    known = _still_ours(flow, target, made)
+    decided = decide(known.positions)
+    positions = dict(decided.positions)
+    generations: list[EncodedBatch] = []
+    if source_id and made.source_id not in {"", source_id}:
+        of_old = known.positions.keys() | known.unsettled.keys()
+        copied = of_old if decided.copied is None else set(decided.copied)
+        if left := (of_old & copied) - positions.keys():
+            raise ClusterChangedError(
+                f"flow {flow.name}: {flow.source} leads to cluster {source_id} instead "
+                f"of {made.source_id}, and {len(left)} partitions would keep their "
+                "positions in the old one: reset all topics at once"
+            )
+        # What comes there under the name of one that was copied once is new.
+        positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
+        moved = replace(made, source_id=source_id, id=_new_id())
+        generations.append(moved.encoded())
+    batches: dict[str, list[EncodedBatch]] = {}
+    if written := [*progress.encode(positions), *generations]:
+        batches[progress.topic_name(flow.source)] = written
+    if values := runs.encode(decided.blocks):
+        batches[runs.topic_name(flow.source, flow.separator)] = [
+            records.encode([(b"", value)]) for value in values
+        ]
+    if decided.losses:
+        batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
+    if batches:
+        _write(target, batches, owner)
+    return decided
+
+
+def make_topics(flow: FlowConfig, target: Cluster) -> None:
+    """Have the topics in which a flow keeps what it knows."""
+    own = {
+        runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
+        losses.topic_name(flow.source): losses.TOPIC_CONFIGS,
+        progress.topic_name(flow.source): progress.TOPIC_CONFIGS,
+    }
+    for name, configs in own.items():
+        ensure_topic(
+            target,
+            name,
+            replication_factor=flow.replication_factor,
+            configs=configs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """Positions to write, and what has to be noted with them."""
+
+    positions: Mapping[TopicPartition, Position]
+    losses: Sequence[Loss] = ()
+    blocks: Sequence[Block] = ()
+    """What the offset map shall know besides."""
+    copied: Collection[TopicPartition] | None = None
+    """All partitions that the flow copies; None: those that it has positions of."""
+
+
+def _fence(
+    flow: FlowConfig,
+    target: Cluster,
+    *,
+    slots: int,
+    begun: bool = False,
+    copies_from: str = "",
+) -> tuple[_Generation, Producer | None]:
+    """Write a new generation, then fence every run that worked under an earlier one.
+
+    Returns what was written, and the owner that goes on writing; without exactly-once
+    there is none, and nothing is fenced. `copies_from` is the source's cluster id, and
+    must be that of earlier runs.
+    """
+    owner = None
+    if flow.exactly_once:
+        owner = _take_over(flow, target, owner_id(flow.name))
+        _complete_transactions(flow, target, [owner])
+    topic = progress.topic_name(flow.source)
+    known = progress.read_proven(target, topic, committed=False)
+    earlier = _Generation.parse(known.generation)
+    committed = _committed(target, topic)
+    if copies_from and committed.source_id not in {"", copies_from}:
+        raise ClusterChangedError(
+            f"flow {flow.name}: {flow.source} leads to the cluster with id "
+            f"{copies_from}, but what is copied so far came from the one with id "
+            f"{committed.source_id}. Let bootstrap_servers lead there again; if "
+            f"{copies_from} takes its place on purpose, `mirror flow reset` says where "
+            "to go on"
+        )
+    made = _Generation(
+        source_id=copies_from or committed.source_id,
+        # A run that died between writing this and fencing fenced nothing: never fewer.
+        slots=max(slots, earlier.slots),
+        begun=begun or committed.begun,
+    )
+    _write(target, {topic: [made.encoded()]}, owner)
+    if owner is not None:
+        fenced = [
+            _take_over(flow, target, transactional_id)
+            for slot in range(made.slots)
+            for transactional_id in transactional_ids(flow.name, slot)
+        ]
+        _complete_transactions(flow, target, fenced, known.positions)
+    return made, owner
+
+
+def _complete_transactions(
+    flow: FlowConfig,
+    target: Cluster,
+    producers: Sequence[Producer],
+    copied: Iterable[TopicPartition] = (),
+) -> None:
+    """End what earlier transactions left open: fencing an id erases how its last one
+    ended.
+    """
+    name = flow.replication_policy.target_topic
+    notes = Notes.of(flow.source, flow.separator)
+    partitions = {*notes.partitions, *((name(topic), n) for topic, n in copied)}
+    if (dead := flow.dead_letter_topic) is not None:
+        partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        topics = target.topics({topic for topic, _ in partitions})
+        looked = hanging.complete(target, producers, topics, partitions)
+        for each in looked.hanging:
+            _log.warning("transaction left open", flow=flow.name, what=each.text)
+        # Leaders move as brokers come back; slots ask again for what is left.
+        partitions &= looked.unseen.keys()
+        if not partitions or time.monotonic() > deadline:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Producer:
+    producer = Producer(
+        target,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
+    )
+    producer.take_over()
+    return producer
+
+
+def _committed(target: Cluster, topic: str) -> _Generation:
+    """What an earlier run committed: whether it has begun, and what it copies from.
+
+    Its slots are not fenced yet and may have transactions open, which hide what stands
+    behind them: it committed that before any slot could begin one. The leader has
+    proven itself a moment ago.
+    """
+    return _Generation.parse(progress.read(target, topic, wait=False).generation)
+
+
+def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
+    known = progress.read_proven(target, progress.topic_name(flow.source))
+    if known.generation != made.text:
+        raise SupersededError(f"flow {flow.name}: a newer run of the flow is at work")
+    return known
+
+
+def _write(
+    target: Cluster,
+    batches: Mapping[str, Sequence[EncodedBatch]],
+    owner: Producer | None,
+) -> None:
+    """All or nothing, where there is an owner."""
+    write(target, batches, owner)
+    if owner is not None:
+        owner.commit()
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Generation:
+    """What a generation's text says besides being unique."""
+
+    id: str = field(default_factory=_new_id)
+    slots: int = 0
+    """How many slots this and earlier runs may hold the ids of."""
+    source_id: str = ""
+    """The id of the cluster that is copied; empty where brokers name none."""
+    begun: bool = False
+    """Whether it is known where partitions begin that existed at the very first
+    start; those found later begin at their first record."""
+
+    @classmethod
+    def parse(cls, text: str) -> _Generation:
+        if not text:
+            return cls()
+        fields = json.loads(text)
+        return cls(
+            slots=fields["slots"],
+            begun=fields["begun"],
+            source_id=fields.get("source_id", ""),
+        )
+
+    def encoded(self) -> EncodedBatch:
+        return progress.encode_generation(self.text)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(
+            {
+                "id": self.id,
+                "slots": self.slots,
+                "begun": self.begun,
+                "source_id": self.source_id,
+            }
+        )

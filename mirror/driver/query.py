@@ -1,0 +1,351 @@
+"""The streaming query of a flow: its micro-batches are leases.
+
+Main type: `LeaseQuery`, one driver run of a flow under one generation. It hands
+assignments to tasks as rows, waits for their reports, gives up on a task that hangs,
+and ends its running lease early when told to. What is mirrored, and what happens
+after a failure, is decided in `flow`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+import re
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+import structlog
+
+from mirror.driver.assignment import LONGEST_SECONDS, lease_length
+from mirror.driver.executors import slot_frames
+from mirror.driver.throughput import behind
+from mirror.driver.wakeup import Wakeup
+from mirror.errors import FlowError
+from mirror.relay.lease import Assignment
+from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
+from mirror.relay.task import TERM, RelayTask, to_row, to_term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from mirror.config.schema import FlowConfig
+    from mirror.driver.assignment import Placement, Spread
+    from mirror.driver.executors import PreferredExecutors
+    from mirror.log import Settings
+    from mirror.metadata.topics import TopicsResult
+    from mirror.recovery.pauses import Pauses
+    from mirror.relay.lease import Plan
+
+log = structlog.get_logger()
+
+_GRACE_SECONDS = 10.0
+"""How long a lease may take beyond its length before it is given up."""
+_COLD_SECONDS = 60.0
+"""The same for the first lease, which waits for workers to start."""
+_STOP_SECONDS = 4.0
+"""How long running transactions get to finish when a flow must stop."""
+_TURN_SECONDS = 1.0
+"""The longest lease while there are fewer cores than slots: they take turns."""
+_GAPS = 20
+"""So many of the last gaps tell how long a lease shall be."""
+_WARM_UP_LEASES = 5
+_WARM_UP_SECONDS = 0.5
+_OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
+_PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What holds for one driver run of a flow."""
+
+    generation: str
+    slots: int
+    ends: dict[tuple[str, int], int] | None
+    """With these source positions reached the query ends; None: it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseResult:
+    """What one lease did."""
+
+    number: int
+    slots: int
+    seconds: float
+    """Since the end of the lease before; of the first one, since its own start."""
+    gap_seconds: float
+    """Of these, how long no slot worked; -1 while not known."""
+    reports: list[PartitionReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """What Spark has planned, and what for."""
+
+    task: RelayTask
+    spread: Spread
+    places: Sequence[str | None]
+    frame: DataFrame
+
+
+class LeaseQuery:
+    """A streaming query that carries out leases until it shall end or fails."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        terms: Terms,
+        *,
+        placement: Placement,
+        preferred: PreferredExecutors,
+        log_settings: Settings,
+        took: Callable[[LeaseResult], None],
+    ) -> None:
+        """Nothing runs before `start`.
+
+        `placement` and `preferred` outlive this run; `took` is told of every lease that
+        ended.
+        """
+        self.ended = threading.Event()
+        """Set once it shall end."""
+        self.over = threading.Event()
+        """Set once it shall end or has failed."""
+        self._nudged = threading.Event()
+        self.failure = ""
+        self.again = False
+        self.wakeup = Wakeup(
+            spark.conf.get("spark.driver.host") or "127.0.0.1",
+            bind=spark.conf.get("spark.driver.bindAddress", None),
+        )
+        self._spark = spark
+        self._flow = plan.flow
+        self._took = took
+        self._task = RelayTask(
+            plan=plan, wakeup=self.wakeup.address, log_settings=log_settings
+        )
+        self._generation = terms.generation
+        self._slots = terms.slots
+        self._ends = terms.ends
+        self._placement = placement
+        self._preferred = preferred
+        self._assignments: tuple[Assignment, ...] = ()
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
+        self._behind = False
+        self._number = 0
+        self._planned: _Planned | None = None
+        self._finished_at: float | None = None
+        self._query: StreamingQuery | None = None
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def start(self, checkpoint: Path) -> StreamingQuery:
+        ticks = (
+            self._spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", 1)
+            .option("numPartitions", 1)
+            .load()
+        )
+        self._query = (
+            ticks.writeStream.queryName(self._flow.name)
+            .foreachBatch(self._lease)
+            # Not on a cluster's file system: only this process reads and removes it.
+            .option("checkpointLocation", f"file://{checkpoint}")
+            .start()
+        )
+        return self._query
+
+    def update(self, found: TopicsResult, pauses: Pauses) -> None:
+        """Mirror these topics from the next lease on; if they are new, from now on.
+        Those that shall rest keep their place.
+        """
+        assignments = tuple(
+            Assignment(
+                topic=topic.topic,
+                partition=partition,
+                target_topic=topic.target_topic,
+                topic_id=topic.topic_id,
+                paused_since=pauses.since(topic.topic),
+            )
+            for topic in found.topics
+            for partition in range(topic.partitions)
+        )
+        if assignments == self._assignments:
+            return
+        self._assignments = assignments
+        if self._query is not None:
+            self.wakeup.send()
+
+    def go_by(self, plan: Plan, log_settings: Settings) -> None:
+        """Lease by this plan from now on: slots begin anew under their generation."""
+        self._flow = plan.flow
+        self._task = replace(self._task, plan=plan, log_settings=log_settings)
+        self.wakeup.send()
+
+    def nudge(self) -> None:
+        """Let `wait` return now."""
+        self._nudged.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long at most; whether it shall end or has failed."""
+        self._nudged.wait(seconds)
+        self._nudged.clear()
+        return self.over.is_set()
+
+    def begin_again(self) -> None:
+        """End, for a run with another number of slots: it needs a new generation."""
+        self.again = True
+        self.end()
+
+    def end(self) -> None:
+        """No further lease; the running one ends within its transaction."""
+        self.ended.set()
+        self.over.set()
+        self.nudge()
+        self.wakeup.send()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """End the query: after its lease, or after a while without waiting."""
+        self.end()
+        if not self._idle.wait(_STOP_SECONDS):
+            log.warning("lease does not end: stopping it", flow=self._flow.name)
+        try:
+            query.stop()
+        except PySparkException as error:
+            log.warning("query does not stop", flow=self._flow.name,
+                        error=short(error))  # fmt: skip
+
+    def close(self) -> None:
+        self.wakeup.close()
+
+    def _lease(self, _ticks: DataFrame, _batch: int) -> None:
+        """One lease: this is the streaming query's micro-batch."""
+        self._idle.clear()
+        try:
+            self.wakeup.mute()
+            # After muting: `end` sets this before it rings.
+            if not self.ended.is_set():
+                self._carry_out()
+        finally:
+            self._idle.set()
+
+    def _carry_out(self) -> None:
+        before = self._finished_at or time.monotonic()
+        self._number += 1
+        places = self._preferred.of(self._flow.name, self._slots)
+        turns = self._preferred.turns()
+        seconds = self._seconds() if turns == 1 else min(self._seconds(), _TURN_SECONDS)
+        frame = self._frame(places)
+        term = to_term(self._number, seconds)
+        self._spark.sparkContext.setLocalProperty(TERM, term)
+        grace = _GRACE_SECONDS if self._number > 1 else _COLD_SECONDS
+        overdue = threading.Timer(seconds * turns + grace, self._give_up)
+        overdue.start()
+        try:
+            reports = [from_row(row) for row in frame.collect()]
+        except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
+            if self.ended.is_set():
+                return
+            # Short, and without its cause: see spark.driver.extraJavaOptions.
+            self.failure = short(error)
+            self.over.set()
+            self.nudge()
+            raise FlowError(self.failure) from None
+        finally:
+            overdue.cancel()
+            self._finished_at = time.monotonic()
+        took = self._finished_at - before
+        gap = self._gap(took, reports) if turns == 1 else -1.0
+        self._placement.learn(reports)
+        self._behind = behind(reports)
+        self._took(
+            LeaseResult(
+                number=self._number, slots=self._slots, seconds=took,
+                gap_seconds=gap, reports=reports,
+            )
+        )  # fmt: skip
+        if self._ends is not None and self._caught_up(reports):
+            self.end()
+
+    def _gap(self, took: float, reports: list[PartitionReport]) -> float:
+        """How long nothing was copied in so many seconds, since the lease before."""
+        worked = max((report.slot_seconds for report in reports), default=0.0)
+        if self._number == 1 or not worked:
+            return -1.0
+        gap = max(took - worked, 0.0)
+        if self._number > _WARM_UP_LEASES:
+            self._gaps.append(gap)
+        return gap
+
+    def _seconds(self) -> float:
+        longest = self._flow.lease_seconds or lease_length(
+            self._gaps, catching_up=self._behind
+        )
+        if self._ends is not None:
+            longest = min(longest, 1.0)
+        if self._number <= _WARM_UP_LEASES:
+            return min(longest, _WARM_UP_SECONDS)
+        return longest
+
+    def _frame(self, places: Sequence[str | None]) -> DataFrame:
+        """One single-partition frame per slot, each with a worker of its own.
+
+        Making and planning it takes 10 ms and more for each slot, while none works:
+        it is used again as long as nothing in it changes.
+        """
+        spread = self._placement.spread(self._assignments, self._slots)
+        task, last = self._task, self._planned
+        if (
+            last
+            and last.task is task
+            and (last.spread, last.places) == (spread, places)
+        ):
+            return last.frame
+        union = slot_frames(
+            self._spark,
+            self._flow.name,
+            {slot: to_row(slot, self._generation, p) for slot, p in spread.items()},
+            places,
+            work=task,
+            schema=SQL_SCHEMA,
+        )
+        self._planned = _Planned(task=task, spread=spread, places=places, frame=union)
+        return union
+
+    def _give_up(self) -> None:
+        """A task hangs: end the query, so that the next run of the flow fences it."""
+        log.error("lease overdue: giving it up", flow=self._flow.name,
+                  lease=self._number)  # fmt: skip
+        if self._query is not None:
+            self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
+
+    def _caught_up(self, reports: list[PartitionReport]) -> bool:
+        assert self._ends is not None
+        return all(
+            report.state in {"FAULTED", "PAUSED"}
+            or report.position >= self._ends.get((report.topic, report.partition), 0)
+            for report in reports
+        )
+
+
+def report_seconds(flow: FlowConfig) -> float:
+    """Within so long after one lease the next one has reported, or is given up."""
+    return (flow.lease_seconds or LONGEST_SECONDS) + _GRACE_SECONDS
+
+
+def short(error: BaseException) -> str:
+    """The line of an error that says what happened; Spark's texts run to kilobytes."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
+    if python:
+        return _OUR_ERROR.sub("", python[-1]).strip()[:300]
+    # A worker that died leaves only Java's view: causes within one line, last first.
+    java = [
+        line.rpartition("Exception: ")[2] for line in lines if "Exception: " in line
+    ]
+    return (java or lines)[0].strip().split(". ")[0][:300]

@@ -1,0 +1,69 @@
+"""What Spark says of the streaming queries: its progress, for the store.
+
+Main type: `QueryListener`, one for all flows, called by Spark beside the leases. It
+changes nothing and judges nothing; a lease's own report says more of what was copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from mirror.status.store import StatusStore
+
+
+class QueryListener(StreamingQueryListener):
+    """Shows each query's last micro-batch in the status of the flow it belongs to."""
+
+    def __init__(self, store: StatusStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._flows: dict[str, str] = {}
+        """Flows by the ids of their queries' runs."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        if event.name:
+            with self._lock:
+                self._flows[str(event.runId)] = event.name
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        if not progress.name:
+            return
+        began = datetime.fromisoformat(progress.timestamp).timestamp()
+        phases = sorted(progress.durationMs.items())
+        with self._lock:
+            last = self._store.flow(progress.name).spark
+            self._store.update(
+                progress.name,
+                spark=replace(
+                    last,
+                    batches=last.batches + 1,
+                    began_at=began,
+                    phases=tuple((name, ms / 1000) for name, ms in phases),
+                ),
+            )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """A query whose leases follow each other is never idle."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        with self._lock:
+            flow = self._flows.pop(str(event.runId), "")
+            if flow and event.exception:
+                last = self._store.flow(flow).spark
+                self._store.update(
+                    flow, spark=replace(last, failures=last.failures + 1)
+                )

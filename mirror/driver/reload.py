@@ -1,0 +1,181 @@
+"""Reading the configuration again: when its file has changed, or when somebody asks.
+
+Main types: `Watch`, a thread that looks at the file's content, and `Reading`, what it
+read. A file that still changes is left alone until it rests. It reads as `mirror run`
+did at its start and decides nothing: what becomes of a reading is `service`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import hashlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.config.changes import Effect
+from mirror.config.references import files_named
+from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirror.config.schema import MirrorConfig
+
+log = structlog.get_logger()
+
+_ASLEEP_SECONDS = 1.0
+"""While nobody wants the file to be looked at: how long until that is asked again."""
+_AGAIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the file, with flags and variables laid over it, says now."""
+
+    at: float
+    """When it was read, epoch seconds."""
+    config: MirrorConfig | None = None
+    """None: it cannot be used, for the reasons that `problems` tells."""
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Watch:
+    """Reads the configuration anew in a thread of its own."""
+
+    def __init__(
+        self,
+        file: Path,
+        read: Callable[[], tuple[MirrorConfig, tuple[str, ...]]],
+    ) -> None:
+        """`read` gives the configuration and warnings, or raises `ConfigError`. What
+        the file holds now counts as known: make this before it is read at the start.
+        """
+        self.file = file
+        self._read = read
+        self._known = self._seen = _content(file)
+        self._seconds: float | None = None
+        self._asked = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._reading: Reading | None = None
+        # A file system that hangs shall not keep the service from ending.
+        self._thread = threading.Thread(
+            target=self._run, name="mirror-reload", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._asked.set()
+
+    def look_every(self, seconds: float | None) -> None:
+        """How often to look at the file; None: only `ask` makes it be read."""
+        self._seconds = seconds
+
+    def ask(self) -> None:
+        """Read it now, changed or not."""
+        self._asked.set()
+
+    def take(self) -> Reading | None:
+        """The newest reading, once; None if there is none since the last call."""
+        with self._lock:
+            reading, self._reading = self._reading, None
+        return reading
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            asked = self._asked.wait(self._seconds or _ASLEEP_SECONDS)
+            self._asked.clear()
+            if self._closing.is_set():
+                return
+            due = asked or (self._seconds is not None and self.changed())
+            if due and not self._take_in() and asked:
+                self._closing.wait(_AGAIN_SECONDS)
+                self._asked.set()
+
+    def changed(self) -> bool:
+        """Look once: whether the file is other than when it was last read, and the same
+        as at the last look, so that whoever writes it has come to an end.
+        """
+        before, self._seen = self._seen, _content(self.file)
+        return self._seen != self._known and self._seen == before
+
+    def _take_in(self) -> bool:
+        """False if it was written to meanwhile: then it is to be read once more."""
+        self._known = self._seen = _content(self.file)
+        at = time.time()
+        try:
+            config, warnings = self._read()
+            reading = Reading(at=at, config=config, warnings=warnings)
+        except ConfigError as error:
+            reading = Reading(at=at, problems=tuple(error.problems))
+        except Exception as error:
+            log.exception("configuration cannot be read", file=str(self.file))
+            what = f"{self.file}: {type(error).__name__}: {error}"[:300]
+            reading = Reading(at=at, problems=(what,))
+        if _content(self.file) != self._known:
+            return False
+        with self._lock:
+            self._reading = reading
+        return True
+
+
+def _content(file: Path) -> bytes:
+    """A digest of the file and of those it refers to; empty while it cannot be read.
+
+    Contents, since Kubernetes changes a link two levels above the file, and since an
+    editor's new file may be of the same second and the same size.
+    """
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return b""
+    digest = hashlib.sha256(text)
+    for other in files_named(text.decode("utf-8", errors="replace")):
+        digest.update(b"\0")
+        try:
+            digest.update(other.read_bytes())
+        except (OSError, ValueError):  # ValueError: no path at all
+            digest.update(b"?")
+    return digest.digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """What to go by from now on."""
+
+    config: MirrorConfig
+    effect: Effect
+    """What that asks of the flow, since it last took one up."""
+
+
+class Pending:
+    """At most one configuration. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: Next | None = None
+
+    def put(self, config: MirrorConfig, effect: Effect) -> None:
+        with self._lock:
+            if self._next is not None:
+                effect |= self._next.effect
+            self._next = Next(config=config, effect=effect)
+
+    @property
+    def effect(self) -> Effect:
+        """What is asked for once it is taken up."""
+        with self._lock:
+            return self._next.effect if self._next else Effect.NONE
+
+    def take(self) -> Next | None:
+        with self._lock:
+            found, self._next = self._next, None
+        return found

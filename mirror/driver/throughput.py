@@ -1,0 +1,123 @@
+"""How fast a flow goes, and how long it takes to catch up.
+
+Main types: `Sample`, what all slots did during one lease; `Throughput`, what follows
+from the last samples. Pure: the caller keeps the samples. Lag is counted in source
+offsets; partitions that are set aside do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from mirror.relay.report import PartitionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.relay.report import PartitionReport
+
+_AT_REST = frozenset({PartitionState.FAULTED, PartitionState.PAUSED})
+_SMOOTHED_SECONDS = 30.0
+_SHORTEST_SECONDS = 3.0
+"""Shorter windows show no trend."""
+_BEHIND_SECONDS = 2.0
+_BEHIND_RECORDS = 1000
+"""A flow is catching up when it is more than 2 s and 1,000 records behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A flow during one lease."""
+
+    seconds: float
+    """Since the end of the lease before."""
+    busy: float
+    """CPU seconds per second, the mean of the slots."""
+    records: int
+    bytes: int
+    lag: int
+    """At its end, of the partitions whose lag is known."""
+    located: int
+    """How many these are."""
+    behind: bool
+    """Whether a partition said that it is catching up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """How a flow gets on."""
+
+    records_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    catching_up: bool = False
+    remaining_seconds: float = -1.0
+    """Until it has caught up, if it goes on like this; -1 if it need not, or if its
+    lag does not shrink."""
+
+
+def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) -> Sample:
+    """Add up the reports of one lease."""
+    every = list(reports)
+    sound = [r for r in every if r.state not in _AT_REST]
+    located = [r for r in sound if r.position >= 0 and r.end_offset >= 0]
+    busy = {report.slot: report.slot_busy for report in every}
+    return Sample(
+        seconds=seconds,
+        busy=sum(busy.values()) / slots,
+        records=sum(report.records for report in sound),
+        bytes=sum(report.bytes for report in sound),
+        lag=sum(report.lag for report in located),
+        located=len(located),
+        behind=behind(sound),
+    )
+
+
+def behind(reports: Iterable[PartitionReport]) -> bool:
+    """Whether a partition says that it is catching up."""
+    return any(report.state == PartitionState.CATCHING_UP for report in reports)
+
+
+def recent(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
+    """The last samples that cover so many seconds, or all of them."""
+    covered = 0.0
+    for first in range(len(samples) - 1, -1, -1):
+        covered += samples[first].seconds
+        if covered >= seconds:
+            return samples[first:]
+    return samples
+
+
+def measured(samples: Sequence[Sample]) -> Throughput:
+    """What the last samples, oldest first, say."""
+    lately = recent(samples, _SMOOTHED_SECONDS)
+    seconds = sum(one.seconds for one in lately)
+    if seconds <= 0:
+        return Throughput()
+    last = lately[-1]
+    records_per_second = sum(one.records for one in lately) / seconds
+    catching_up = last.lag > records_per_second * _BEHIND_SECONDS and (
+        last.behind or last.lag > _BEHIND_RECORDS
+    )
+    shrinks = _shrinks(samples)
+    return Throughput(
+        records_per_second=records_per_second,
+        bytes_per_second=sum(one.bytes for one in lately) / seconds,
+        catching_up=catching_up,
+        remaining_seconds=last.lag / shrinks if catching_up and shrinks > 0 else -1.0,
+    )
+
+
+def _shrinks(samples: Sequence[Sample]) -> float:
+    """By how many records the lag shrinks per second, zero while not known."""
+    seconds, first = 0.0, samples[-1]
+    for later, earlier in pairwise(reversed(samples)):
+        # The lag of a partition that was just found, or set aside, is no progress.
+        if earlier.located != later.located or seconds >= _SMOOTHED_SECONDS:
+            break
+        seconds += later.seconds
+        first = earlier
+    return (
+        (first.lag - samples[-1].lag) / seconds if seconds >= _SHORTEST_SECONDS else 0.0
+    )

@@ -1,0 +1,114 @@
+"""What became of topics that a flow knew: gone, hidden from us, or its copy made anew.
+
+Main type: `TopicChanges`, which remembers what was found earlier, also by earlier runs,
+compares each look with it, and says what changed. What is copied from now on follows
+from its answer; finding topics and making copies is `metadata`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mirror.metadata import absent
+from mirror.status.events import Event, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.absent import Absent
+    from mirror.metadata.topics import MirroredTopic, TopicsResult
+    from mirror.offsets.progress import Position
+    from mirror.status.store import StatusStore
+
+_NO_IDS = {"", "0" * 32}
+"""Old brokers give topics none, and old progress may lack them."""
+
+
+class TopicChanges:
+    """The topics of one flow, from look to look."""
+
+    def __init__(self, flow: FlowConfig, store: StatusStore) -> None:
+        self._flow = flow
+        self._store = store
+        self._known: dict[str, MirroredTopic] = {}
+        self._remade: list[str] = []
+
+    def adopt(self, flow: FlowConfig) -> None:
+        """Go by other settings from the next look on."""
+        self._flow = flow
+
+    def begin(self) -> None:
+        """The flow begins another run: what was told of copies is told."""
+        self._remade.clear()
+
+    def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        """Topics that were copied from before, as far as the progress tells."""
+        ids = {key: each.topic_id.hex for key, each in positions.items()}
+        for topic in absent.remembered(self._flow, ids):
+            self._tell_recreated(topic, self._known.setdefault(topic.topic, topic))
+
+    def look(
+        self, source: Cluster, found: TopicsResult
+    ) -> tuple[TopicsResult, tuple[str, ...]]:
+        """What to copy, and all problems with it.
+
+        Topics that are hidden stay wanted: their partitions then say what they lack.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        missing = absent.look(source, self._flow, self._known.values(), found.topics)
+        self._tell_remade(found)
+        for topic in found.topics:
+            self._tell_recreated(self._known.get(topic.topic, topic), topic)
+        self._tell_gone(missing)
+        self._known |= {topic.topic: topic for topic in found.topics}
+        wanted = replace(found, topics=(*found.topics, *missing.hidden))
+        return wanted, (*found.problems, *self._remade)
+
+    def _tell_remade(self, found: TopicsResult) -> None:
+        copied = {topic.target_topic for topic in self._known.values()}
+        for name in sorted(copied.intersection(found.created)):
+            self._remade.append(
+                f"target topic {name} was gone and is made anew, without what had "
+                "been copied: `mirror flow reset` copies it again"
+            )
+
+    def _tell_recreated(self, before: MirroredTopic, now: MirroredTopic) -> None:
+        ids = {before.topic_id, now.topic_id}
+        if len(ids) > 1 and not ids & _NO_IDS:
+            self._store.trail.add(
+                Event(
+                    kind=Kind.TOPIC_RECREATED,
+                    flow=self._flow.name,
+                    cluster=self._flow.source,
+                    subject=now.topic,
+                    text=f"source topic {now.topic} was deleted and made anew",
+                    details={"on_recreated_topic": self._flow.on_recreated_topic},
+                )
+            )
+
+    def _tell_gone(self, missing: Absent) -> None:
+        status = self._store.flow(self._flow.name)
+        gone = []
+        for topic in missing.gone:
+            gone.append(
+                f"source topic {topic.topic} was deleted; its copy "
+                f"{topic.target_topic} stays"
+            )
+            if gone[-1] not in status.gone:
+                lag = sum(p.lag for p in status.partitions if p.topic == topic.topic)
+                self._store.trail.add(
+                    Event(
+                        kind=Kind.TOPIC_GONE,
+                        flow=self._flow.name,
+                        cluster=self._flow.source,
+                        subject=topic.topic,
+                        text=gone[-1],
+                        details={"not_copied": lag},
+                    )
+                )
+        self._store.update(self._flow.name, gone=tuple(gone))

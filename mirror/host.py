@@ -1,0 +1,116 @@
+"""What this host offers: cores, also inside a container, and Java.
+
+Main functions: `usable_cores` and `require_java`. A container's limit on CPU time does
+not limit the cores that it sees, so `usable_cores` also reads the limit from the
+control group: two cores' worth of time on a host of 64 counts as two. `require_java`
+finds the java binary that Spark and the playground's brokers run on; it installs
+nothing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+import math
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+
+from mirror.errors import JavaMissingError
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+def usable_cores(groups: Path = _GROUPS) -> int:
+    """Cores that the scheduler lets this process run on, and has time for."""
+    if hasattr(os, "sched_getaffinity"):
+        seen = len(os.sched_getaffinity(0))
+    else:
+        seen = os.cpu_count() or 1
+    return allowed(seen, _limit(groups))
+
+
+def allowed(seen: int, limit: str) -> int:
+    """Of so many cores, those that a limit leaves: "QUOTA PERIOD", or none.
+
+    Part of a core counts as one: a slot at rest does not need it.
+    """
+    quota, _, period = limit.strip().partition(" ")
+    if not (quota.isdigit() and period.isdigit() and int(quota) and int(period)):
+        return seen  # "max", -1, or nothing that limits
+    return max(1, min(seen, math.ceil(int(quota) / int(period))))
+
+
+def _limit(groups: Path) -> str:
+    """The control group's own words: of version 2, or put together from version 1's."""
+    try:
+        return (groups / "cpu.max").read_text()
+    except OSError:
+        pass  # not version 2, or the root group, which has no limit
+    try:
+        first = groups / "cpu"
+        quota = (first / "cpu.cfs_quota_us").read_text().strip()
+        return f"{quota} {(first / 'cpu.cfs_period_us').read_text().strip()}"
+    except OSError:
+        return ""
+
+
+OLDEST_JAVA = 17
+_ADVICE = "install e.g. Debian's openjdk-17-jre-headless and set JAVA_HOME"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def require_java() -> Path:
+    """Find a java binary of version 17 or newer.
+
+    Raises:
+        JavaMissingError: none was found, or the one found is too old.
+    """
+    return _checked(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache
+def _checked(java_home: str, path: str) -> Path:
+    java = _locate(java_home, path)
+    version = java_version(java)
+    if version is None:
+        raise JavaMissingError(
+            f"Java {OLDEST_JAVA} or newer is needed, {java} did not tell its"
+            f" version: {_ADVICE}"
+        )
+    if version < OLDEST_JAVA:
+        raise JavaMissingError(
+            f"Java {OLDEST_JAVA} or newer is needed, found {version} at {java}:"
+            f" {_ADVICE}"
+        )
+    return java
+
+
+def _locate(java_home: str, path: str) -> Path:
+    if java_home:
+        java = Path(java_home, "bin", "java")
+        if not os.access(java, os.X_OK):
+            raise JavaMissingError(
+                f"Java {OLDEST_JAVA} or newer is needed, JAVA_HOME points to"
+                f" {java_home}, which holds no bin/java: {_ADVICE}"
+            )
+        return java
+    found = shutil.which("java", path=path)
+    if found is None:
+        raise JavaMissingError(
+            f"Java {OLDEST_JAVA} or newer is needed, found none on PATH: {_ADVICE}"
+        )
+    return Path(found)
+
+
+def java_version(java: Path) -> int | None:
+    """Ask a java binary for its major version; None when it does not answer."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    return int(match.group(1)) if match else None

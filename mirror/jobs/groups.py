@@ -1,0 +1,344 @@
+"""The jobs that keep who has read how far: groups and heartbeats of one flow.
+
+Main type: `GroupJobs`. It puts together what `offsets` can do, in the order in which
+it has to be done, and shows the outcome on the store. One job looks at the groups,
+since checkpoints, group offsets and offset syncs come from the same look and the same
+map; heartbeats have another, since theirs is another rhythm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirror.jobs.scheduler import Job
+from mirror.log import LogThrottle
+from mirror.offsets import group_sync, retention
+from mirror.offsets.checkpoints import Checkpoints
+from mirror.offsets.group_sync import GroupSyncResult
+from mirror.offsets.groups import GroupFilter, look
+from mirror.offsets.heartbeats import Heartbeats
+from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_syncs import OffsetSyncs
+from mirror.offsets.translation import Exactness
+from mirror.policy.naming import HEARTBEATS
+from mirror.status.events import Event, Kind
+from mirror.status.values import GroupStatus
+from mirror.status.wording import some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.checkpoints import CheckpointsResult, Due
+    from mirror.offsets.groups import Copy, Place, Standing
+    from mirror.offsets.mm2_records import Checkpoint
+    from mirror.status.store import StatusStore
+
+log = structlog.get_logger()
+
+TopicPartition = tuple[str, int]
+
+CHECKPOINTS = "checkpoints"
+OFFSET_MAP = "offset-map"
+NOT_LOOKED_AT: dict[str, Any] = {
+    "checkpoint_at": 0.0,
+    "heartbeat_at": 0.0,
+    "copied_heartbeat_at": 0.0,
+    "groups": (),
+    "group_count": 0,
+    "share_groups": (),
+}
+"""What a flow's status says of groups and heartbeats before the jobs had a turn."""
+_RETENTION_SECONDS = 600.0
+_MOST_SHOWN = 200
+"""Groups in the status; those in trouble come first."""
+_MOST_TOLD = 20
+"""Groups with an event of their own in one round."""
+_WORST = (
+    Exactness.UNKNOWN,
+    Exactness.BEFORE,
+    Exactness.EARLIER,
+    Exactness.BEHIND,
+    Exactness.TIP,
+    Exactness.EXACT,
+)
+
+
+class GroupJobs:
+    """Work on the groups of one flow, one turn after the other."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        copies: Callable[[], Mapping[str, Copy]],
+        *,
+        store: StatusStore,
+        tell: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        """`copies`: the topics that are copied now; `tell` takes a job's name and the
+        problems that it sees now.
+        """
+        self._flow = flow
+        self._copies = copies
+        self._store = store
+        self._tell = tell
+        self._map: tuple[Cluster, OffsetMap] | None = None
+        self._synced_at = -float("inf")
+        self._group_sync = GroupSyncResult()
+        self._throttle = LogThrottle()
+        self._heartbeat_throttle = LogThrottle()
+        on_source = flow.offset_syncs_location == "source"
+        self._checkpoints = Checkpoints(
+            flow.source,
+            separator=flow.separator,
+            replication_factor=self._replicas(flow.checkpoints_replication_factor),
+        )
+        self._offset_syncs = OffsetSyncs(
+            flow.target if on_source else flow.source,
+            separator=flow.separator,
+            replication_factor=self._replicas(flow.offset_syncs_replication_factor),
+        )
+        self._heartbeats = Heartbeats(
+            flow.source,
+            flow.target,
+            flow.replication_policy.target_topic(HEARTBEATS),
+            on_target=flow.emit_heartbeats,
+            on_source=flow.heartbeats_on_source,
+            replication_factor=self._replicas(flow.heartbeats_replication_factor),
+        )
+
+    def jobs(self) -> list[Job]:
+        """What the flow's settings ask for."""
+        flow = self._flow
+        jobs = []
+        if flow.emit_checkpoints or flow.emit_offset_syncs:
+            jobs.append(
+                Job(
+                    name=CHECKPOINTS,
+                    seconds=flow.emit_checkpoints_seconds,
+                    work=self._look_at_groups,
+                )
+            )
+        if flow.emit_heartbeats or flow.heartbeats_on_source:
+            jobs.append(
+                Job(
+                    name=HEARTBEATS,
+                    seconds=flow.emit_heartbeats_seconds,
+                    work=self._beat,
+                )
+            )
+        jobs.append(
+            Job(
+                name=OFFSET_MAP,
+                seconds=_RETENTION_SECONDS,
+                work=lambda _, target: self._keep_map(target),
+            )
+        )
+        return jobs
+
+    def _keep_map(self, target: Cluster) -> None:
+        copies = {copy.topic for copy in self._copies().values()}
+        if self._map is not None:  # it may speak of topics that are left out by now
+            copies |= set(self._map[1].partitions().values())
+        retention.sync(target, self._flow.source, self._flow.separator, copies)
+
+    def _replicas(self, chosen: int | None) -> int:
+        return self._flow.replication_factor if chosen is None else chosen
+
+    def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
+        flow = self._flow
+        offset_map = self._known_of(target)
+        if flow.emit_checkpoints:
+            copies = self._copies()
+            standing = look(
+                source,
+                GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
+                copies,
+                offset_map,
+            )
+            due = self._checkpoints.decide(target, standing, offset_map)
+            back = self._take_back(target, due, copies)
+            result = self._checkpoints.write(
+                due, waiting=back.waiting, refused=back.refused.keys()
+            )
+            self._tell_groups(
+                Kind.GROUP_FOUND, "has its first checkpoints", result.found
+            )
+            self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
+            if flow.sync_group_offsets and self._group_sync_due():
+                self._set_offsets(target, result, copies, back)
+            self._show(standing)
+        if flow.emit_offset_syncs:
+            on_source = flow.offset_syncs_location == "source"
+            self._offset_syncs.sync(
+                source if on_source else target, offset_map, offset_map.partitions()
+            )
+
+    def _take_back(
+        self, target: Cluster, due: Due, copies: Mapping[str, Copy]
+    ) -> GroupSyncResult:
+        """Take groups out of what is gone of their copies, but those at work: their
+        offsets are their own from then on.
+        """
+        if not (due.withdrawn and self._flow.sync_group_offsets):
+            return GroupSyncResult()
+        known = {
+            group: {key: due.known[group][key] for key in found}
+            for group, found in due.withdrawn.items()
+        }
+        back = group_sync.sync(target, _alone(known, copies), due.withdrawn)
+        self._tell_moved(back.moved)
+        return back
+
+    def _set_offsets(
+        self,
+        target: Cluster,
+        result: CheckpointsResult,
+        copies: Mapping[str, Copy],
+        back: GroupSyncResult,
+    ) -> None:
+        """All but those that should have gone `back` and could not."""
+        known = {g: at for g, at in result.known.items() if g not in back.refused}
+        done = group_sync.sync(target, _alone(known, copies))
+        self._group_sync = replace(done, refused={**done.refused, **back.refused})
+        self._synced_at = time.monotonic()
+        self._tell_moved(done.moved)
+        merged = _merged(copies)
+        self._tell(
+            "group offsets",
+            [
+                f"target topic {topic}: group offsets are not set for it, since other "
+                "flows write it, too, or bring it back"
+                for topic in sorted(merged)
+            ],
+        )
+
+    def _tell_groups(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+        for name in names[:_MOST_TOLD]:
+            self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
+        if more := names[_MOST_TOLD:]:
+            text = f"the same with {len(more)} more groups, such as {more[0]}"
+            self._add(Event(kind=kind, text=text))
+
+    def _tell_moved(self, moved: Mapping[str, int]) -> None:
+        if moved:
+            self._add(
+                Event(
+                    kind=Kind.GROUP_OFFSETS_SET,
+                    text=f"offsets of {some(len(moved), 'group')} set, "
+                    f"such as {min(moved)}",
+                    details={"groups": dict(sorted(moved.items())[:_MOST_TOLD])},
+                )
+            )
+
+    def _add(self, event: Event) -> None:
+        flow = self._flow
+        event = replace(event, flow=flow.name, cluster=flow.target)
+        self._store.trail.add(event)
+
+    def _group_sync_due(self) -> bool:
+        pause = self._flow.sync_group_offsets_seconds or 0.0
+        return time.monotonic() - self._synced_at >= pause
+
+    def _known_of(self, target: Cluster) -> OffsetMap:
+        if self._map is None or self._map[0] is not target:
+            self._map = (target, OffsetMap.of(self._flow, target))
+        self._map[1].refresh()
+        return self._map[1]
+
+    def _show(self, standing: Standing) -> None:
+        sync = self._group_sync
+        refused = {**(standing.refused or {}), **sync.refused}
+        if refused:
+            name, reason = next(iter(refused.items()))
+            text = f"{len(refused)} groups, among them {name}: {reason}"
+            if self._throttle.due(text):
+                log.warning("groups left out", flow=self._flow.name, reason=text)
+        else:
+            self._throttle.clear()
+        places = {
+            **dict.fromkeys(refused.keys() & standing.groups.keys(), ()),
+            **standing.places,
+        }
+        shown = [
+            _status(
+                name,
+                standing.groups[name].kind,
+                found,
+                reason=refused.get(name, ""),
+                active=name in sync.active,
+            )
+            for name, found in places.items()
+        ]
+        shown.sort(key=_trouble)
+        self._store.update(
+            self._flow.name,
+            checkpoint_at=time.time(),
+            groups=tuple(shown[:_MOST_SHOWN]),
+            group_count=len(shown),
+            share_groups=standing.not_covered,
+        )
+
+    def _beat(self, source: Cluster, target: Cluster) -> None:
+        result = self._heartbeats.sync(source, target)
+        self._store.update(
+            self._flow.name,
+            heartbeat_at=result.written_at,
+            copied_heartbeat_at=result.copied_at,
+        )
+        if result.problem and self._heartbeat_throttle.due(result.problem):
+            log.warning("no heartbeats on the source", flow=self._flow.name,
+                        reason=result.problem)  # fmt: skip
+        self._tell(
+            HEARTBEATS,
+            [f"no heartbeats on {self._flow.source}: {result.problem}"]
+            if result.problem
+            else [],
+        )
+
+
+def _merged(copies: Mapping[str, Copy]) -> set[str]:
+    return {copy.topic for copy in copies.values() if copy.merged}
+
+
+def _alone(
+    known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
+    copies: Mapping[str, Copy],
+) -> dict[str, dict[TopicPartition, Checkpoint]]:
+    """Those outside of copies that several flows write: each of these flows knows
+    another offset, and the largest one would leave records of the others out.
+    """
+    merged = _merged(copies)
+    found = {
+        group: {key: each for key, each in at.items() if key[0] not in merged}
+        for group, at in known.items()
+    }
+    return {group: at for group, at in found.items() if at}
+
+
+def _status(
+    name: str, kind: str, places: tuple[Place, ...], *, reason: str, active: bool
+) -> GroupStatus:
+    kinds = [place.translated.exactness for place in places]
+    return GroupStatus(
+        group=name,
+        type=str(kind),
+        partitions=len(places),
+        source_offset=sum(place.upstream for place in places),
+        target_offset=sum(max(place.downstream, 0) for place in places),
+        behind=sum(place.behind for place in places),
+        unknown=kinds.count(Exactness.UNKNOWN),
+        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
+        active_on_target=active,
+        reason=reason,
+    )
+
+
+def _trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
+    worst = _WORST.index(Exactness(status.exactness))
+    return (not status.reason, worst, -status.behind, status.group)

@@ -1,0 +1,160 @@
+"""Control work of a flow, beside its data: jobs that repeat at intervals.
+
+Main types: `Job`, a name, an interval and what to do, and `Jobs`, which gives each one
+a thread and connections of its own, so that a slow one delays neither leases nor its
+neighbours. A failure is shown, said, and tried again with growing pauses; it never
+ends the flow. What a job does is other rooms' duty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.status.values import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.status.store import StatusStore
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Something to do again and again while a flow runs."""
+
+    name: str
+    seconds: float
+    """From the start of one turn to the start of the next."""
+    work: Callable[[Cluster, Cluster], None]
+    """One turn, with the flow's source and target; raises `MirrorError` if it fails.
+    Both are of the job's own thread, and connected."""
+
+
+class Jobs:
+    """The jobs of one flow."""
+
+    def __init__(
+        self,
+        flow: str,
+        clusters: tuple[ClusterConfig, ClusterConfig],
+        jobs: Iterable[Job],
+        *,
+        store: StatusStore,
+        ids: Mapping[str, str],
+    ) -> None:
+        """`ids` are those of the clusters that the flow runs with, by alias."""
+        self._flow = flow
+        self._clusters = clusters
+        self._ids = ids
+        self._jobs = tuple(jobs)
+        self._store = store
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._statuses = {job.name: JobStatus(name=job.name) for job in self._jobs}
+        self._kicks = {job.name: threading.Event() for job in self._jobs}
+        self._threads = [
+            threading.Thread(
+                target=self._repeat, args=(job,), name=f"mirror-{job.name}-{flow}"
+            )
+            for job in self._jobs
+        ]
+
+    def start(self) -> None:
+        """Begin with a first turn of each."""
+        for thread in self._threads:
+            thread.start()
+
+    def kick(self, name: str) -> None:
+        """Let a job's next turn begin now, if it runs."""
+        if name in self._kicks:
+            self._kicks[name].set()
+
+    def close(self) -> None:
+        """Let running turns end, for a while; begin no other."""
+        self._stopping.set()
+        for kick in self._kicks.values():
+            kick.set()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    log.warning("job does not end", flow=self._flow, thread=thread.name)
+
+    def turn(self) -> None:
+        """One turn of each, here and now: the last one of a run with an end."""
+        for job in self._jobs:
+            with self._connections() as (source, target):
+                self._work(job, source, target)
+
+    def _repeat(self, job: Job) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        kick = self._kicks[job.name]
+        with self._connections() as (source, target):
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                kick.clear()
+                if self._work(job, source, target):
+                    pause = _FIRST_PAUSE_SECONDS
+                    rest = job.seconds - (time.monotonic() - began)
+                else:
+                    rest, pause = pause, min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                if rest > 0:
+                    kick.wait(rest)
+
+    @contextlib.contextmanager
+    def _connections(self) -> Iterator[tuple[Cluster, Cluster]]:
+        source, target = (
+            Cluster(
+                config,
+                client_id=f"mirror.{self._flow}",
+                cluster_id=self._ids.get(config.alias, ""),
+            )
+            for config in self._clusters
+        )
+        try:
+            yield source, target
+        finally:
+            source.close()
+            target.close()
+
+    def _work(self, job: Job, source: Cluster, target: Cluster) -> bool:
+        """Whether the turn went well."""
+        began = time.monotonic()
+        error = ""
+        try:
+            for cluster in (source, target):
+                if not cluster.cluster_id:
+                    cluster.connect()
+            job.work(source, target)
+        except MirrorError as failure:
+            error = str(failure)
+        except Exception as failure:
+            log.exception("job failed unexpectedly", flow=self._flow, job=job.name)
+            error = f"{type(failure).__name__}: {failure}"[:300]
+        with self._lock:
+            last = self._statuses[job.name]
+            self._statuses[job.name] = replace(
+                last,
+                seconds=time.monotonic() - began,
+                succeeded_at=last.succeeded_at if error else time.time(),
+                failures=last.failures + bool(error),
+                error=error,
+            )
+            self._store.update(self._flow, jobs=tuple(self._statuses.values()))
+        return not error

@@ -1,0 +1,130 @@
+"""What keeps configs and ACLs of a flow's copies as those of their topics, as jobs.
+
+Main type: `TopicJobs`, the jobs of one flow and what they show on the store. What is
+compared and changed is `metadata`'s duty, intervals and retries are `scheduler`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.clusters.reach import Reach
+from mirror.jobs.scheduler import Job
+from mirror.log import LogThrottle
+from mirror.metadata import acls, configs
+from mirror.metadata.merging import Merging
+from mirror.status.events import Event, Kind
+from mirror.status.values import AclState, AclStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.clusters.admin.acls import Binding
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.status.store import StatusStore
+
+CONFIGS = "topic-configs"
+ACLS = "topic-acls"
+
+log = structlog.get_logger()
+
+
+class TopicJobs:
+    """The jobs of one flow, for all of its runs."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        config: MirrorConfig,
+        *,
+        store: StatusStore,
+        tell: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        """`tell` takes a job's name and the problems that it sees now."""
+        self._store = store
+        self._tell = tell
+        self._acls = AclStatus()
+        self._throttle = LogThrottle()
+        self.adopt(flow, config)
+
+    def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """Go by other settings from each job's next turn on."""
+        self._flow = flow
+        self._clusters = config.clusters
+        self._merging = Merging(config.enabled_flows)
+        if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
+            waiting = AclState.WAITING if flow.sync_topic_acls else AclState.OFF
+            self._acls = replace(self._acls, state=waiting, reason="")
+        self._store.update(flow.name, acls=self._acls)
+
+    def jobs(self) -> list[Job]:
+        flow = self._flow
+        found = [
+            Job(
+                name=CONFIGS,
+                seconds=flow.sync_topic_configs_seconds,
+                work=self._sync_configs,
+            )
+        ]
+        if flow.sync_topic_acls:
+            found.append(
+                Job(
+                    name=ACLS,
+                    seconds=flow.sync_topic_acls_seconds,
+                    work=self._sync_acls,
+                )
+            )
+        return found
+
+    def _sync_configs(self, source: Cluster, target: Cluster) -> None:
+        name = self._flow.name
+        work = configs.sync if self._flow.sync_topic_configs else configs.look
+        with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
+            found = work(source, target, self._flow, self._merging, reach)
+        for change in found.corrected:
+            self._store.trail.add(
+                Event(
+                    kind=Kind.CONFIG_CHANGED,
+                    flow=name,
+                    cluster=self._flow.target,
+                    subject=change.partition(": ")[0],
+                    text=f"config of copy {change}",
+                )
+            )
+        self._store.update(name, drift=found.drift)
+        self._tell(CONFIGS, found.problems)
+
+    def _sync_acls(self, source: Cluster, target: Cluster) -> None:
+        name = self._flow.name
+        found = acls.sync(source, target, self._flow)
+        self._tell_acls(Kind.ACL_ADDED, "ACL added", found.added)
+        self._tell_acls(Kind.ACL_REMOVED, "ACL removed", found.removed)
+        if found.reason and self._throttle.due(found.reason):
+            log.info("ACLs are not synced", flow=name, reason=found.reason)
+        self._acls = replace(
+            self._acls,
+            state=found.state,
+            reason=found.reason,
+            bindings=len(found.wanted),
+            added=self._acls.added + len(found.added),
+            removed=self._acls.removed + len(found.removed),
+        )
+        self._store.update(name, acls=self._acls)
+        not_permitted = found.state is AclState.NOT_PERMITTED
+        self._tell(ACLS, [found.reason] if not_permitted else found.problems)
+
+    def _tell_acls(self, kind: Kind, what: str, bindings: Sequence[Binding]) -> None:
+        for binding in bindings:
+            self._store.trail.add(
+                Event(
+                    kind=kind,
+                    flow=self._flow.name,
+                    cluster=self._flow.target,
+                    subject=binding.topic,
+                    text=f"{what}: {binding}",
+                )
+            )

@@ -1,0 +1,145 @@
+"""Which ACLs flows have added to a cluster, kept there, so that they can be revoked.
+
+Main type: `Claims`, over the compacted topics `mirror-acls.<source>.internal` of one
+cluster, one for each source that flows copy from. A claim is written before its ACL is
+created and taken back after it is deleted: after a crash in between there is a claim
+to an ACL that is not there, and never an ACL that nobody knows of.
+
+Record: key = JSON of the ACL; value = JSON {"version": 1, "added": bool, "via": [...]}.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+import json
+from typing import TYPE_CHECKING
+
+from mirror.batches.reading import TopicReader
+from mirror.batches.writing import append, ensure_topic
+from mirror.clusters.admin.acls import Binding
+from mirror.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+
+_VERSION = 1
+_START, _END = "mirror-acls.", ".internal"
+TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+
+Via = tuple[str, ...]
+
+
+class Claims:
+    """What the topics say when this is made, and what `add` and `remove` change."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Read all claims on a cluster.
+
+        Raises:
+            ClusterError: a topic cannot be read, or a newer mirror has written it.
+        """
+        self._cluster = cluster
+        self._by_source = {
+            name.removeprefix(_START).removesuffix(_END): _read(cluster, name)
+            for name in cluster.topics()
+            if name.startswith(_START) and name.endswith(_END)
+        }
+
+    def of(self, source: str) -> Mapping[Binding, Via]:
+        """What flows from this source have added, and by way of which clusters."""
+        return self._by_source.get(source, {})
+
+    def of_others(self, source: str) -> Mapping[Binding, Via]:
+        """What flows from all other sources have added."""
+        return {
+            binding: via
+            for name, claims in self._by_source.items()
+            if name != source
+            for binding, via in claims.items()
+        }
+
+    def add(
+        self,
+        source: str,
+        claims: Mapping[Binding, Via],
+        *,
+        replication_factor: int,
+    ) -> None:
+        """Claim ACLs; the topic is made with the first claim."""
+        if not claims:
+            return
+        topic = topic_name(source)
+        ensure_topic(
+            self._cluster,
+            topic,
+            replication_factor=replication_factor,
+            configs=TOPIC_CONFIGS,
+        )
+        append(
+            self._cluster,
+            topic,
+            [(_key(b), _value(added=True, via=via)) for b, via in claims.items()],
+        )
+        self._by_source.setdefault(source, {}).update(claims)
+
+    def remove(self, source: str, bindings: Iterable[Binding]) -> None:
+        """Take claims back."""
+        known = self._by_source.get(source, {})
+        gone = [binding for binding in bindings if binding in known]
+        append(
+            self._cluster,
+            topic_name(source),
+            [(_key(binding), _value(added=False)) for binding in gone],
+        )
+        for binding in gone:
+            known.pop(binding)
+
+
+def topic_name(source_alias: str) -> str:
+    return f"{_START}{source_alias}{_END}"
+
+
+def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
+    claims: dict[Binding, Via] = {}
+    for _, key, value in TopicReader(cluster, topic, committed=False).read():
+        try:
+            binding, via = decode(key, value)
+        except ClusterError as error:
+            raise ClusterError(
+                f"cluster {cluster.alias}: topic {topic}: {error}"
+            ) from error
+        if via is None:
+            claims.pop(binding, None)
+        else:
+            claims[binding] = via
+    return claims
+
+
+def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
+    """What one record claims; None in place of clusters: nothing any longer.
+
+    Raises:
+        ClusterError: it is no claim, or a newer mirror has written it.
+    """
+    try:
+        said = json.loads(value)
+        if said["version"] != _VERSION:
+            raise ClusterError(
+                f"a record was written by a newer mirror (version {said['version']}); "
+                "use that one"
+            )
+        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        via = tuple(map(str, said["via"])) if said["added"] else None
+        return Binding(**fields), via
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ClusterError(f"a record is no claim to an ACL: {error!r}") from error
+
+
+def _key(binding: Binding) -> bytes:
+    return json.dumps(asdict(binding), sort_keys=True).encode()
+
+
+def _value(*, added: bool, via: Via = ()) -> bytes:
+    return json.dumps({"version": _VERSION, "added": added, "via": list(via)}).encode()

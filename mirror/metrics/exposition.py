@@ -1,0 +1,153 @@
+"""Metrics as Prometheus reads them: what `/metrics` answers.
+
+Main function: `exposition`, which makes the answer's bytes of a store; main type:
+`StatusCollector`, asked by prometheus-client for each scrape. Nothing is kept between
+two scrapes, so a topic that is gone is gone. `catalogue` declares the metrics.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
+from mirror.metrics.series import Fold, Kind
+from mirror.status.measures import HistogramStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client import Metric as Family
+
+    from mirror.metrics.series import Labels, Metric, Value
+    from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus, ServiceStatus
+
+_FLOW = ("source", "target")
+
+
+def exposition(
+    store: StatusStore, *, per_partition: bool
+) -> Callable[[str], tuple[str, bytes]]:
+    """A function from what a client accepts to the content type and the answer."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StatusCollector(store, per_partition=per_partition))
+    ProcessCollector(registry=registry)
+
+    def answer(accept: str) -> tuple[str, bytes]:
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(registry)
+
+    return answer
+
+
+class StatusCollector(Collector):
+    """The metrics of one service."""
+
+    def __init__(self, store: StatusStore, *, per_partition: bool) -> None:
+        self._store = store
+        self._per_partition = per_partition
+
+    def collect(self) -> Iterator[Family]:
+        status = self._store.read()
+        yield from _of_service(status)
+        for metric in METRICS:
+            yield self._family(metric, status.flows)
+
+    def _family(self, metric: Metric, flows: Sequence[FlowStatus]) -> Family:
+        labels = metric.labels
+        folded = metric.fold is not None and not self._per_partition
+        if folded:
+            labels = tuple(label for label in labels if label != "partition")
+        family = _new(metric, (*_FLOW, *labels))
+        for flow in flows:
+            rows: Iterable[tuple[Labels, Value]] = (
+                (own, value) for own, value in metric.rows(flow) if value is not None
+            )
+            if folded:
+                rows = _per_topic(metric, rows)
+            for own, value in rows:
+                _add(family, (flow.source, flow.target, *own), value, flow.bounds)
+        return family
+
+
+def _per_topic(
+    metric: Metric, rows: Iterable[tuple[Labels, Value]]
+) -> Iterable[tuple[Labels, Value]]:
+    """One value for each topic, whose name comes first in a partition's labels."""
+    fold = max if metric.fold is Fold.MAX else sum
+    by_topic: dict[str, list[float]] = {}
+    for (topic, *_), value in rows:
+        assert isinstance(value, int | float), metric.name
+        by_topic.setdefault(topic, []).append(value)
+    return [((topic,), fold(values)) for topic, values in by_topic.items()]
+
+
+def _new(metric: Metric, labels: Sequence[str]) -> Family:
+    families: dict[Kind, Callable[..., Family]] = {
+        Kind.COUNTER: CounterMetricFamily,
+        Kind.GAUGE: GaugeMetricFamily,
+        Kind.HISTOGRAM: HistogramMetricFamily,
+        Kind.SUMMARY: SummaryMetricFamily,
+    }
+    name = metric.name.removesuffix("_total")
+    return families[metric.kind](name, metric.help, labels=labels)
+
+
+def _add(
+    family: Family, labels: Sequence[str], value: Value, bounds: Sequence[float]
+) -> None:
+    if isinstance(family, HistogramMetricFamily):
+        assert isinstance(value, HistogramStatus), family.name
+        if value.counts:
+            family.add_metric(
+                labels, _cumulated(value.counts, bounds), sum_value=value.sum_seconds
+            )
+    elif isinstance(family, SummaryMetricFamily):
+        assert isinstance(value, tuple), family.name
+        family.add_metric(labels, count_value=int(value[0]), sum_value=value[1])
+    else:
+        assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+        assert isinstance(value, int | float), family.name
+        family.add_metric(labels, value)
+
+
+def _cumulated(
+    counts: Sequence[int], bounds: Sequence[float]
+) -> list[tuple[str, float]]:
+    """Each bucket with all below it, as Prometheus has them."""
+    found, total = [], 0
+    for count, bound in zip(counts, (*bounds, float("inf")), strict=True):
+        total += count
+        # As the library's own histograms write it: 60.0, +Inf.
+        found.append((str(floatToGoString(bound)), float(total)))  # type: ignore[no-untyped-call]
+    return found
+
+
+def _of_service(status: ServiceStatus) -> Iterator[Family]:
+    versions = {"version": status.version, "python": platform.python_version()}
+    values: dict[str, tuple[dict[str, str], float]] = {
+        "mirror_build_info": (versions, 1.0),
+        "mirror_started_timestamp_seconds": ({}, status.started),
+        "mirror_config_last_reload_successful": ({}, not status.config.refused),
+        "mirror_config_last_reload_success_timestamp_seconds": (
+            {},
+            status.config.loaded_at,
+        ),
+    }
+    for name, text in SERVICE_METRICS.items():
+        labels, value = values[name]
+        family = GaugeMetricFamily(name, text, labels=tuple(labels))
+        family.add_metric(tuple(labels.values()), value)
+        yield family

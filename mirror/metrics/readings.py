@@ -1,0 +1,73 @@
+"""Values of metrics that a status does not simply hold: states, and the SLA kept.
+
+Functions from one flow's status to a value, or to the rows of a metric. Which metric
+is made of which stands in `catalogue`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.status.values import AclState, FlowState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.metrics.series import Labels, Value
+    from mirror.status.values import FlowStatus
+
+PARTITION_STATES = ("RUNNING", "CATCHING_UP", "PAUSED", "FAULTED")
+"""Those that each topic has a series of, also where it is 0."""
+
+
+def known(value: float, unit: float = 1.0) -> float | None:
+    """Statuses say -1 where nothing is known; a metric then has no value."""
+    return value * unit if value >= 0 else None
+
+
+def states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for state in FlowState:
+        yield (state.value,), float(flow.state is state)
+
+
+def acl_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for state in AclState:
+        yield (state.value,), float(flow.acls.state is state)
+
+
+def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    counts: dict[Labels, int] = {}
+    for each in flow.partitions:
+        for state in PARTITION_STATES:
+            counts.setdefault((each.topic, state), 0)
+        key = (each.topic, each.state)
+        counts[key] = counts.get(key, 0) + 1
+    for labels, count in counts.items():
+        yield labels, float(count)
+
+
+def within_sla(flow: FlowStatus) -> float | None:
+    if flow.state.value in {"STOPPED", "STANDBY"}:
+        return None
+    if flow.partitions and all(each.state == "PAUSED" for each in flow.partitions):
+        return None
+    if not flow.reported_at:
+        # Nothing is known yet: a flow that only begins has not broken a promise.
+        return None if flow.state is FlowState.STARTING else 0.0
+    return float(flow.lag_seconds <= flow.sla_seconds)
+
+
+def lag_to_copy(flow: FlowStatus) -> int:
+    """In records; what is paused on purpose is not to be copied now."""
+    return sum(each.lag for each in flow.partitions if each.state != "PAUSED")
+
+
+def copies(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    names = {(each.topic, each.target_topic) for each in flow.partitions}
+    for name in sorted(names):
+        yield name, 1.0
+
+
+def phases(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for phase, seconds in flow.spark.phases:
+        yield (phase,), seconds

@@ -1,0 +1,151 @@
+"""What a metric is: name, type, meaning, and how a flow's status gives its values.
+
+Main type: `Metric`. The functions make one for each kind of thing that a flow has: of
+the flow itself, its partitions, topics, slots, jobs. Which ones there are stands in
+`catalogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from mirror.status.measures import HistogramStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+    from mirror.status.values import (
+        FlowStatus,
+        GroupStatus,
+        JobStatus,
+        PartitionStatus,
+        SlotStatus,
+    )
+
+Labels = tuple[str, ...]
+Value = float | HistogramStatus | tuple[float, float]
+"""A number, a histogram, or the count and the sum of a summary."""
+Rows = Iterable[tuple[Labels, Value | None]]
+
+
+class Kind(StrEnum):
+    """Prometheus' types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+
+
+class Fold(StrEnum):
+    """What a topic's value is, made of its partitions'."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric of each flow. All have the labels `source` and `target`."""
+
+    name: str
+    """As it is asked for: counters end in _total."""
+    kind: Kind
+    help: str
+    labels: Labels
+    """Those beyond source and target."""
+    rows: Callable[[FlowStatus], Rows]
+    """The further labels' values with the metric's; None: there is no value now."""
+    fold: Fold | None = None
+    """With this it has the label `partition`, which can be left out."""
+
+    @property
+    def sample_names(self) -> frozenset[str]:
+        """What its time series are called."""
+        endings = {
+            Kind.HISTOGRAM: ("_bucket", "_count", "_sum"),
+            Kind.SUMMARY: ("_count", "_sum"),
+        }.get(self.kind, ("",))
+        return frozenset(self.name + ending for ending in endings)
+
+
+def of_flow(
+    name: str, kind: Kind, text: str, value: Callable[[FlowStatus], Value | None]
+) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        yield (), value(flow)
+
+    return Metric(name=name, kind=kind, help=text, labels=(), rows=rows)
+
+
+def of_partitions(
+    name: str,
+    kind: Kind,
+    text: str,
+    value: Callable[[PartitionStatus], float | None],
+    fold: Fold = Fold.SUM,
+) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.partitions:
+            yield (each.topic, str(each.partition)), value(each)
+
+    labels = ("topic", "partition")
+    return Metric(name=name, kind=kind, help=text, labels=labels, rows=rows, fold=fold)
+
+
+def of_topics(
+    name: str, text: str, value: Callable[[TopicTimes], HistogramStatus]
+) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.times:
+            yield (each.topic,), value(each)
+
+    return Metric(
+        name=name, kind=Kind.HISTOGRAM, help=text, labels=("topic",), rows=rows
+    )
+
+
+def of_slots(
+    name: str, kind: Kind, text: str, value: Callable[[SlotStatus], float]
+) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.slot_loads:
+            yield (str(each.number),), value(each)
+
+    return Metric(name=name, kind=kind, help=text, labels=("slot",), rows=rows)
+
+
+def of_jobs(
+    name: str, kind: Kind, text: str, value: Callable[[JobStatus], float | None]
+) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.jobs:
+            yield (each.name,), value(each)
+
+    return Metric(name=name, kind=kind, help=text, labels=("job_name",), rows=rows)
+
+
+def of_groups(name: str, text: str, value: Callable[[GroupStatus], float]) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.groups:
+            yield (each.group,), value(each)
+
+    return Metric(name=name, kind=Kind.GAUGE, help=text, labels=("group",), rows=rows)
+
+
+def of_transactions(
+    name: str, kind: Kind, text: str, value: Callable[[TransactionStatus], Value]
+) -> Metric:
+    return of_flow(name, kind, text, lambda flow: value(flow.transactions))
+
+
+def of_spark(
+    name: str, kind: Kind, text: str, value: Callable[[SparkStatus], float | None]
+) -> Metric:
+    return of_flow(
+        name, kind, text, lambda flow: value(flow.spark) if flow.spark.batches else None
+    )

@@ -1,0 +1,103 @@
+"""The names that a flow's rights are about: topics, copies, heartbeats, transactions.
+
+Functions from flows to extents; all pure. Names of internal topics are known by those
+who own them. Filters that leave names out are not looked at: an ACL cannot say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.policy.naming import HEARTBEATS
+from mirror.preflight.permissions.extent import (
+    ALL,
+    LITERAL,
+    Extent,
+    beginning,
+    extents,
+    named,
+    without_covered,
+)
+from mirror.relay import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirror.config.schema import FlowConfig
+
+CLUSTER = "kafka-cluster"
+"""The only name of the only resource of its kind."""
+
+
+def copied(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
+    """The source's topics that a flow copies; `flows` are all that there are."""
+    return without_covered([*extents(flow.topics), *_heartbeats(flow, flows)])
+
+
+def copies(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
+    """What their copies are called on the target."""
+    policy = flow.replication_policy
+    found = [
+        Extent(name=policy.target_topic(each.name)) for each in _heartbeats(flow, flows)
+    ]
+    for each in extents(flow.topics):
+        found += _copies_of(each, flow)
+    return without_covered(found)
+
+
+def heartbeats_on(alias: str, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
+    """The cluster's own topic of heartbeats, and the copies that flows bring there,
+    over any number of hops.
+    """
+    return named(*sorted(_known_heartbeats(flows).get(alias, {HEARTBEATS})))
+
+
+def transactional_ids(flow: FlowConfig) -> str:
+    """How all transactional ids of a flow begin, of whatever slot."""
+    first = target.transactional_ids(flow.name, 0)[0]
+    return first.removesuffix("0.0")
+
+
+def _copies_of(each: Extent, flow: FlowConfig) -> list[Extent]:
+    policy = flow.replication_policy
+    if each.pattern == LITERAL and each != ALL:
+        return [Extent(name=policy.target_topic(each.name))]
+    if flow.policy == "default":
+        start = "" if each == ALL else each.name
+        return [beginning(policy.target_topic(start))]
+    if flow.policy == "identity":
+        return [each]
+    # A topic that no rule fits keeps its name, so both have to be allowed.
+    found = [each]
+    for rule in flow.rename:
+        start, is_whole = rule.start()
+        found.append(Extent(name=start) if is_whole else beginning(start))
+    return found
+
+
+def _heartbeats(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
+    """The source's heartbeats that a flow copies, whatever its patterns say."""
+    if not flow.heartbeats_replication:
+        return ()
+    policy = flow.replication_policy
+    return tuple(
+        each
+        for each in heartbeats_on(flow.source, flows)
+        if not policy.is_cycle(each.name, flow.target)
+    )
+
+
+def _known_heartbeats(flows: Iterable[FlowConfig]) -> dict[str, set[str]]:
+    """By cluster, what topics of heartbeats there will be."""
+    flows = list(flows)
+    known = {alias: {HEARTBEATS} for f in flows for alias in (f.source, f.target)}
+    # As many rounds as there are clusters: no way without a circle is longer.
+    for _ in range(len(known)):
+        for flow in flows:
+            policy, wants = flow.replication_policy, flow.topic_filter
+            known[flow.target] |= {
+                policy.target_topic(name)
+                for name in known[flow.source]
+                if wants.matches(name) and not policy.is_cycle(name, flow.target)
+            }
+    return known

@@ -1,0 +1,132 @@
+"""The rights that a configuration takes, cluster by cluster, none of them twice.
+
+Main function: `rights`, from a configuration to frozen `Right`s, each of which is one
+ACL. A right that another one implies is left out, so that every one of the list is
+needed. Pure: no cluster is asked what is allowed already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirror.preflight.permissions.extent import Extent  # noqa: TC001  a field of a value
+from mirror.preflight.permissions.need import Kind, Operation, Side, Who
+from mirror.preflight.permissions.table import TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.preflight.permissions.need import Need
+
+_IMPLIED = {
+    Operation.READ: {Operation.DESCRIBE},
+    Operation.WRITE: {Operation.DESCRIBE},
+    Operation.ALTER: {Operation.DESCRIBE},
+    Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS},
+}
+"""What brokers' own authorizer takes for granted, for whatever kind of resource."""
+ANYBODY = "User:ANONYMOUS"
+"""Who comes without TLS and SASL, as brokers see them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Right:
+    """One ACL that allows something, from any host."""
+
+    cluster: str
+    """The alias."""
+    kind: Kind
+    extent: Extent
+    operation: Operation
+    features: tuple[str, ...] = ()
+    """What it is for."""
+    flows: tuple[str, ...] = ()
+    """For which flows."""
+
+    def implies(self, other: Right) -> bool:
+        """Whether who has this one has the other one, too."""
+        return (
+            (self.cluster, self.kind) == (other.cluster, other.kind)
+            and (
+                self.operation is other.operation
+                or other.operation in _IMPLIED.get(self.operation, ())
+            )
+            and self.extent.covers(other.extent)
+        )
+
+
+def rights(
+    config: MirrorConfig, *, who: Collection[Who] = (Who.SERVICE,)
+) -> tuple[Right, ...]:
+    """What it takes to run the flows of a configuration, sorted.
+
+    `who`: for whom; several together have one list.
+    """
+    found: dict[tuple[str, Kind, Extent, Operation], Right] = {}
+    for flow in config.flows.values():
+        if not flow.enabled:
+            continue
+        for need in TABLE:
+            if need.who in who and need.when(flow, config):
+                for each in _of(need, flow, config):
+                    what = (each.cluster, each.kind, each.extent, each.operation)
+                    known = found.get(what)
+                    found[what] = each if known is None else _joined(known, each)
+    return _needed(found.values())
+
+
+def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
+    """Whom the brokers take us for, as far as our own settings can tell.
+
+    With a certificate alone this is its whole subject, unless brokers have rules of
+    their own (`ssl.principal.mapping.rules`); `chosen` then says better.
+    """
+    if chosen is not None:
+        return chosen if ":" in chosen else f"User:{chosen}"
+    if cluster.sasl_username is not None:
+        return f"User:{cluster.sasl_username}"
+    if cluster.security_protocol in {"PLAINTEXT", "SASL_PLAINTEXT"}:
+        return ANYBODY
+    return f"User:<who mirror is on {cluster.alias}>"
+
+
+def _of(need: Need, flow: FlowConfig, config: MirrorConfig) -> list[Right]:
+    cluster = flow.source if need.side is Side.SOURCE else flow.target
+    return [
+        Right(
+            cluster=cluster,
+            kind=need.kind,
+            extent=extent,
+            operation=operation,
+            features=(need.feature,),
+            flows=(flow.name,),
+        )
+        for extent in need.names(flow, config)
+        for operation in need.operations
+    ]
+
+
+def _joined(one: Right, other: Right) -> Right:
+    return replace(
+        one,
+        features=tuple(dict.fromkeys([*one.features, *other.features])),
+        flows=tuple(dict.fromkeys([*one.flows, *other.flows])),
+    )
+
+
+def _needed(found: Iterable[Right]) -> tuple[Right, ...]:
+    """Those that no other one implies, each with what the others are for as well."""
+    known = list(found)
+    kept = []
+    for each in known:
+        if any(other is not each and other.implies(each) for other in known):
+            continue
+        made = each
+        for other in known:
+            if other is not each and each.implies(other):
+                made = _joined(made, other)
+        kept.append(made)
+    return tuple(sorted(kept))

@@ -1,0 +1,198 @@
+"""The event trail: what the service changed on clusters, and what happened to flows.
+
+Main types: `Event`, a frozen value, and `Trail`, which gives each one its id, logs it,
+and keeps the newest of every kind in memory. It is no archive: the log is. What is
+worth an event is decided where it happens, or seen by `changes` in the status.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FORMAT_VERSION = 1
+MOST_OF_A_KIND = 250
+"""What happens often must not push out what happens seldom."""
+_LOG_AGAIN_SECONDS = 60.0
+
+log = structlog.get_logger()
+
+
+class Kind(StrEnum):
+    """What sort of event it is. Kinds may be added, never renamed."""
+
+    SERVICE_STARTED = "service-started"
+    CONFIGURATION_RELOADED = "configuration-reloaded"
+    CONFIGURATION_REFUSED = "configuration-refused"
+    """A new one cannot be used; the last one holds on."""
+    FLOW_STARTED = "flow-started"
+    """Its leases run, for the first time or again."""
+    FLOW_FAILED = "flow-failed"
+    FLOW_STOPPED = "flow-stopped"
+    FLOW_PAUSED = "flow-paused"
+    """Rules on what shall rest changed, and some hold now."""
+    FLOW_RESUMED = "flow-resumed"
+    LEADER_CHANGED = "leader-changed"
+    TOPIC_CREATED = "topic-created"
+    """A copy was made on the target."""
+    TOPIC_GROWN = "topic-grown"
+    """A copy got more partitions."""
+    TOPIC_GONE = "topic-gone"
+    """A source topic was deleted."""
+    TOPIC_RECREATED = "topic-recreated"
+    """A source topic was deleted and made anew."""
+    CONFIG_CHANGED = "config-changed"
+    """A config of a copy."""
+    ACL_ADDED = "acl-added"
+    ACL_REMOVED = "acl-removed"
+    GROUP_FOUND = "group-found"
+    """A consumer group got its first checkpoints."""
+    GROUP_GONE = "group-gone"
+    """The source does not have it any more; its checkpoints stay."""
+    GROUP_OFFSETS_SET = "group-offsets-set"
+    """On the target, for groups without members there."""
+    PARTITION_FAULTED = "partition-faulted"
+    PARTITION_RECOVERED = "partition-recovered"
+    OFFSETS_LOST = "offsets-lost"
+    PROBLEM = "problem"
+    PROBLEM_GONE = "problem-gone"
+    JOB_FAILED = "job-failed"
+    JOB_RECOVERED = "job-recovered"
+
+
+_ERRORS = frozenset({Kind.FLOW_FAILED, Kind.OFFSETS_LOST, Kind.CONFIGURATION_REFUSED})
+_WARNINGS = frozenset(
+    {
+        Kind.TOPIC_GONE,
+        Kind.TOPIC_RECREATED,
+        Kind.PARTITION_FAULTED,
+        Kind.PROBLEM,
+        Kind.JOB_FAILED,
+    }
+)
+
+
+class Level(StrEnum):
+    """How much it matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened."""
+
+    kind: Kind
+    text: str
+    """The whole of it in words."""
+    flow: str = ""
+    """Empty if it is about the service."""
+    cluster: str = ""
+    """On which it happened, by its alias; empty if on none."""
+    subject: str = ""
+    """What it happened to: a topic, a partition, a group, a job."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """More of it, for programs: what JSON can say."""
+    id: int = 0
+    """Grows from event to event, also when the service is started again."""
+    time: float = 0.0
+    """When it happened, or last happened, epoch seconds."""
+    times: int = 1
+    """How often it happened like that, one right after the other."""
+    first: float = 0.0
+    """When it first did."""
+
+    @property
+    def level(self) -> Level:
+        if self.kind in _ERRORS:
+            return Level.ERROR
+        return Level.WARNING if self.kind in _WARNINGS else Level.INFO
+
+    def document(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`."""
+        return {**asdict(self), "level": self.level.value}
+
+    def is_like(self, other: Event) -> bool:
+        return self.is_of_same(other) and self.text == other.text
+
+    def is_of_same(self, other: Event) -> bool:
+        mine = (self.flow, self.cluster, self.subject)
+        return mine == (other.flow, other.cluster, other.subject)
+
+
+class Trail:
+    """The newest events. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[Kind, deque[Event]] = {}
+        self._logged_at: dict[int, float] = {}
+        """When an event that is kept was last logged, by its id; monotonic."""
+        self._last_id = 0
+
+    def add(self, event: Event) -> Event:
+        """Keep and log it; one that only repeats the last of its kind on the same
+        subject takes that one's place, and is logged once a minute.
+        """
+        now = time.time()
+        with self._lock:
+            kept = self._kinds.setdefault(event.kind, deque(maxlen=MOST_OF_A_KIND))
+            before = next((e for e in reversed(kept) if e.is_of_same(event)), None)
+            repeats = before is not None and before.is_like(event)
+            # Milliseconds, so that ids of a later run are greater.
+            self._last_id = max(int(now * 1000), self._last_id + 1)
+            event = replace(event, id=self._last_id, time=now, first=now)
+            logged_at = -math.inf
+            if before is not None and repeats:
+                kept.remove(before)
+                event = replace(event, times=before.times + 1, first=before.first)
+                logged_at = self._logged_at.pop(before.id, -math.inf)
+            elif len(kept) == MOST_OF_A_KIND:
+                self._logged_at.pop(kept[0].id, None)
+            running = time.monotonic()
+            due = running - logged_at >= _LOG_AGAIN_SECONDS
+            self._logged_at[event.id] = running if due else logged_at
+            kept.append(event)
+        if due:
+            _log(event)
+        return event
+
+    def read(
+        self, *, since: int = 0, flow: str | None = None, kinds: Iterable[str] = ()
+    ) -> tuple[Event, ...]:
+        """Events with greater ids than `since`, oldest first; no `kinds` are all."""
+        wanted = set(kinds)
+        with self._lock:
+            found = [
+                event
+                for kind, kept in self._kinds.items()
+                if not wanted or kind in wanted
+                for event in kept
+                if event.id > since and flow in (None, event.flow)
+            ]
+        return tuple(sorted(found, key=lambda event: event.id))
+
+
+def _log(event: Event) -> None:
+    said = {
+        "flow": event.flow,
+        "cluster": event.cluster,
+        "subject": event.subject,
+        **event.details,
+    }
+    if event.times > 1:
+        said["times"] = event.times
+    said = {name: value for name, value in said.items() if value != ""}
+    getattr(log, event.level)(event.text, kind=event.kind.value, **said)

@@ -1,0 +1,56 @@
+"""What is measured of a flow beside its partitions: times, transactions, Spark's view.
+
+Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
+`SparkStatus`; each is a part of the flow's status. Who counts stands in `lease totals`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramStatus:
+    """Copied records by seconds. Counters are since the service started."""
+
+    counts: tuple[int, ...] = ()
+    """Records per bucket; the last one is beyond the flow's last bound."""
+    sum_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTimes:
+    """How long the records of one topic took, each by the newest of its transaction."""
+
+    topic: str
+    target_topic: str
+    latency: HistogramStatus
+    """From a record's timestamp to its commit on the target."""
+    age: HistogramStatus
+    """From a record's timestamp to its fetch from the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStatus:
+    """The transactions of one flow. Counters are since the service started."""
+
+    committed: int = 0
+    seconds: float = 0.0
+    """How long these took together."""
+    aborted: int = 0
+    takeovers: int = 0
+    """How often a slot began anew: at its start, and after any error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkStatus:
+    """What Spark says of a flow's streaming query, whose micro-batches are leases."""
+
+    batches: int = 0
+    """Since the service started."""
+    failures: int = 0
+    """Queries that ended with an exception, since the service started."""
+    began_at: float = 0.0
+    """When the last micro-batch began, epoch seconds."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """How long its phases took, in seconds, by Spark's names."""

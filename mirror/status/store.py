@@ -1,0 +1,118 @@
+"""The newest status of every flow: flows write it, the HTTP port reads it.
+
+Main type: `StatusStore`. A change that people care about also becomes an event
+(`changes`). What a status consists of is declared in `values`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import threading
+import time
+from typing import Any
+
+from mirror.status.changes import noticed
+from mirror.status.config import ConfigStatus
+from mirror.status.events import Trail
+from mirror.status.values import FlowState, FlowStatus, ServiceStatus
+
+_STANDSTILL_SECONDS = 60.0
+"""What should have moved for so long will not do so by itself."""
+
+
+class StatusStore:
+    """The newest status of every flow, and the events that led there. Thread-safe."""
+
+    def __init__(self, flows: tuple[str, ...]) -> None:
+        self.trail = Trail()
+        self._started = time.time()
+        self._turned_at = 0.0
+        self._reported: dict[str, tuple[float, float]] = {}
+        """When each flow last reported: epoch seconds, and monotonic ones."""
+        self._lock = threading.Lock()
+        self.config = ConfigStatus()
+        self._flows: dict[str, FlowStatus] = {}
+        for name in flows:
+            self.add(name)
+
+    def add(self, flow: str) -> None:
+        """A further flow, about to start."""
+        new = FlowStatus(name=flow, state=FlowState.STARTING, since=time.time())
+        with self._lock:
+            self._flows[flow] = new
+
+    def remove(self, flow: str) -> None:
+        """The flow runs here no more; what is still said of it is lost."""
+        with self._lock:
+            self._flows.pop(flow, None)
+            self._reported.pop(flow, None)
+
+    def read(self) -> ServiceStatus:
+        """Everything, as of now: what is overdue has become later."""
+        with self._lock:
+            flows = tuple(self._flows.values())
+        return ServiceStatus(
+            started=self._started,
+            flows=tuple(_later(flow, self._now(flow)) for flow in flows),
+            config=self.config,
+        )
+
+    def _now(self, flow: FlowStatus) -> float:
+        """The time of day, by the clock that was right when the flow last reported:
+        one that is set meanwhile makes nothing overdue.
+        """
+        reported = self._reported.get(flow.name)
+        if reported is None:
+            return time.time()
+        return reported[0] + time.monotonic() - reported[1]
+
+    def turned(self) -> None:
+        """The service's main loop has turned once more."""
+        self._turned_at = time.monotonic()
+
+    def standstill(self) -> str:
+        """What stands still although it should move, empty if nothing does."""
+        if self._turned_at:
+            still = time.monotonic() - self._turned_at
+            if still > _STANDSTILL_SECONDS:
+                return f"the service's main loop has not turned for {still:.0f} s"
+        for flow in self.read().flows:
+            late = self._now(flow) - flow.report_due
+            if flow.state is FlowState.RUNNING and late > _STANDSTILL_SECONDS:
+                return f"flow {flow.name}: a lease is overdue by {late:.0f} s"
+        return ""
+
+    def flow(self, name: str) -> FlowStatus:
+        with self._lock:
+            return self._flows.get(name, FlowStatus(name=name, state=FlowState.STOPPED))
+
+    def update(self, flow: str, **changes: Any) -> FlowStatus:
+        """Change some fields of a flow's status; a new state starts its clock. What
+        happened thereby goes to the trail.
+        """
+        with self._lock:
+            if (old := self._flows.get(flow)) is None:
+                return FlowStatus(name=flow, state=FlowState.STOPPED)
+            if changes.get("state", old.state) != old.state:
+                changes.setdefault("since", time.time())
+            if "reported_at" in changes:
+                self._reported[flow] = (time.time(), time.monotonic())
+            self._flows[flow] = new = replace(old, **changes)
+        for event in noticed(old, new):
+            self.trail.add(event)
+        return new
+
+
+def _later(flow: FlowStatus, now: float) -> FlowStatus:
+    if flow.state is FlowState.STANDBY:
+        # Another instance knows; what this one once knew is no longer so.
+        return replace(flow, slot_loads=(), times=(), jobs=(), partitions=())
+    if not (late := flow.overdue_seconds(now)):
+        return flow
+    partitions = (
+        replace(partition, lag_seconds=partition.lag_seconds + late)
+        if partition.lag_seconds >= 0
+        else partition
+        for partition in flow.partitions
+    )
+    return replace(flow, overdue=late, partitions=tuple(partitions))

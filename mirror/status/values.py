@@ -1,0 +1,310 @@
+"""What a running service knows of itself, as values: the answer of `/status`.
+
+Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `JobStatus`, `GroupStatus`,
+`PartitionStatus`. The JSON form is versioned; fields may be added, never renamed,
+within a version. Where the newest values hang, `store` knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from mirror import __version__
+from mirror.status.config import ConfigStatus
+from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+
+FORMAT_VERSION = 1
+_TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
+
+
+class FlowState(StrEnum):
+    """How a flow is doing as a whole."""
+
+    STANDBY = "STANDBY"
+    """Another instance leads it, and this one could take over at once."""
+    STARTING = "STARTING"
+    """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
+    by."""
+    RUNNING = "RUNNING"
+    """Leases run. Single partitions may be set aside all the same."""
+    RETRYING = "RETRYING"
+    """It failed, for the reason given, and will be started again."""
+    FAILED = "FAILED"
+    """Given up, for the reason given; only in a run with an end."""
+    STOPPED = "STOPPED"
+    """Ended on request, or caught up in a run with an end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One source partition. Counters are since the service started."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    slot: int
+    state: str
+    """RUNNING, CATCHING_UP, PAUSED or FAULTED."""
+    reason: str
+    since: float
+    """Since when it is in this state, epoch seconds."""
+    position: int
+    """The next source offset to copy, -1 while not known."""
+    end_offset: int
+    lag: int
+    """Source offsets not copied yet, as of the last lease."""
+    lag_seconds: float = -1.0
+    """The age of the oldest record not copied yet, 0 if there is none; -1 while not
+    known. As of the last lease, and older by as much as the next one is overdue."""
+    records: int
+    bytes: int
+    """Record batches sent to the target."""
+    bytes_in: int = 0
+    """Record batches fetched from the source."""
+    filtered: int
+    """Records left out because they came through the target before."""
+    unexplained: int = 0
+    """How many of these no flow of this configuration can have brought there."""
+    skipped: int
+    lost: int
+    removed: int = 0
+    """Records that the flow's transform left out."""
+    dead_letters: int = 0
+    """Records on which it failed, which went to the dead-letter topic."""
+    latency_p50_ms: float
+    """Record timestamp to commit on the target, last lease; -1 if nothing came."""
+    latency_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStatus:
+    """One slot during the last lease."""
+
+    number: int
+    partitions: int
+    busy: float
+    """CPU seconds per second: near 1, it cannot do more."""
+    records_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One job that runs beside a flow's data, as of its last turn."""
+
+    name: str
+    succeeded_at: float = 0.0
+    """When a turn last went well, epoch seconds; 0 for never."""
+    seconds: float = 0.0
+    """How long the last turn took."""
+    failures: int = 0
+    """Turns that failed since the flow was last started."""
+    error: str = ""
+    """Why the last turn failed; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDrift:
+    """One config of a copy that is not as it should be."""
+
+    name: str
+    wanted: str | None
+    """None: it should not be set on the topic."""
+    found: str | None
+    """None: it is not set on the topic, or not known to the target's brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDrift:
+    """Where a copy is not as its topic is, as of the last look."""
+
+    topic: str
+    target_topic: str
+    partitions: int
+    target_partitions: int
+    """Zero while there is no copy."""
+    merged: bool = False
+    """Other flows write this copy, too: it may have more partitions."""
+    configs: tuple[ConfigDrift, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Configs on which the sources of a merged copy do not agree, with their values;
+    what to do about them is settled by the flow's config_strategy."""
+    problem: str = ""
+    """Why its configs could not be compared or corrected."""
+
+    @property
+    def differs(self) -> bool:
+        surplus = self.target_partitions > self.partitions and not self.merged
+        missing = self.target_partitions < self.partitions
+        return bool(
+            surplus or missing or self.configs or self.conflicts or self.problem
+        )
+
+
+class AclState(StrEnum):
+    """How it is with the ACLs of a flow's topics."""
+
+    OFF = "OFF"
+    """Not to be given to copies."""
+    WAITING = "WAITING"
+    """Not looked at yet."""
+    SYNCED = "SYNCED"
+    """As of the last turn, copies have what they should; single refusals stand
+    among the flow's problems."""
+    NO_AUTHORIZER = "NO_AUTHORIZER"
+    """A cluster keeps no ACLs, so that there is nothing to do."""
+    NOT_PERMITTED = "NOT_PERMITTED"
+    """A cluster does not let us see its ACLs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclStatus:
+    """ACLs of a flow's copies. Counters are since the service started."""
+
+    state: AclState = AclState.OFF
+    reason: str = ""
+    bindings: int = 0
+    """What copies should have."""
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """One consumer group of a flow's source, as of the last look at the groups."""
+
+    group: str
+    type: str
+    partitions: int
+    """In which it stands somewhere."""
+    source_offset: int
+    """The sum over its partitions."""
+    target_offset: int
+    """The sum over its partitions, of those that have an answer."""
+    behind: int
+    """Source offsets that it has read and that are not copied yet."""
+    unknown: int
+    """Partitions without an answer."""
+    exactness: str
+    """The worst of its partitions."""
+    active_on_target: bool
+    """It has members there, so its offsets are not set; false if they never are."""
+    reason: str
+    """Why it could not be read, or its offsets not be set; empty if all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    """One flow."""
+
+    name: str
+    state: FlowState
+    source: str = ""
+    target: str = ""
+    reason: str = ""
+    since: float = 0.0
+    leader: str = ""
+    """The instance that runs it, host:process; empty while not known."""
+    restarts: int = 0
+    leases: int = 0
+    slots: int = 0
+    lease_gap_ms: float = -1.0
+    """In which no slot worked, around the last lease; -1 while not known."""
+    slot_loads: tuple[SlotStatus, ...] = ()
+    records_per_second: float = 0.0
+    """Copied, over the last half minute."""
+    bytes_per_second: float = 0.0
+    catching_up: bool = False
+    remaining_seconds: float = -1.0
+    """Until it has caught up, if it goes on like this; -1 if it need not, or if its
+    lag does not shrink."""
+    reported_at: float = 0.0
+    """When the last lease reported, epoch seconds; 0 for never."""
+    report_due: float = 0.0
+    """When the next one will have reported at the latest."""
+    overdue: float = 0.0
+    """For how many seconds nothing is known, beyond what is usual."""
+    sla_seconds: float = 60.0
+    transactions: TransactionStatus = field(default_factory=TransactionStatus)
+    bounds: tuple[float, ...] = ()
+    """Upper ends of the buckets of `times`, in seconds."""
+    times: tuple[TopicTimes, ...] = ()
+    spark: SparkStatus = field(default_factory=SparkStatus)
+    problems: tuple[str, ...] = ()
+    """Topics that match and cannot be mirrored, each with its reason."""
+    drift: tuple[TopicDrift, ...] = ()
+    """Copies that are not as their topics are."""
+    acls: AclStatus = AclStatus()
+    gone: tuple[str, ...] = ()
+    """Source topics that were copied and are not there any more, each with what is
+    known of it. Their copies stay."""
+    jobs: tuple[JobStatus, ...] = ()
+    checkpoint_at: float = 0.0
+    """When groups were last looked at with success, epoch seconds; 0 for never."""
+    heartbeat_at: float = 0.0
+    """When the target last got a heartbeat, epoch seconds; 0 for never."""
+    copied_heartbeat_at: float = 0.0
+    """When the newest heartbeat that was copied was written on the source; 0: none."""
+    group_count: int = 0
+    groups: tuple[GroupStatus, ...] = ()
+    """Those in trouble first, 200 at most."""
+    share_groups: tuple[str, ...] = ()
+    """Groups that match, but have no offsets (KIP-932): they are not covered."""
+    partitions: tuple[PartitionStatus, ...] = ()
+
+    @property
+    def lag(self) -> int:
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def lag_seconds(self) -> float:
+        """That of its latest partition, those paused on purpose aside; -1 while none
+        is known.
+        """
+        late = (p.lag_seconds for p in self.partitions if p.state != "PAUSED")
+        return max(late, default=-1.0)
+
+    def overdue_seconds(self, now: float) -> float:
+        """How long nothing is known of the partitions, beyond what is usual."""
+        if not self.reported_at:
+            return 0.0
+        if self.state is FlowState.RUNNING and now <= self.report_due:
+            return 0.0
+        return max(now - self.reported_at, 0.0)
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def faulted(self) -> int:
+        return sum(partition.state == "FAULTED" for partition in self.partitions)
+
+    @property
+    def paused(self) -> int:
+        return sum(partition.state == "PAUSED" for partition in self.partitions)
+
+    @property
+    def lost(self) -> int:
+        return sum(partition.lost for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """The whole service."""
+
+    started: float
+    flows: tuple[FlowStatus, ...] = ()
+    config: ConfigStatus = field(default_factory=ConfigStatus)
+    version: str = __version__
+    format_version: int = field(default=FORMAT_VERSION)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`, with the totals that people ask for."""
+        document = asdict(self)
+        for flow, shown in zip(self.flows, document["flows"], strict=True):
+            for name in _TOTALS:
+                shown[name] = getattr(flow, name)
+        return document

@@ -1,0 +1,247 @@
+"""Who may ask the service's HTTP port: names, methods, tokens and passwords.
+
+Main function: `guarded`, which puts itself before a WSGI application. Its rules, in
+this order: the name that the service is called by (against pages that rebind a name to
+localhost), the method (whatever could change something needs a proven caller, always),
+then token or password. Secrets are read anew for each request, so a rotated file
+counts at once, and never told. What is answered is the application's duty.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from http import HTTPStatus
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import structlog
+
+from mirror.errors import MirrorError
+from mirror.log import LogThrottle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
+    from mirror.config.http_settings import HttpSettings
+
+    Environ = dict[str, Any]
+    Respond = Callable[..., Any]
+    Application = Callable[[Environ, Respond], Iterable[bytes]]
+
+log = structlog.get_logger()
+
+PROBES = frozenset({"/healthz", "/readyz"})
+READING = frozenset({"GET", "HEAD"})
+"""Methods that change nothing."""
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_CHALLENGES = (
+    ("WWW-Authenticate", 'Basic realm="mirror", charset="UTF-8"'),
+    ("WWW-Authenticate", 'Bearer realm="mirror"'),
+)
+_HEADERS = {
+    # Says no more about what runs here than it has to.
+    "Server": "mirror",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every answer, unless the application gives another value."""
+
+
+class Refusal(Exception):  # noqa: N818  it is an answer, and no failure
+    """An answer other than the application's."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def guarded(application: Application, settings: HttpSettings) -> Application:
+    """The application, for those who may ask."""
+    return _Guard(application, settings)
+
+
+class _Guard:
+    def __init__(self, application: Application, settings: HttpSettings) -> None:
+        self._application = application
+        self._settings = settings
+        self._names = _names(settings)
+        self._throttle = LogThrottle()
+
+    def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
+        def answer(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            given = {name.lower() for name, _ in headers}
+            added = [(k, v) for k, v in _HEADERS.items() if k.lower() not in given]
+            return respond(status, [*headers, *added], *more)
+
+        try:
+            self._check(environ)
+            body: Iterable[bytes] = self._application(environ, answer)
+        except Refusal as refusal:
+            body = self._refuse(refusal, answer)
+            return [] if environ.get("REQUEST_METHOD") == "HEAD" else body
+        return body
+
+    def _check(self, environ: Environ) -> None:
+        """Let a request through, or raise why not."""
+        self._check_name(environ)
+        method = environ.get("REQUEST_METHOD", "GET")
+        changes = method not in READING
+        if changes and not self._settings.asks_who:
+            raise Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"{method} needs a caller who is known, and this service asks nobody: "
+                "set service.http_token_file, or service.http_username and "
+                "service.http_password_file",
+            )
+        if changes and _is_foreign(environ):
+            raise Refusal(
+                HTTPStatus.FORBIDDEN, f"{method} was sent by a page of another site"
+            )
+        path = environ.get("PATH_INFO", "/")
+        if path in PROBES and self._settings.http_probes_open and not changes:
+            return
+        if self._settings.asks_who and not self._is_known(environ):
+            raise Refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "show this service's token or password (Authorization: Bearer or "
+                "Basic)",
+            )
+
+    def _check_name(self, environ: Environ) -> None:
+        # Who sends none is no browser, and browsers alone can be misled.
+        called = _name_in(environ.get("HTTP_HOST", ""))
+        if self._names and called and called not in self._names:
+            raise Refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"this service is not called {called}: use one of "
+                f"{', '.join(sorted(self._names))}, or name it in service.http_hosts",
+            )
+
+    def _is_known(self, environ: Environ) -> bool:
+        settings = self._settings
+        kind, _, shown = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if kind.lower() == "bearer" and settings.http_token_given:
+            token = self._secret(
+                "http_token_file", settings.http_token_file, settings.http_token
+            )
+            return _same(shown.strip(), token)
+        if kind.lower() == "basic" and settings.http_username is not None:
+            name, _, password = _decoded(shown).partition(":")
+            wanted = self._secret(
+                "http_password_file",
+                settings.http_password_file,
+                settings.http_password,
+            )
+            # Both are compared, so that time does not tell which of them is wrong.
+            return _same(name, settings.http_username) & _same(password, wanted)
+        return False
+
+    def _secret(self, setting: str, file: Path | None, given: SecretStr | None) -> str:
+        try:
+            secret = read_secret(file, given)
+        except MirrorError as error:
+            if self._throttle.due(str(error)):
+                log.warning("nobody can be let in", setting=f"service.{setting}",
+                            error=str(error))  # fmt: skip
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"service.{setting} cannot be used; the service's log says why",
+            ) from error
+        self._throttle.clear()
+        return secret
+
+    def _refuse(self, refusal: Refusal, answer: Respond) -> Iterable[bytes]:
+        status = refusal.status
+        body = json.dumps({"error": str(refusal)}).encode() + b"\n"
+        headers = [
+            ("Content-Type", "application/json; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+        ]
+        if status is HTTPStatus.UNAUTHORIZED:
+            headers += [
+                challenge
+                for challenge, offered in zip(
+                    _CHALLENGES,
+                    (
+                        self._settings.http_username is not None,
+                        self._settings.http_token_given,
+                    ),
+                    strict=True,
+                )
+                if offered
+            ]
+        answer(f"{status.value} {status.phrase}", headers)
+        return [body]
+
+
+def read_secret(file: Path | None, given: SecretStr | None) -> str:
+    """What a file holds without the space around it, or what was given instead.
+
+    Raises:
+        MirrorError: the file cannot be read, or is empty, which everybody could show.
+    """
+    if file is None:
+        return given.get_secret_value().strip() if given is not None else ""
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise MirrorError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MirrorError(f"{file} is not UTF-8 text") from error
+    if not secret:
+        raise MirrorError(f"{file} is empty")
+    return secret
+
+
+def _names(settings: HttpSettings) -> frozenset[str]:
+    """What the service may be called; empty: anything."""
+    if settings.http_hosts:
+        return frozenset(settings.http_hosts)
+    if not settings.listens_locally:
+        return frozenset()
+    return _LOCAL_NAMES | {_name_in(settings.http_host)}
+
+
+def _name_in(host: str) -> str:
+    """A host's name without its port; addresses of IPv6 stand in brackets."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        return name.partition("]")[0] + "]"
+    if name.count(":") > 1:
+        return f"[{name}]"
+    return name.partition(":")[0].removesuffix(".")
+
+
+def _is_foreign(environ: Environ) -> bool:
+    """Whether a browser says that a page of another site asks: with a password that
+    it remembers, it would be let in.
+    """
+    if environ.get("HTTP_SEC_FETCH_SITE", "none") not in {"none", "same-origin"}:
+        return True
+    origin = environ.get("HTTP_ORIGIN")
+    if origin is None:
+        return False
+    return bool(urlsplit(origin).netloc.lower() != environ.get("HTTP_HOST", "").lower())
+
+
+def _decoded(shown: str) -> str:
+    try:
+        return base64.b64decode(shown.strip(), validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _same(shown: str, wanted: str) -> bool:
+    """In a time that does not depend on what was shown."""
+    ours, theirs = wanted.encode(), shown.encode("utf-8", "surrogateescape")
+    return ours != b"" and bool(hmac.compare_digest(theirs, ours))

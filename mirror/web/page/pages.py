@@ -1,0 +1,306 @@
+"""The pages for people: what is answered at `/` and beside it, as HTML.
+
+Main type: `Pages`, a table of handlers for the HTTP port. Templates and files stand in
+`files/`; every value is escaped there, and a strict policy lets a browser run nothing
+but our own script. Nothing is fetched from elsewhere, nothing can be changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mirror import __version__
+from mirror.status import wording
+from mirror.status.drift import differences
+from mirror.status.events import Kind
+from mirror.web.page import picture, rows, tones
+from mirror.web.page.picture import Flowing
+from mirror.web.page.sparkline import Sparkline, sparkline
+from mirror.web.routing import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mirror.status.history import History
+    from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus, ServiceStatus
+    from mirror.web.routing import Request
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HTML = "text/html; charset=utf-8"
+_MENU = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/partitions", "Partitions"),
+    ("/groups", "Groups"),
+    ("/trail", "Events"),
+)
+_FILES = {
+    "/page.css": "text/css; charset=utf-8",
+    "/page.js": "text/javascript; charset=utf-8",
+    "/page.svg": "image/svg+xml",
+}
+_ON_OVERVIEW = 12
+_PIECE = 100
+_CURVE_SECONDS = 1.0
+_CURVE_RATE = 1000.0
+
+
+class Pages:
+    """What people see of a service."""
+
+    def __init__(self, store: StatusStore, history: History) -> None:
+        self._store = store
+        self._history = history
+
+    def table(self) -> dict[str, Callable[[Request], Answer]]:
+        """Handlers by path."""
+        return {
+            "/": self._overview,
+            "/flow": self._flow,
+            "/topics": self._topics,
+            "/partitions": self._partitions,
+            "/groups": self._groups,
+            "/trail": self._trail,
+            **dict.fromkeys(_FILES, _file),
+        }
+
+    def _overview(self, asked: Request) -> Answer:
+        status = self._store.read()
+        needs = [(f.name, found) for f in status.flows if (found := tones.needs(f))]
+        idle = [(f.name, [str(f.state)]) for f in status.flows if tones.is_idle(f)]
+        problems = [
+            (flow.name, text)
+            for flow in status.flows
+            for text in (
+                *flow.problems,
+                *flow.gone,
+                *(f"job {job.name}: {job.error}" for job in flow.jobs if job.error),
+            )
+        ]
+        newest = self._store.trail.read()[::-1]
+        return self._page(
+            asked,
+            "overview.html",
+            status,
+            now=time.time(),
+            needs=[*needs, *idle],
+            verdict=_verdict(status, len(needs), len(idle)),
+            verdict_tone=_verdict_tone(status, len(needs), len(idle)),
+            picture=picture.draw([_flowing(flow) for flow in status.flows]),
+            node_width=picture.NODE_WIDTH,
+            node_height=picture.NODE_HEIGHT,
+            line=picture.LINE,
+            problems=rows.part(problems, size=_ON_OVERVIEW),
+            topics=rows.part(rows.topics(status.flows), size=_ON_OVERVIEW),
+            groups=rows.part(rows.groups(status.flows), size=_ON_OVERVIEW),
+            events=rows.part(newest, size=_ON_OVERVIEW),
+        )
+
+    def _flow(self, asked: Request) -> Answer:
+        status, name = self._store.read(), asked.query.get("flow")
+        flow = next((each for each in status.flows if each.name == name), None)
+        if flow is None:
+            lost = self._page(asked, "flow.html", status, flow=None)
+            return replace(lost, status=HTTPStatus.NOT_FOUND)
+        differing = [
+            (topic.target_topic, differences(asdict(topic))) for topic in flow.drift
+        ]
+        newest = self._store.trail.read(flow=flow.name)[::-1]
+        return self._page(
+            asked,
+            "flow.html",
+            status,
+            flow=flow,
+            problems=rows.part((*flow.problems, *flow.gone), size=_PIECE),
+            drift=rows.part(differing, size=_PIECE),
+            events=rows.part(newest, size=_ON_OVERVIEW),
+        )
+
+    def _topics(self, asked: Request) -> Answer:
+        status = self._store.read()
+        found = rows.topics(_chosen(asked, status))
+        part = rows.part(found, size=_PIECE, number=_number(asked))
+        return self._page(asked, "topics.html", status, topics=part)
+
+    def _partitions(self, asked: Request) -> Answer:
+        status, query = self._store.read(), asked.query
+        found = rows.partitions(
+            _chosen(asked, status),
+            topic=query.get("topic", ""),
+            word=query.get("word", ""),
+            state=query.get("state", ""),
+        )
+        part = rows.part(found, size=_PIECE, number=_number(asked))
+        return self._page(asked, "partitions.html", status, partitions=part)
+
+    def _groups(self, asked: Request) -> Answer:
+        status = self._store.read()
+        flows = _chosen(asked, status)
+        found = rows.groups(flows)
+        return self._page(
+            asked,
+            "groups.html",
+            status,
+            groups=rows.part(found, size=_PIECE, number=_number(asked)),
+            hidden=sum(flow.group_count for flow in flows) - len(found),
+        )
+
+    def _trail(self, asked: Request) -> Answer:
+        kind = asked.query.get("kind")
+        newest = self._store.trail.read(
+            flow=asked.query.get("flow") or None, kinds=[kind] if kind else ()
+        )[::-1]
+        return self._page(
+            asked,
+            "trail.html",
+            self._store.read(),
+            events=rows.part(newest, size=_PIECE, number=_number(asked)),
+            kinds=[kind.value for kind in Kind],
+        )
+
+    def _page(
+        self, asked: Request, template: str, status: ServiceStatus, **values: Any
+    ) -> Answer:
+        is_part = "part" in asked.query
+        text = _templates().get_template(template).render(
+            frame="part.html" if is_part else "layout.html",
+            here=asked.path,
+            menu=_MENU,
+            version=__version__,
+            query=_kept(asked.query),
+            status=status,
+            flows={flow.name: flow for flow in status.flows},
+            lag_curve=self._lag_curve,
+            rate_curve=self._rate_curve,
+            **values,
+        )  # fmt: skip
+        return Answer(
+            body=text.encode(errors="replace"),
+            kind=_HTML,
+            headers=(("Content-Security-Policy", POLICY),),
+        )
+
+    def _lag_curve(self, flow: str, topic: str) -> Sparkline:
+        lags = self._history.lags(flow, topic)
+        return sparkline(lags, wording.duration, least=_CURVE_SECONDS)
+
+    def _rate_curve(self, flow: str) -> Sparkline:
+        return sparkline(self._history.rates(flow), wording.rate, least=_CURVE_RATE)
+
+
+def _verdict(status: ServiceStatus, in_need: int, idle: int) -> str:
+    if not (flows := len(status.flows)):
+        return "No flows"
+    if in_need:
+        return f"{in_need} of {flows} flows need a look"
+    if status.config.refused:
+        return "The newest configuration is refused"
+    if idle:
+        return f"{idle} of {flows} flows do not run"
+    return "The flow is well" if flows == 1 else f"All {flows} flows are well"
+
+
+def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
+    if in_need or status.config.refused:
+        return "bad"
+    return "warn" if idle or not status.flows else "good"
+
+
+def _flowing(flow: FlowStatus) -> Flowing:
+    source, _, target = flow.name.partition("->")
+    runs = flow.state == "RUNNING"
+    notes = [wording.rate(flow.bytes_per_second)] if runs else []
+    if flow.lag_seconds >= 0:
+        notes.append(f"{wording.duration(flow.lag_seconds)} behind")
+    if flow.faulted:
+        notes.append(f"{flow.faulted} FAULTED")
+    return Flowing(
+        source=flow.source or source,
+        target=flow.target or target,
+        state=str(flow.state),
+        notes=tuple(notes),
+    )
+
+
+def _chosen(asked: Request, status: ServiceStatus) -> Sequence[FlowStatus]:
+    name = asked.query.get("flow")
+    return [flow for flow in status.flows if not name or flow.name == name]
+
+
+def _number(asked: Request) -> int:
+    text = asked.query.get("page", "")
+    return int(text[:6]) if text.isdecimal() else 1
+
+
+def _kept(query: Mapping[str, str]) -> dict[str, str]:
+    """What links to other pieces of the same list have to say again."""
+    names = ("flow", "topic", "word", "state", "kind")
+    kept = dict.fromkeys(names, "")
+    return kept | {name: query[name] for name in names if query.get(name)}
+
+
+def _link(path: str, **query: object) -> str:
+    """Relative, so that a proxy may put all of it under a path of its own."""
+    path = path.removeprefix("/") or "./"
+    given = {name: value for name, value in query.items() if value not in {"", None}}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _clock(moment: float) -> str:
+    """Today's moments without their date."""
+    text = wording.moment(moment)
+    today = wording.moment(time.time())
+    return text[11:-1] if text[:10] == today[:10] else text[:-1].replace("T", " ")
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("mirror.web.page", "files"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        tone=tones.tone,
+        sign=tones.sign,
+        is_late=tones.is_late,
+        count=wording.count,
+        some=wording.some,
+        duration=wording.duration,
+        remaining=wording.remaining,
+        rate=wording.rate,
+        milliseconds=wording.milliseconds,
+        moment=wording.moment,
+        clock=_clock,
+    )
+    made.globals["link"] = _link
+    return made
+
+
+@cache
+def _content(name: str) -> bytes:
+    return files("mirror.web.page").joinpath("files", name).read_bytes()
+
+
+def _file(asked: Request) -> Answer:
+    """Its address names the version, so a browser may keep it."""
+    return Answer(
+        body=_content(asked.path.removeprefix("/")),
+        kind=_FILES[asked.path],
+        headers=(("Cache-Control", "max-age=86400"),),
+    )

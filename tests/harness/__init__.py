@@ -1,0 +1,1 @@
+"""What tests share: clusters, the service, load, witnesses, ways to break things."""

@@ -1,0 +1,100 @@
+"""Topics of a cluster, created, changed and looked at through confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import (
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.harness.witness import _consumer
+
+
+def create_topic(
+    bootstrap: str, topic: str, partitions: int = 1, **configs: str
+) -> None:
+    """Create a topic; config names with underscores for dots."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(
+        topic,
+        num_partitions=partitions,
+        config={name.replace("_", "."): value for name, value in configs.items()},
+    )
+    admin.create_topics([new])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while True:
+        shown = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        if len(shown) == partitions and all(p.leader >= 0 for p in shown.values()):
+            return
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+        time.sleep(0.05)
+
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < total:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alter_topic(bootstrap: str, topic: str, **configs: str) -> None:
+    """Set some configs of a topic, leaving the others; underscores for dots."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entries = [
+        ConfigEntry(
+            name.replace("_", "."),
+            value,
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        for name, value in configs.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def topic_exists(bootstrap: str, topic: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return topic in admin.list_topics(timeout=10).topics
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """The high watermark of each partition; none, if there is no such topic."""
+    consumer = _consumer(bootstrap)
+    deadline = time.monotonic() + 15
+    try:
+        while True:
+            try:
+                shown = consumer.list_topics(timeout=30).topics.get(topic)
+                return {
+                    p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1]
+                    for p in (shown.partitions if shown else ())
+                }
+            except KafkaException:  # a topic just created, a broker just started
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
+def copied_records(bootstrap: str, topic: str) -> int:
+    """How far the target's log has grown, markers included; zero without topic."""
+    return sum(end_offsets(bootstrap, topic).values())

@@ -1,0 +1,337 @@
+"""The whole work of a flow, once and without Spark, as a user of few rights.
+
+`Trial` prepares a source, gives the user ACLs, lets a slot and every job have their
+turns twice, as before and after a restart, and tells what went wrong, one problem after
+the other. Each has an alias of its own, so that everything it makes is new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from structlog.testing import capture_logs
+
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.membership import Membership
+from mirror.config.schema import MirrorConfig
+from mirror.driver.ownership import take_ownership
+from mirror.errors import MirrorError
+from mirror.jobs.groups import GroupJobs
+from mirror.jobs.topics import TopicJobs
+from mirror.metadata import topics
+from mirror.offsets.groups import Copy
+from mirror.playground.secured import USER
+from mirror.recovery.pauses import PausesReader
+from mirror.relay import dead_letters
+from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.slot import Slot
+from mirror.status.store import StatusStore
+from tests.harness.admin import (
+    add_partitions,
+    alter_topic,
+    create_topic,
+    delete_topic,
+    topic_exists,
+)
+from tests.harness.load import producer
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.preflight.permissions.rights import Right
+
+PRINCIPAL = f"User:{USER}"
+RECORDS = 20
+_LEASES = 20
+"""Of a second each: a first one compiles."""
+_BAD = 3
+"""The offset on which the flow's function fails."""
+_TYPES = {
+    "TOPIC": ResourceType.TOPIC,
+    "GROUP": ResourceType.GROUP,
+    "CLUSTER": ResourceType.BROKER,
+    "TRANSACTIONAL_ID": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+def grant(bootstrap: str, rights: Iterable[Right]) -> None:
+    """Give the user these rights, and wait until the broker knows them."""
+    bindings = [
+        AclBinding(
+            _TYPES[each.kind.name],
+            each.extent.name,
+            ResourcePatternType[each.extent.pattern],
+            PRINCIPAL,
+            "*",
+            AclOperation[each.operation.value],
+            AclPermissionType.ALLOW,
+        )
+        for each in rights
+    ]
+    if not bindings:
+        return
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    wait_for(lambda: held(bootstrap) >= len(set(bindings)))
+
+
+def held(bootstrap: str) -> int:
+    """How many ACLs the user has."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return len(admin.describe_acls(_all_of_the_user()).result(30))
+
+
+def revoke_all(bootstrap: str) -> None:
+    """Take all the user's rights."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [future] = admin.delete_acls([_all_of_the_user()]).values()
+    future.result(30)
+    wait_for(lambda: not held(bootstrap))
+
+
+def _all_of_the_user() -> AclBindingFilter:
+    return AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        PRINCIPAL,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+
+
+class Trial:
+    """One flow from the source `alias` to B."""
+
+    def __init__(
+        self,
+        source: PlaygroundCluster,
+        target: PlaygroundCluster,
+        alias: str,
+        **settings: Any,
+    ) -> None:
+        self.admins = {alias: source.admin_bootstrap, "B": target.admin_bootstrap}
+        self.alias = alias
+        self.start = f"rights-{alias}-"
+        self.topics = (f"{self.start}orders", f"{self.start}payments")
+        self.group = f"{self.start}app"
+        self.config = MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    name: {
+                        "bootstrap_servers": cluster.bootstrap,
+                        **cluster.client_config,
+                    }
+                    for name, cluster in ((alias, source), ("B", target))
+                },
+                "flows": {
+                    f"{alias}->B": {
+                        "topics": f"{self.start}.*",
+                        "groups": f"{self.start}.*",
+                        "sync_group_offsets": True,
+                        "emit_offset_syncs": True,
+                        "offset_syncs_location": "target",
+                        "transform": "tests.functions:fails_on",
+                        "transform_options": {"offsets": [_BAD]},
+                        "dead_letter_topic": f"dead-{alias}",
+                        **settings,
+                    }
+                },
+                "service": {"group": "mirror"},
+            }
+        )
+        self.flow = self.config.flows[f"{alias}->B"]
+        self._told: dict[str, tuple[str, ...]] = {}
+
+    def prepare(self) -> Self:
+        """Topics, records, an ACL and a group on the source; nothing on the target."""
+        bootstrap = self.admins[self.alias]
+        if not topic_exists(bootstrap, "heartbeats"):
+            create_topic(bootstrap, "heartbeats")
+        for topic in self.topics:
+            create_topic(bootstrap, topic, retention_ms="7200000")
+        client = producer(bootstrap)
+        for number in range(RECORDS):
+            for topic in self.topics:
+                client.produce(topic, key=b"%d" % number, value=b"v", partition=0)
+        client.produce("heartbeats", key=b"k", value=b"v", partition=0)
+        assert client.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group})
+        place = TopicPartition(self.topics[0], 0, RECORDS // 2)
+        consumer.commit(offsets=[place], asynchronous=False)
+        consumer.close()
+        if topic_exists(self.admins["B"], "heartbeats"):
+            delete_topic(self.admins["B"], "heartbeats")
+            wait_for(lambda: not topic_exists(self.admins["B"], "heartbeats"))
+        return self
+
+    @contextlib.contextmanager
+    def allowed(self, rights: Sequence[Right]) -> Iterator[None]:
+        """While the user has these rights, and no others."""
+        try:
+            for alias, bootstrap in self.admins.items():
+                grant(bootstrap, [each for each in rights if each.cluster == alias])
+            yield
+        finally:
+            for bootstrap in self.admins.values():
+                revoke_all(bootstrap)
+
+    def problems(self) -> Iterator[str]:
+        """Do the work, and tell what goes wrong as it does."""
+        yield from self._turn(first=True)
+        bootstrap = self.admins[self.alias]
+        for topic in ("heartbeats", *self.topics):
+            count = _partitions(bootstrap, topic) + 1
+            add_partitions(bootstrap, topic, count)
+            alter_topic(bootstrap, topic, retention_ms=str(3_600_000 + count))
+        yield from self._turn(first=False)
+
+    def _turn(self, *, first: bool) -> Iterator[str]:
+        """A run of the flow from its beginning."""
+        with contextlib.ExitStack() as stack:
+            source, target = (
+                stack.enter_context(
+                    contextlib.closing(Cluster(self.config.clusters[name]).connect())
+                )
+                for name in (self.alias, "B")
+            )
+            try:
+                PausesReader(target, self.flow).read()
+                found = topics.sync(source, target, self.flow)
+                yield from found.problems
+                seen = {each.topic for each in found.topics}
+                for topic in sorted({"heartbeats", *self.topics} - seen):
+                    yield f"{topic} is not seen"
+                if not first and len(found.grown) < len(found.topics):
+                    yield f"not every copy has grown, but {found.grown}"
+                dead_letters.prepare(target, self.flow)
+                generation = take_ownership(
+                    self.flow, source, target, slots=1, partitions={}
+                )
+                for each in found.topics:
+                    target.wait_for_topic(each.target_topic)
+            except MirrorError as error:
+                yield str(error)
+                return
+            yield from self._copy(source, target, generation, found)
+            yield from self._jobs(source, target, found)
+            yield from self._meet(target)
+
+    def _copy(
+        self,
+        source: Cluster,
+        target: Cluster,
+        generation: str,
+        found: topics.TopicsResult,
+    ) -> Iterator[str]:
+        plan = Plan(
+            flow=self.flow,
+            source=self.config.clusters[self.alias],
+            target=self.config.clusters["B"],
+            source_id=source.cluster_id,
+            target_id=target.cluster_id,
+        )
+        assignments = tuple(
+            Assignment(
+                topic=each.topic,
+                partition=partition,
+                target_topic=each.target_topic,
+                topic_id=each.topic_id,
+            )
+            for each in found.topics
+            for partition in range(each.partitions)
+        )
+        with contextlib.closing(Slot(plan, 0)) as slot:
+            for number in range(1, _LEASES + 1):
+                lease = Lease(
+                    slot=0,
+                    number=number,
+                    generation=generation,
+                    seconds=1.0,
+                    assignments=assignments,
+                )
+                with capture_logs() as logs:
+                    try:
+                        reports = slot.run(lease)
+                    except MirrorError as error:
+                        yield str(error)
+                        return
+                wrong = [each["error"] for each in logs if "error" in each]
+                wrong += [
+                    f"{each.topic}-{each.partition}: {each.reason}"
+                    for each in reports
+                    if each.reason
+                ]
+                yield from wrong
+                if wrong or all(0 <= e.end_offset <= e.position for e in reports):
+                    return
+        yield f"not everything is copied: {reports}"
+
+    def _jobs(
+        self, source: Cluster, target: Cluster, found: topics.TopicsResult
+    ) -> Iterator[str]:
+        store = StatusStore((self.flow.name,))
+        copies = {
+            each.topic: Copy(topic=each.target_topic, partitions=each.partitions)
+            for each in found.topics
+        }
+        # ACLs come last: among those of the source are the user's own, and with them
+        # it would be given what it lacks.
+        jobs = [
+            *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
+            *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),
+        ]
+        for job in jobs:
+            with capture_logs() as logs:
+                try:
+                    job.work(source, target)
+                except MirrorError as error:
+                    yield f"{job.name}: {error}"
+            yield from (
+                f"{job.name}: {each['reason']}" for each in logs if "reason" in each
+            )
+        for whose, texts in self._told.items():
+            yield from (f"{whose}: {text}" for text in texts)
+        status = store.flow(self.flow.name)
+        yield from (f"{each.group}: {each.reason}" for each in status.groups
+                    if each.reason)  # fmt: skip
+        if self.group not in {each.group for each in status.groups}:
+            yield f"group {self.group} is not seen"
+        if not status.heartbeat_at:
+            yield "no heartbeat is written"
+
+    def _meet(self, target: Cluster) -> Iterator[str]:
+        def share(said: Any) -> Any:
+            return dict.fromkeys(said, b"all")
+
+        group = self.config.service.group or ""
+        membership = Membership(target, group, share=share)
+        try:
+            membership.join(b"me")
+            membership.heartbeat()
+            membership.leave()
+        except MirrorError as error:
+            yield str(error)
+
+    def _tell(self, whose: str, problems: Sequence[str]) -> None:
+        self._told[whose] = tuple(problems)
+
+
+def _partitions(bootstrap: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return len(admin.list_topics(topic, timeout=10).topics[topic].partitions)

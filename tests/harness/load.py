@@ -1,0 +1,138 @@
+"""Records to copy: `NumberedLoad` produces keys that tell their place.
+
+So `witness.assert_exactly_once` sees every loss, repeat and disorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    KafkaError,
+    Message,
+    Producer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.harness.witness import Order
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def producer(bootstrap: str, **settings: Any) -> Producer:
+    """An idempotent producer; setting names with underscores for dots."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 200_000,
+            "linger.ms": 5,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+
+
+class NumberedLoad:
+    """Records whose keys say partition and number: `<partition>:<number>`."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, seed: int = 0
+    ) -> None:
+        self._topic = topic
+        self._sent = dict.fromkeys(range(partitions), 0)
+        self._random = random.Random(seed)
+        # Half of it compresses well, half not at all.
+        noise = self._random.randbytes(4096)
+        self._content = noise + b"mirror " * 600
+        self._bootstrap = bootstrap
+        self._producers = self._connect()
+
+    def _connect(self) -> dict[str, Producer]:
+        return {
+            codec: producer(self._bootstrap, compression_type=codec) for codec in CODECS
+        }
+
+    def send(
+        self, count: int, *, largest: int = 2048, partition: int | None = None
+    ) -> None:
+        """Send so many records with all codecs in turn, and wait for the brokers; to
+        all partitions, if none is named.
+        """
+        choice = range(len(self._sent)) if partition is None else (partition,)
+        block = max(1, min(4000, count // len(CODECS)))
+        codec = 0
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        while count > 0:
+            client = self._producers[CODECS[codec % len(CODECS)]]
+            codec += 1
+            for _ in range(min(block, count)):
+                to = self._random.choice(choice)
+                number = self._sent[to]
+                self._sent[to] = number + 1
+                size = int(largest * self._random.random() ** 3)  # small ones abound
+                at = self._random.randrange(len(self._content) - size)
+                client.produce(
+                    self._topic,
+                    key=b"%d:%d" % (to, number),
+                    value=self._content[at : at + size],
+                    partition=to,
+                    on_delivery=delivered,
+                )
+            count -= block
+            # The next codec is another producer: order holds only between flushes.
+            assert client.flush(120) == 0
+        assert not failures, failures[0]
+
+    @contextlib.contextmanager
+    def streaming(self, *, chunk: int = 1000, pause: float = 0.1) -> Iterator[None]:
+        """Go on sending while the block runs, so that a copy has no end."""
+        stop = threading.Event()
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                while not stop.wait(pause):
+                    self.send(chunk)
+            except BaseException as error:  # noqa: BLE001  told to the test's thread
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def reconnect(self, bootstrap: str) -> None:
+        """Go on by asking other brokers."""
+        self._bootstrap = bootstrap
+        self._producers = self._connect()
+
+    def add_partition(self) -> None:
+        """Use one partition more, which must exist by now."""
+        self._sent[len(self._sent)] = 0
+        self._producers = self._connect()  # the old ones have not heard of it yet
+
+    @property
+    def total(self) -> int:
+        return sum(self._sent.values())
+
+    @property
+    def order(self) -> Order:
+        return {
+            partition: [b"%d:%d" % (partition, number) for number in range(count)]
+            for partition, count in self._sent.items()
+        }

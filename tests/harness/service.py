@@ -1,0 +1,296 @@
+"""The service as its users run it: `mirror run` in a process of its own.
+
+Main type: `RunningMirror`, which reads the service's status and can kill what Spark
+starts. `config_for` writes a configuration of two clusters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Self
+import urllib.request
+
+import psutil
+
+from tests.harness.admin import end_offsets
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_DAEMON = "mirror.relay.daemon"
+_LISTENS = "service listens"
+
+
+class RunningMirror:
+    """`mirror run` on a configuration; a context manager that leaves nothing behind."""
+
+    def __init__(
+        self, config: Mapping[str, Any], folder: Path, *, once: bool = False
+    ) -> None:
+        """`config`: what the YAML file would say; port and state directory are set."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.state_dir = folder / "state"
+        document = {
+            **config,
+            "service": {
+                "http_port": 0,
+                "state_dir": str(self.state_dir),
+                **config.get("service", {}),
+            },
+        }
+        file = folder / "mirror.yaml"
+        file.write_text(json.dumps(document))  # JSON is YAML
+        self.log = folder / "mirror.log"
+        self._command = [sys.executable, "-m", "mirror", "run", "-c", str(file)]
+        if once:
+            self._command.append("--once")
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url = ""
+        self._family: set[psutil.Process] = set()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, *, timeout: float = PATIENCE_SECONDS) -> Self:
+        """Start it (again), and wait until its status can be asked for."""
+        begins_at = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout
+        while True:
+            for line in self.log.read_text()[begins_at:].splitlines():
+                if _LISTENS in line:
+                    self._url = json.loads(line)["url"]
+                    return self
+            assert self._process.poll() is None, f"it ended:\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"no status:\n{self.log_tail()}"
+            time.sleep(0.1)
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        return self._url.removesuffix("/status").rstrip("/")
+
+    def status(self) -> dict[str, Any]:
+        url = f"{self.url}/status"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return json.load(answer)
+
+    def flow(self, name: str | None = None) -> dict[str, Any]:
+        """The status of a flow; of the only one, if none is named."""
+        return _flow(self.status(), name)
+
+    def wait_until(
+        self,
+        predicate: Callable[[dict[str, Any]], Any],
+        timeout: float = PATIENCE_SECONDS,
+    ) -> dict[str, Any]:
+        """The first status document for which the predicate holds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            assert self._process is not None
+            assert self._process.poll() is None, f"it ended:\n{self.log_tail()}"
+            document = self.status()
+            if predicate(document):
+                return document
+            assert time.monotonic() < deadline, (
+                f"not within {timeout} s; last status:\n"
+                f"{json.dumps(document, indent=1)[:6000]}\n{self.log_tail()}"
+            )
+            time.sleep(0.1)
+
+    def wait_running(
+        self, name: str | None = None, timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """Wait until leases of a flow run."""
+        self.wait_until(
+            lambda document: (
+                _flow(document, name)["state"] == "RUNNING"
+                and _flow(document, name)["leases"] > 0
+            ),
+            timeout,
+        )
+
+    def wait_copied(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        flow: str | None = None,
+        timeout: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Wait until it says that it copied all that the topic holds at this moment."""
+        ends = end_offsets(bootstrap, topic)
+
+        def copied(document: dict[str, Any]) -> bool:
+            positions = {
+                p["partition"]: p["position"]
+                for p in _flow(document, flow)["partitions"]
+                if p["topic"] == topic
+            }
+            return all(positions.get(p, -1) >= end for p, end in ends.items() if end)
+
+        self.wait_until(copied, timeout)
+
+    def pids(self) -> list[int]:
+        """The service, its JVM, and all workers."""
+        assert self._process is not None
+        return [self._process.pid, *(p.pid for p in self._tree())]
+
+    def worker_pids(self) -> list[int]:
+        """The forked Python workers that copy; not the daemons they come from."""
+        daemons = {p.pid for p in self._tree() if _is_daemon(p)}
+        workers = []
+        for process in self._tree():
+            try:
+                if process.pid in daemons and process.ppid() in daemons:
+                    workers.append(process.pid)
+            except psutil.NoSuchProcess:
+                continue
+        return workers
+
+    def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
+        """SIGKILL to every worker, as soon as there is one; returns how many."""
+        deadline = time.monotonic() + timeout
+        while not (pids := self.worker_pids()):
+            assert time.monotonic() < deadline, f"no workers:\n{self.log_tail()}"
+            time.sleep(0.05)
+        for pid in pids:
+            _kill(pid)
+        return len(pids)
+
+    def fail_lease(
+        self, name: str | None = None, *, timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """SIGKILL to workers until a lease of the flow fails of it: those of which
+        none was at work, as between two leases, are not missed by anyone.
+        """
+        before = self.flow(name)["restarts"]
+        deadline = time.monotonic() + timeout
+        while self.flow(name)["restarts"] == before:
+            assert time.monotonic() < deadline, f"nothing failed:\n{self.log_tail()}"
+            self.kill_workers()
+            with contextlib.suppress(AssertionError):
+                wait_for(lambda: self.flow(name)["restarts"] > before, timeout=5)
+
+    def kill_driver(self) -> None:
+        """SIGKILL to the service and its JVM; workers are left to their own devices."""
+        assert self._process is not None
+        java = [p.pid for p in self._tree() if _name(p) == "java"]
+        assert java, "no JVM to kill"
+        for pid in (self._process.pid, *java):
+            _kill(pid)
+        self._process.wait(10)
+
+    def terminate(self, timeout: float = 15) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None
+        self._tree()
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout)
+
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
+        """Wait until it ends by itself; returns the exit code."""
+        assert self._process is not None
+        deadline = time.monotonic() + timeout
+        while (code := self._process.poll()) is None:
+            self._tree()
+            assert time.monotonic() < deadline, f"it goes on:\n{self.log_tail()}"
+            time.sleep(0.1)
+        return code
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text().splitlines()[-lines:])
+
+    def survivors(self) -> list[psutil.Process]:
+        """What this service started, as far as it was seen, and still runs."""
+        return [p for p in self._family if p.is_running() and _status(p) != "zombie"]
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._tree()
+            if self._process.poll() is None:
+                self._process.terminate()
+                try:
+                    self._process.wait(15)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait(10)
+        for process in self.survivors():
+            _kill(process.pid)
+
+    def _tree(self) -> list[psutil.Process]:
+        assert self._process is not None
+        try:
+            found = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        self._family.update(found)
+        return found
+
+
+def _flow(document: dict[str, Any], name: str | None) -> dict[str, Any]:
+    flows = document["flows"]
+    return next(f for f in flows if name is None or f["name"] == name)
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        # A whole argument: Spark's JVM has the name within one of its own.
+        return _DAEMON in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return process.status()
+    except psutil.Error:
+        return "zombie"
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).kill()
+
+
+def config_for(
+    source: str, target: str, *, flows: Sequence[str] = ("A->B",), **settings: Any
+) -> dict[str, Any]:
+    """A configuration of clusters A and B; `settings` are those of every flow.
+
+    Heartbeats are off: they would be copied beside a test's own records.
+    """
+    quiet = {"emit_heartbeats": False, "heartbeats_replication": False}
+    return {
+        "clusters": {
+            "A": {"bootstrap_servers": source},
+            "B": {"bootstrap_servers": target},
+        },
+        "flows": {name: {"lease_seconds": 2, **quiet, **settings} for name in flows},
+    }

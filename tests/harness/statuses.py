@@ -1,0 +1,25 @@
+"""Statuses of partitions for tests that only care for some of their fields."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from mirror.status.values import PartitionStatus
+
+
+def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
+    """One that runs, has nothing to do and has done nothing, but for the changes."""
+    values: dict[str, Any] = {
+        field.name: 0 for field in fields(PartitionStatus) if field.default is MISSING
+    }
+    values |= {
+        "topic": topic,
+        "partition": number,
+        "target_topic": f"A.{topic}",
+        "state": "RUNNING",
+        "reason": "",
+        "latency_p50_ms": -1.0,
+        "latency_p99_ms": -1.0,
+    }
+    return PartitionStatus(**values | changes)

@@ -1,0 +1,32 @@
+"""Waiting for the thing itself, with a deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from mirror.host import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_SECONDS = 120.0
+"""How long to wait for what comes in seconds on a machine with nothing else to do."""
+
+
+def crowd() -> float:
+    """How many times slower all goes by the clock on a machine that others use, too:
+    each waits for its turn. 1 on a quiet one.
+    """
+    return max(1.0, os.getloadavg()[0] / usable_cores())
+
+
+def wait_for(
+    condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.05
+) -> None:
+    """Wait until a condition outside of mirror holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout} s"
+        time.sleep(pause)

@@ -1,0 +1,142 @@
+"""What an ordinary consumer of confluent-kafka finds, which shares no code with mirror.
+
+Main functions: `read_topic`, `order_of`, `assert_exactly_once`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+
+from tests.harness.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Order = dict[int, list[bytes]]
+"""The keys of each partition, in the order a consumer saw them."""
+
+
+def _consumer(bootstrap: str, **settings: Any) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "witness",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "check.crcs": True,
+            **settings,
+        }
+    )
+
+
+def read_topic(
+    bootstrap: str, topic: str, *, timeout: float = 120, **settings: Any
+) -> dict[int, list[Message]]:
+    """What an ordinary read_committed consumer finds from beginning to end."""
+    consumer = _consumer(bootstrap, **settings)
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign(
+            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions]
+        )
+        found: dict[int, list[Message]] = {number: [] for number in partitions}
+        open_ends = set(partitions)
+        deadline = time.monotonic() + timeout
+        while open_ends:
+            assert time.monotonic() < deadline, f"{topic} has no end"
+            for message in consumer.consume(5000, 0.5):
+                error = message.error()
+                if error is None:
+                    found[message.partition()].append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_ends.discard(message.partition())
+                else:
+                    raise AssertionError(error)
+        return found
+    finally:
+        consumer.close()
+
+
+def order_of(bootstrap: str, topic: str) -> Order:
+    """The keys of each partition, as a read_committed consumer sees them."""
+    return {
+        partition: [message.key() for message in messages]
+        for partition, messages in read_topic(bootstrap, topic).items()
+    }
+
+
+def count_keys(bootstrap: str, topic: str) -> tuple[Counter[bytes], Order]:
+    """How often each key is there, and in which order per partition."""
+    order = order_of(bootstrap, topic)
+    return Counter(key for keys in order.values() for key in keys), order
+
+
+def assert_exactly_once(found: Order, expected: Order) -> None:
+    """Every key once, none besides, in order; else says what is wrong."""
+    if found == expected:
+        return
+    wrong = []
+    for partition in sorted(found.keys() | expected.keys()):
+        got, wanted = found.get(partition, []), expected.get(partition, [])
+        if got == wanted:
+            continue
+        counts = Counter(got)
+        repeated = [key for key, count in counts.items() if count > 1]
+        missing = [key for key in wanted if key not in counts]
+        foreign = counts.keys() - set(wanted)
+        first = next(
+            (
+                at
+                for at, pair in enumerate(zip(got, wanted, strict=False))
+                if pair[0] != pair[1]
+            ),
+            min(len(got), len(wanted)),
+        )
+        wrong.append(
+            f"partition {partition}: {len(got)} records instead of {len(wanted)}; "
+            f"{len(missing)} missing {missing[:5]}, {len(repeated)} repeated "
+            f"{repeated[:5]}, {len(foreign)} foreign; first difference at {first}: "
+            f"{got[first : first + 3]} instead of {wanted[first : first + 3]}"
+        )
+    raise AssertionError("\n".join(wrong))
+
+
+def assert_at_least_once(found: Order, expected: Order) -> None:
+    """No key is missing and none is foreign; repeats are allowed."""
+    for partition, wanted in expected.items():
+        assert set(found[partition]) == set(wanted), f"partition {partition}"
+
+
+def eventually(
+    bootstrap: str, topic: str, count: int, *, timeout: float = PATIENCE_SECONDS
+) -> dict[int, list[Message]]:
+    """What a consumer finds, as soon as it finds at least so many records."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = read_topic(bootstrap, topic)
+        have = sum(map(len, found.values()))
+        if have >= count:
+            return found
+        assert time.monotonic() < deadline, (
+            f"{topic}: {have} records of {count} within {timeout} s"
+        )
+        time.sleep(0.2)
+
+
+def keys_of(found: Mapping[int, Sequence[Message]]) -> Order:
+    return {
+        partition: [message.key() for message in messages]
+        for partition, messages in found.items()
+    }

@@ -1,0 +1,123 @@
+"""From reports of leases to what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
+from mirror.relay.report import PartitionReport, from_row, to_arrow
+from mirror.status.measures import TransactionStatus
+from mirror.status.values import SlotStatus
+
+pytestmark = pytest.mark.unit
+
+
+def report(**changes) -> PartitionReport:
+    values = {
+        "slot": 0,
+        "topic": "t",
+        "partition": 0,
+        "target_topic": "A.t",
+        "state": "RUNNING",
+        **changes,
+    }
+    return PartitionReport(**values)
+
+
+class Row(dict):
+    asDict = dict.copy  # noqa: N815  as Spark's rows have it
+
+
+def test_reports_survive_the_way_through_spark():
+    """What a task reports is what the driver reads, field for field."""
+    sent = [report(slot_busy=0.25, latency_counts=(1, 2, 3)), report(partition=1)]
+
+    rows = [Row(row) for row in to_arrow(sent).to_pylist()]
+
+    assert [from_row(row) for row in rows] == sent
+
+
+def test_each_slot_has_a_load():
+    """Rates are over the time that the slot worked; an idle slot is shown as such."""
+    reports = [
+        report(slot=1, records=30, bytes=300, slot_busy=0.5, slot_seconds=2.0),
+        report(slot=1, partition=1, records=10, slot_busy=0.5, slot_seconds=2.0),
+    ]
+
+    empty, busy = slot_loads(reports, 2)
+
+    assert empty == SlotStatus(
+        number=0, partitions=0, busy=0.0, records_per_second=0.0, bytes_per_second=0.0
+    )
+    assert busy == SlotStatus(
+        number=1, partitions=2, busy=0.5, records_per_second=20.0, bytes_per_second=150
+    )
+
+
+def test_a_reason_is_the_flows_if_it_is_everybodys():
+    """One cause that stops all partitions that do not rest is told of the flow."""
+    faulted = {"state": "FAULTED", "reason": "no password"}
+    paused = report(partition=9, state="PAUSED")
+    both = [report(**faulted), report(partition=1, **faulted)]
+
+    assert common_reason([*both, paused]) == "no password"
+    assert common_reason([*both, report(partition=2)]) == ""
+    other = report(partition=2, state="FAULTED", reason="too large")
+    assert common_reason([*both, other]) == ""
+    assert common_reason([paused]) == common_reason([]) == ""
+
+
+def test_counters_add_up_over_leases():
+    """A partition's counters grow from lease to lease; one that is no longer mirrored
+    is no longer shown.
+    """
+    scores = LeaseTotals()
+    scores.add([report(records=3, bytes=30), report(partition=1)], 1.0)
+
+    (found,) = scores.add([report(records=4, bytes=40, position=9, end_offset=11)], 2.0)
+
+    assert (found.records, found.bytes, found.lag) == (7, 70, 2)
+
+
+def test_a_lag_that_a_new_slot_does_not_know_goes_on():
+    """A slot in a new process knows no lag yet: the last one known grows meanwhile."""
+    scores = LeaseTotals()
+    scores.add([report(lag_seconds=7.0)], 100.0)
+
+    (unknown,) = scores.add([report()], 110.0)
+    (known,) = scores.add([report(lag_seconds=0.0)], 120.0)
+
+    assert (unknown.lag_seconds, known.lag_seconds) == (17.0, 0.0)
+
+
+def test_times_are_of_topics_and_transactions_of_slots():
+    """Buckets add up over partitions and leases; what every report of a slot says of
+    its slot counts once.
+    """
+    scores = LeaseTotals()
+    reports = [
+        report(
+            partition=p,
+            slot=slot,
+            latency_counts=(1, 2),
+            latency_sum_seconds=0.5,
+            slot_transactions=10,
+            slot_aborted=1,
+            slot_transaction_seconds=3.0,
+            slot_takeovers=1,
+        )
+        for p, slot in ((0, 0), (1, 0), (2, 1))
+    ]
+    scores.add(reports, 1.0)
+    scores.add(reports, 2.0)
+
+    (topic,) = scores.times
+    assert (topic.topic, topic.target_topic) == ("t", "A.t")
+    assert (topic.latency.counts, topic.latency.sum_seconds) == ((6, 12), 3.0)
+    assert topic.age.counts == ()
+    assert scores.transactions == TransactionStatus(
+        committed=40, seconds=12.0, aborted=4, takeovers=4
+    )
+
+    scores.add([report(topic="u")], 3.0)
+    assert [times.topic for times in scores.times] == ["u"]
