@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-EXAMPLES = Path(__file__).parents[1] / "config" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
 # What a flow keeps on its target, and heartbeats, which belong to none.
 _KEPT = (
     r"(mirror-[a-z-]+\.{a}|mm2-[a-z-]+\.{a}|{a}\.(checkpoints|offset-map))\.internal"
