@@ -24,7 +24,7 @@ from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.status.events import Event, Kind
 from mirror.status.values import GroupStatus
 from mirror.status.wording import some

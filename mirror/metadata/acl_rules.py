@@ -140,11 +140,9 @@ def _translate(
         return replace(made, topic=naming.target_topic(binding.topic))
     if binding.pattern == _PREFIXED and not flow.sync_prefixed_acls:
         return "PREFIXED, and sync_prefixed_acls is off"
-    if flow.policy == "identity":
-        return made
-    if flow.policy == "default":
-        # All topics of the source are those that have its prefix on the target.
-        start = "" if binding.topic == ANY_TOPIC else binding.topic
-        name = f"{flow.source}{flow.separator}{start}"
-        return replace(made, topic=name, pattern=_PREFIXED)
-    return f"policy {flow.policy} gives topics that begin alike names that do not"
+    # Under a prefix, all topics of the source are those that have it on the target.
+    ranges = naming.target_names("" if binding.topic == ANY_TOPIC else binding.topic)
+    if len(ranges) > 1:
+        return f"policy {flow.policy} gives topics that begin alike names that do not"
+    start = ranges[0].start
+    return replace(made, topic=start, pattern=_PREFIXED) if start else made

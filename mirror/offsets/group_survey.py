@@ -19,7 +19,7 @@ from mirror.offsets.groups import Copy, GroupFilter, Place, look
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
-from mirror.policy import naming
+from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
 def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
-    selection = naming.select_topics(
+    selection = select_topics(
         seen, flow.topic_filter, flow.replication_policy, flow.target
     )
     return {

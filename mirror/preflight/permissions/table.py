@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirror.metadata import acl_ownership
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import beginning, extents, named
 from mirror.preflight.permissions.need import Kind, Need, Operation, Side, Who
