@@ -111,4 +111,6 @@ class TopicChanges:
                         details={"not_copied": lag},
                     )
                 )
-        self._store.update(self._flow.name, gone=tuple(gone))
+        self._store.update(
+            self._flow.name, lambda flow: replace(flow, gone=tuple(gone))
+        )

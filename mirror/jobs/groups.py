@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,7 +26,7 @@ from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
 from mirror.policy.names import HEARTBEATS
 from mirror.status.events import Event, Kind
-from mirror.status.values import GroupStatus
+from mirror.status.values import FlowStatus, GroupStatus
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -45,15 +45,6 @@ TopicPartition = tuple[str, int]
 
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"
-NOT_LOOKED_AT: dict[str, Any] = {
-    "checkpoint_at": 0.0,
-    "heartbeat_at": 0.0,
-    "copied_heartbeat_at": 0.0,
-    "groups": (),
-    "group_count": 0,
-    "share_groups": (),
-}
-"""What a flow's status says of groups and heartbeats before the jobs had a turn."""
 _RETENTION_SECONDS = 600.0
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
@@ -278,18 +269,24 @@ class GroupJobs:
         shown.sort(key=_trouble)
         self._store.update(
             self._flow.name,
-            checkpoint_at=time.time(),
-            groups=tuple(shown[:_MOST_SHOWN]),
-            group_count=len(shown),
-            share_groups=standing.not_covered,
+            lambda flow: replace(
+                flow,
+                checkpoint_at=time.time(),
+                groups=tuple(shown[:_MOST_SHOWN]),
+                group_count=len(shown),
+                share_groups=standing.not_covered,
+            ),
         )
 
     def _beat(self, source: Cluster, target: Cluster) -> None:
         result = self._heartbeats.sync(source, target)
         self._store.update(
             self._flow.name,
-            heartbeat_at=result.written_at,
-            copied_heartbeat_at=result.copied_at,
+            lambda flow: replace(
+                flow,
+                heartbeat_at=result.written_at,
+                copied_heartbeat_at=result.copied_at,
+            ),
         )
         if result.problem and self._heartbeat_throttle.due(result.problem):
             log.warning("no heartbeats on the source", flow=self._flow.name,
@@ -300,6 +297,19 @@ class GroupJobs:
             if result.problem
             else [],
         )
+
+
+def not_looked_at(flow: FlowStatus) -> FlowStatus:
+    """What a flow's status says of groups and heartbeats before the jobs had a turn."""
+    return replace(
+        flow,
+        checkpoint_at=0.0,
+        heartbeat_at=0.0,
+        copied_heartbeat_at=0.0,
+        groups=(),
+        group_count=0,
+        share_groups=(),
+    )
 
 
 def _merged(copies: Mapping[str, Copy]) -> set[str]:

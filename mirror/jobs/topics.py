@@ -59,7 +59,7 @@ class TopicJobs:
         if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
             waiting = AclState.WAITING if flow.sync_topic_acls else AclState.OFF
             self._acls = replace(self._acls, state=waiting, reason="")
-        self._store.update(flow.name, acls=self._acls)
+        self._show_acls()
 
     def jobs(self) -> list[Job]:
         flow = self._flow
@@ -95,7 +95,7 @@ class TopicJobs:
                     text=f"config of copy {change}",
                 )
             )
-        self._store.update(name, drift=found.drift)
+        self._store.update(name, lambda flow: replace(flow, drift=found.drift))
         self._tell(CONFIGS, found.problems)
 
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
@@ -113,9 +113,12 @@ class TopicJobs:
             added=self._acls.added + len(found.added),
             removed=self._acls.removed + len(found.removed),
         )
-        self._store.update(name, acls=self._acls)
+        self._show_acls()
         not_permitted = found.state is AclState.NOT_PERMITTED
         self._tell(ACLS, [found.reason] if not_permitted else found.problems)
+
+    def _show_acls(self) -> None:
+        self._store.update(self._flow.name, lambda flow: replace(flow, acls=self._acls))
 
     def _tell_acls(self, kind: Kind, what: str, bindings: Sequence[Binding]) -> None:
         for binding in bindings:

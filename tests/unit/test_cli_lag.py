@@ -16,7 +16,7 @@ from mirror.status.store import StatusStore
 from mirror.status.topology import Edge, dot, mermaid, terminal
 from mirror.status.values import FlowState, PartitionStatus
 from mirror.web.server import StatusServer
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,8 @@ def partition(topic: str, number: int, seconds: float, records: int) -> Partitio
 @pytest.fixture
 def url() -> Iterator[str]:
     store = StatusStore(("A->B", "A->C"))
-    store.update(
+    show(
+        store,
         "A->B",
         source="A",
         target="B",
@@ -47,7 +48,7 @@ def url() -> Iterator[str]:
             partition("new", 0, -1.0, 0),
         ),
     )
-    store.update("A->C", source="A", target="C", state=FlowState.RETRYING)
+    show(store, "A->C", source="A", target="C", state=FlowState.RETRYING)
     with StatusServer(store, "127.0.0.1", 0) as server:
         yield server.url
 

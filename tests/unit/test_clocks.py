@@ -19,6 +19,7 @@ from mirror.status.events import Event, Kind, Trail
 from mirror.status.store import StatusStore
 from mirror.status.values import FlowState
 from tests.harness.clocks import HOUR, clocks_of
+from tests.harness.statuses import show
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +36,7 @@ def test_no_lease_becomes_overdue(
     clocks = clocks_of(store_module, monkeypatch)
     store = StatusStore(("A->B",))
     now = clocks.time()
-    store.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
+    show(store, "A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
     clocks.of_day += change
     assert store.standstill() == ""
     assert store.read().flows[0].overdue == 0

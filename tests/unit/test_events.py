@@ -28,7 +28,7 @@ from mirror.status.store import StatusStore
 from mirror.status.values import FlowState, FlowStatus, JobStatus
 from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,7 +252,7 @@ def test_events_over_http(served: tuple[StatusStore, str]) -> None:
     """Programs ask for what is new since the last answer, of one flow or kind."""
     store, url = served
     for flow in ("A->B", "A->C"):
-        store.update(flow, state=FlowState.RUNNING)
+        show(store, flow, state=FlowState.RUNNING)
     with urlopen(f"{url}/events") as answer:
         whole = json.load(answer)
     with urlopen(f"{url}/events?since={whole['last']}") as answer:
@@ -273,8 +273,8 @@ def test_events_over_http(served: tuple[StatusStore, str]) -> None:
 def test_events_for_people(served: tuple[StatusStore, str]) -> None:
     """A table, oldest first; JSON has the same."""
     store, url = served
-    store.update("A->B", state=FlowState.RUNNING)
-    store.update("A->C", state=FlowState.RETRYING, reason="no broker")
+    show(store, "A->B", state=FlowState.RUNNING)
+    show(store, "A->C", state=FlowState.RETRYING, reason="no broker")
     columns, *rows = mirror("events", "-u", url).stdout.splitlines()
     newest = mirror("events", "-u", url, "-n", "1", "-o", "json").stdout
     of_flow = mirror("events", "-u", url, "--flow", "A/B").stdout.splitlines()
@@ -309,7 +309,7 @@ def test_following(
     terminal.
     """
     store, url = served
-    store.update("A->B", state=FlowState.RUNNING)
+    show(store, "A->B", state=FlowState.RUNNING)
     turns = iter(range(3))
 
     def pause(_seconds: float) -> None:
