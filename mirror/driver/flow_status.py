@@ -21,7 +21,7 @@ from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
 from mirror.driver.query import report_seconds
 from mirror.driver.throughput import measured, recent, sample
 from mirror.relay.latency import bounds
-from mirror.status.values import FlowState
+from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

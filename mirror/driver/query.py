@@ -26,6 +26,7 @@ from mirror.errors import FlowError
 from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -327,7 +328,7 @@ class LeaseQuery:
     def _caught_up(self, reports: list[PartitionReport]) -> bool:
         assert self._ends is not None
         return all(
-            report.state in {"FAULTED", "PAUSED"}
+            report.state in {PartitionState.FAULTED, PartitionState.PAUSED}
             or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )

@@ -33,8 +33,8 @@ from mirror.driver.session import (
 from mirror.driver.supervisor import Supervisor
 from mirror.host import usable_cores
 from mirror.status.events import Event, Kind
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState
 from mirror.web.server import StatusServer
 
 if TYPE_CHECKING:

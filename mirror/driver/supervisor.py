@@ -18,7 +18,7 @@ from mirror.driver.executors import PreferredExecutors, warm_up
 from mirror.driver.query import short
 from mirror.driver.session import is_alive
 from mirror.errors import MirrorError
-from mirror.status.values import FlowState
+from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

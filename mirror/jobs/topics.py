@@ -17,7 +17,8 @@ from mirror.log import LogThrottle
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
 from mirror.status.events import Event, Kind
-from mirror.status.values import AclState, AclStatus
+from mirror.status.states import AclState
+from mirror.status.values import AclStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from mirror.errors import AuthorizationError
 from mirror.metadata import acl_rules, topics
 from mirror.metadata.acl_ownership import Claims
 from mirror.metadata.acl_rules import Granted, Plan
-from mirror.status.values import AclState
+from mirror.status.states import AclState
 
 if TYPE_CHECKING:
     from mirror.clusters.admin.acls import Binding

@@ -20,7 +20,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
 from mirror.preflight.group_moves import GroupMove, group_moves
 from mirror.preflight.internal_topics import acl_claims_topic, internal_topics
-from mirror.status.values import AclState
+from mirror.status.states import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

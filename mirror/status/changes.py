@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.status.events import Event, Kind
+from mirror.status.states import FlowState, PartitionState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def noticed(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
 def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     if (before.state, before.reason) == (after.state, after.reason):
         return
-    state, flow = str(after.state), after.name
-    if state == "RETRYING":
+    state, flow = after.state, after.name
+    if state is FlowState.RETRYING:
         yield Event(
             kind=Kind.FLOW_FAILED,
             flow=flow,
@@ -56,10 +57,10 @@ def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
         )
     elif before.state == after.state:
         return
-    elif state == "FAILED":
+    elif state is FlowState.FAILED:
         text = f"flow given up: {after.reason}"
         yield Event(kind=Kind.FLOW_FAILED, flow=flow, text=text)
-    elif state == "RUNNING":
+    elif state is FlowState.RUNNING:
         failures = some(after.restarts, "failure")
         again = f" again, after {failures}" if after.restarts else ""
         yield Event(
@@ -68,7 +69,7 @@ def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
             text=f"flow runs{again}",
             details={"slots": after.slots, "restarts": after.restarts},
         )
-    elif state == "STOPPED":
+    elif state is FlowState.STOPPED:
         yield Event(kind=Kind.FLOW_STOPPED, flow=flow, text="flow stopped")
 
 
@@ -88,13 +89,16 @@ def _partitions(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
 
 
 def _is_new_fault(old: PartitionStatus | None, now: PartitionStatus) -> bool:
-    if now.state != "FAULTED":
+    if now.state != PartitionState.FAULTED:
         return False
     return old is None or (old.state, old.reason) != (now.state, now.reason)
 
 
-def _is_back(before: str, now: str) -> bool:
-    return before == "FAULTED" and now not in {"FAULTED", "PAUSED"}
+def _is_back(before: PartitionState, now: PartitionState) -> bool:
+    return before == PartitionState.FAULTED and now not in {
+        PartitionState.FAULTED,
+        PartitionState.PAUSED,
+    }
 
 
 def _lost(old: PartitionStatus | None, now: PartitionStatus) -> int:
@@ -174,7 +178,7 @@ def _problems(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
         if text not in before.problems:
             yield Event(kind=Kind.PROBLEM, flow=flow, text=text)
     # A flow that starts has not looked yet: what it does not say may still be so.
-    if (str(before.state), str(after.state)) == ("RUNNING", "RUNNING"):
+    if before.state is after.state is FlowState.RUNNING:
         for text in before.problems:
             if text not in after.problems:
                 gone = f"not so any more: {text}"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Trail
-from mirror.status.values import FlowState, FlowStatus, ServiceStatus
+from mirror.status.states import FlowState
+from mirror.status.values import FlowStatus, ServiceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

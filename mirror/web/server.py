@@ -21,6 +21,7 @@ from mirror.errors import MirrorError
 from mirror.metrics.exposition import exposition
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
+from mirror.status.states import FlowState
 from mirror.web.access import guarded
 from mirror.web.page.pages import Pages
 from mirror.web.routing import Answer, Routes, as_json
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_READY = frozenset({"RUNNING", "STANDBY"})
+_READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
 """A flow that is led elsewhere is as ready as it is meant to be."""
 
 
@@ -148,7 +149,7 @@ class StatusServer:
         waiting = {
             flow.name: f"{flow.state} {flow.reason}".strip()
             for flow in self._store.read().flows
-            if flow.state.value not in _READY
+            if flow.state not in _READY
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)

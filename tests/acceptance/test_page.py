@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.config.http_settings import HttpSettings
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState, GroupStatus
+from mirror.status.values import GroupStatus
 from mirror.web.server import StatusServer
 from tests.harness.admin import create_topic
 from tests.harness.browser import Browser

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus
         "latency_p50_ms": -1.0,
         "latency_p99_ms": -1.0,
     }
-    return PartitionStatus(**values | changes)
+    values |= changes
+    values["state"] = PartitionState(values["state"])
+    return PartitionStatus(**values)
 
 
 def show(store: StatusStore, flow: str, **changes: Any) -> None:

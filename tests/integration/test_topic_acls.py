@@ -12,7 +12,7 @@ from mirror.metadata import acls
 from mirror.metadata.acl_ownership import Claims
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.status.values import AclState
+from mirror.status.states import AclState
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
 

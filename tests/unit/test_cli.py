@@ -25,11 +25,11 @@ from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
 from mirror.playground.traffic import Verdict
 from mirror.status.config import ConfigStatus
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     FORMAT_VERSION,
     ConfigDrift,
-    FlowState,
     PartitionStatus,
     ServiceStatus,
     SlotStatus,

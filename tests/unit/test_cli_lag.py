@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from mirror.cli import lag
 from mirror.cli.main import app
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.topology import Edge, dot, mermaid, terminal
-from mirror.status.values import FlowState, PartitionStatus
 from mirror.web.server import StatusServer
 from tests.harness.statuses import partition_status, show
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typer.testing import Result
+
+    from mirror.status.values import PartitionStatus
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ from mirror.errors import AuthenticationError
 from mirror.status import events as events_module
 from mirror.status import store as store_module
 from mirror.status.events import Event, Kind, Trail
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState
 from tests.harness.clocks import HOUR, clocks_of
 from tests.harness.statuses import show
 

@@ -24,8 +24,9 @@ from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.status import events
 from mirror.status.changes import noticed
 from mirror.status.events import MOST_OF_A_KIND, Event, Kind, Trail
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState, FlowStatus, JobStatus
+from mirror.status.values import FlowStatus, JobStatus
 from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT
 from tests.harness.statuses import partition_status, show

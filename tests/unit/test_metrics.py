@@ -26,9 +26,9 @@ from mirror.status.measures import (
     TopicTimes,
     TransactionStatus,
 )
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
-    FlowState,
     FlowStatus,
     GroupStatus,
     JobStatus,

@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, Kind
 from mirror.status.history import POINTS, History
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ConfigDrift,
-    FlowState,
     GroupStatus,
     JobStatus,
     SlotStatus,

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState
 from tests.harness.statuses import partition_status, show
 
 pytestmark = pytest.mark.unit

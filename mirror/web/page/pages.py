@@ -21,6 +21,7 @@ from mirror import __version__
 from mirror.status import wording
 from mirror.status.drift import differences
 from mirror.status.events import Kind
+from mirror.status.states import FlowState
 from mirror.web.page import picture, rows, tones
 from mirror.web.page.picture import Flowing
 from mirror.web.page.sparkline import Sparkline, sparkline
@@ -220,7 +221,7 @@ def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
 
 def _flowing(flow: FlowStatus) -> Flowing:
     source, _, target = flow.name.partition("->")
-    runs = flow.state == "RUNNING"
+    runs = flow.state is FlowState.RUNNING
     notes = [wording.rate(flow.bytes_per_second)] if runs else []
     if flow.lag_seconds >= 0:
         notes.append(f"{wording.duration(flow.lag_seconds)} behind")
