@@ -17,7 +17,7 @@ from mirror import log as logs
 from mirror.config import changes
 from mirror.config.changes import Effect
 from mirror.status.config import ConfigStatus
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
     from mirror.config.changes import Changes
@@ -91,7 +91,7 @@ class ConfigFollower:
         self._store.config = replace(known, refused_at=at, refused=problems)
         self._store.trail.add(
             Event(
-                kind=Kind.CONFIGURATION_REFUSED,
+                kind=EventKind.CONFIGURATION_REFUSED,
                 subject=known.file,
                 text="configuration refused, the one before still counts: "
                 + "; ".join(problems),
@@ -114,7 +114,7 @@ class ConfigFollower:
     def _tell(self, found: Changes) -> None:
         self._store.trail.add(
             Event(
-                kind=Kind.CONFIGURATION_RELOADED,
+                kind=EventKind.CONFIGURATION_RELOADED,
                 subject=self._store.config.file,
                 text=f"configuration reloaded: {found}",
                 details={

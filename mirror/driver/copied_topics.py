@@ -16,7 +16,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.topics import TopicsResult
 from mirror.offsets.groups import Copy
 from mirror.recovery.pauses import Pauses, PausesReader
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,8 +76,8 @@ class CopiedTopics:
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
         """Look for topics once, and say what changed."""
         found = topics.sync(source, target, self._flow)
-        self._tell(Kind.TOPIC_CREATED, "created", found.created)
-        self._tell(Kind.TOPIC_GROWN, "has more partitions", found.grown)
+        self._tell(EventKind.TOPIC_CREATED, "created", found.created)
+        self._tell(EventKind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
             # Several flows may write it: they have to agree on its configs.
             self._created()
@@ -112,7 +112,7 @@ class CopiedTopics:
             for each in self._found.topics
         }
 
-    def _tell(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+    def _tell(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names:
             self._store.trail.add(
                 Event(kind=kind, flow=self._flow.name, cluster=self._flow.target,

@@ -25,14 +25,14 @@ from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import Problems, StatusWriter
 from mirror.driver.ownership import take_ownership
 from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
-from mirror.driver.reload import Pending
+from mirror.driver.reload import PendingConfig
 from mirror.driver.spark_checkpoint import own, state_folder
 from mirror.errors import ClusterError, FlowError
 from mirror.jobs.groups import not_looked_at
 from mirror.log import LogThrottle
 from mirror.offsets import progress
 from mirror.relay import dead_letters
-from mirror.relay.lease import Plan
+from mirror.relay.lease import LeasePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ class Flow:
         )
         self._placement = Placement()
         self._run: LeaseQuery | None = None
-        self._pending = Pending()
+        self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._ids: dict[str, str] = {}
         """Of both clusters, by alias, since they were first reached: a later run must
@@ -286,9 +286,9 @@ class Flow:
         if Effect.JOBS in effect:
             self._jobs.begin(self._ids)
 
-    def _plan(self, source: Cluster, target: Cluster) -> Plan:
+    def _plan(self, source: Cluster, target: Cluster) -> LeasePlan:
         config = self._whole_config
-        return Plan(
+        return LeasePlan(
             flow=self.config,
             source=config.clusters[self.config.source],
             target=config.clusters[self.config.target],

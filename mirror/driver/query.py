@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
-    from mirror.relay.lease import Plan
+    from mirror.relay.lease import LeasePlan
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class LeaseQuery:
     def __init__(
         self,
         spark: SparkSession,
-        plan: Plan,
+        plan: LeasePlan,
         terms: Terms,
         *,
         placement: Placement,
@@ -182,7 +182,7 @@ class LeaseQuery:
         if self._query is not None:
             self.wakeup.send()
 
-    def go_by(self, plan: Plan, log_settings: Settings) -> None:
+    def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Lease by this plan from now on: slots begin anew under their generation."""
         self._flow = plan.flow
         self._task = replace(self._task, plan=plan, log_settings=log_settings)

@@ -32,7 +32,7 @@ from mirror.driver.session import (
 )
 from mirror.driver.supervisor import Supervisor
 from mirror.host import usable_cores
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.web.server import StatusServer
@@ -98,7 +98,9 @@ class Service:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(
-                Event(kind=Kind.SERVICE_STARTED, text=f"mirror {__version__} starts")
+                Event(
+                    kind=EventKind.SERVICE_STARTED, text=f"mirror {__version__} starts"
+                )
             )
             self._listen_to_signals()
             self._follower.start()

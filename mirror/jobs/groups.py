@@ -25,7 +25,7 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
 from mirror.policy.names import HEARTBEATS
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 from mirror.status.values import FlowStatus, GroupStatus
 from mirror.status.wording import some
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import CheckpointsResult, Due
-    from mirror.offsets.groups import Copy, Place, Standing
+    from mirror.offsets.groups import Copy, GroupPosition, Standing
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
 
@@ -158,9 +158,11 @@ class GroupJobs:
                 due, waiting=back.waiting, refused=back.refused.keys()
             )
             self._tell_groups(
-                Kind.GROUP_FOUND, "has its first checkpoints", result.found
+                EventKind.GROUP_FOUND, "has its first checkpoints", result.found
             )
-            self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
+            self._tell_groups(
+                EventKind.GROUP_GONE, "is gone from the source", result.gone
+            )
             if flow.sync_group_offsets and self._group_sync_due():
                 self._set_offsets(target, result, copies, back)
             self._show(standing)
@@ -209,7 +211,7 @@ class GroupJobs:
             ],
         )
 
-    def _tell_groups(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+    def _tell_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names[:_MOST_TOLD]:
             self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
         if more := names[_MOST_TOLD:]:
@@ -220,7 +222,7 @@ class GroupJobs:
         if moved:
             self._add(
                 Event(
-                    kind=Kind.GROUP_OFFSETS_SET,
+                    kind=EventKind.GROUP_OFFSETS_SET,
                     text=f"offsets of {some(len(moved), 'group')} set, "
                     f"such as {min(moved)}",
                     details={"groups": dict(sorted(moved.items())[:_MOST_TOLD])},
@@ -332,7 +334,12 @@ def _alone(
 
 
 def _status(
-    name: str, kind: str, places: tuple[Place, ...], *, reason: str, active: bool
+    name: str,
+    kind: str,
+    places: tuple[GroupPosition, ...],
+    *,
+    reason: str,
+    active: bool,
 ) -> GroupStatus:
     kinds = [place.translated.exactness for place in places]
     return GroupStatus(

@@ -16,7 +16,7 @@ from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 from mirror.status.states import AclState
 from mirror.status.values import AclStatus
 
@@ -89,7 +89,7 @@ class TopicJobs:
         for change in found.corrected:
             self._store.trail.add(
                 Event(
-                    kind=Kind.CONFIG_CHANGED,
+                    kind=EventKind.CONFIG_CHANGED,
                     flow=name,
                     cluster=self._flow.target,
                     subject=change.partition(": ")[0],
@@ -102,8 +102,8 @@ class TopicJobs:
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
         found = acls.sync(source, target, self._flow)
-        self._tell_acls(Kind.ACL_ADDED, "ACL added", found.added)
-        self._tell_acls(Kind.ACL_REMOVED, "ACL removed", found.removed)
+        self._tell_acls(EventKind.ACL_ADDED, "ACL added", found.added)
+        self._tell_acls(EventKind.ACL_REMOVED, "ACL removed", found.removed)
         if found.reason and self._throttle.due(found.reason):
             log.info("ACLs are not synced", flow=name, reason=found.reason)
         self._acls = replace(
@@ -121,7 +121,9 @@ class TopicJobs:
     def _show_acls(self) -> None:
         self._store.update(self._flow.name, lambda flow: replace(flow, acls=self._acls))
 
-    def _tell_acls(self, kind: Kind, what: str, bindings: Sequence[Binding]) -> None:
+    def _tell_acls(
+        self, kind: EventKind, what: str, bindings: Sequence[Binding]
+    ) -> None:
         for binding in bindings:
             self._store.trail.add(
                 Event(

@@ -67,7 +67,7 @@ def internal_topics(flow: FlowConfig) -> tuple[InternalTopic, ...]:
     return tuple(found)
 
 
-def acl_claims_topic(flow: FlowConfig) -> InternalTopic:
+def acl_ownership_topic(flow: FlowConfig) -> InternalTopic:
     """Where the flow notes which ACLs it added; made with the first of them."""
     return _on(
         flow.target,

@@ -15,7 +15,7 @@ from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
 from mirror.status import events as events_module
 from mirror.status import store as store_module
-from mirror.status.events import Event, Kind, Trail
+from mirror.status.events import Event, EventKind, Trail
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from tests.harness.clocks import HOUR, clocks_of
@@ -54,7 +54,9 @@ def test_what_repeats_is_logged_once_a_minute(
     logged: list[Any] = []
     monkeypatch.setattr(events_module, "_log", logged.append)
     trail = Trail()
-    event = Event(kind=Kind.TOPIC_CREATED, flow="A->B", subject="t", text="as before")
+    event = Event(
+        kind=EventKind.TOPIC_CREATED, flow="A->B", subject="t", text="as before"
+    )
     trail.add(event)
     clocks.of_day += change
     trail.add(event)

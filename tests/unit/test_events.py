@@ -23,7 +23,7 @@ from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.status import events
 from mirror.status.changes import noticed
-from mirror.status.events import MOST_OF_A_KIND, Event, Kind, Trail
+from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import FlowStatus, JobStatus
@@ -156,12 +156,12 @@ def test_an_ordinary_lease_is_no_event():
 def test_often_does_not_push_out_seldom():
     """Each kind has a place of its own, of a bounded size."""
     trail = Trail()
-    trail.add(Event(kind=Kind.TOPIC_CREATED, subject="t", text="created"))
+    trail.add(Event(kind=EventKind.TOPIC_CREATED, subject="t", text="created"))
     for number in range(3 * MOST_OF_A_KIND):
-        trail.add(Event(kind=Kind.ACL_ADDED, subject=f"{number}", text="added"))
+        trail.add(Event(kind=EventKind.ACL_ADDED, subject=f"{number}", text="added"))
     found = trail.read()
 
-    assert found[0].kind is Kind.TOPIC_CREATED
+    assert found[0].kind is EventKind.TOPIC_CREATED
     assert len(found) == 1 + MOST_OF_A_KIND
     assert found[-1].subject == str(3 * MOST_OF_A_KIND - 1)
 
@@ -174,8 +174,8 @@ def test_what_repeats_is_one_event_and_one_line_a_minute(
     monkeypatch.setattr(events.time, "time", lambda: now)
     monkeypatch.setattr(events.time, "monotonic", lambda: now)
     trail = Trail()
-    other = Event(kind=Kind.FLOW_FAILED, flow="A->C", text="down")
-    failed = Event(kind=Kind.FLOW_FAILED, flow="A->B", text="down")
+    other = Event(kind=EventKind.FLOW_FAILED, flow="A->C", text="down")
+    failed = Event(kind=EventKind.FLOW_FAILED, flow="A->B", text="down")
     with capture_logs() as logs:
         for _ in range(7):
             trail.add(failed)
@@ -199,7 +199,7 @@ def test_ids_grow_and_nothing_new_is_missed(texts: list[str]) -> None:
     """Whoever asks again with the last id that they saw sees all that came since."""
     trail, last = Trail(), 0
     for text in texts:
-        added = trail.add(Event(kind=Kind.PROBLEM, text=text))
+        added = trail.add(Event(kind=EventKind.PROBLEM, text=text))
         assert [event.id for event in trail.read(since=last)] == [added.id]
         assert added.id > last
         last = added.id
@@ -208,10 +208,10 @@ def test_ids_grow_and_nothing_new_is_missed(texts: list[str]) -> None:
 
 def test_ids_go_on_after_a_restart():
     """A client that follows over a restart neither repeats nor misses events."""
-    first = Trail().add(Event(kind=Kind.PROBLEM, text="x"))
+    first = Trail().add(Event(kind=EventKind.PROBLEM, text="x"))
     time.sleep(0.002)
 
-    assert Trail().add(Event(kind=Kind.PROBLEM, text="x")).id > first.id
+    assert Trail().add(Event(kind=EventKind.PROBLEM, text="x")).id > first.id
 
 
 def test_many_threads_add():
@@ -220,7 +220,9 @@ def test_many_threads_add():
     threads = [
         threading.Thread(
             target=lambda thread=number: [
-                trail.add(Event(kind=Kind.PROBLEM, subject=f"{thread}", text=f"{n}"))
+                trail.add(
+                    Event(kind=EventKind.PROBLEM, subject=f"{thread}", text=f"{n}")
+                )
                 for n in range(25)
             ]
         )
@@ -316,7 +318,9 @@ def test_following(
     def pause(_seconds: float) -> None:
         if (turn := next(turns)) == 2:
             raise KeyboardInterrupt
-        store.trail.add(Event(kind=Kind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n"))
+        store.trail.add(
+            Event(kind=EventKind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n")
+        )
 
     monkeypatch.setattr(command.time, "sleep", pause)
     with capture_logs():
@@ -363,7 +367,7 @@ def test_a_topic_made_anew_is_told_once():
     told = store.trail.read()
 
     assert [(e.kind, e.subject, e.cluster) for e in told] == [
-        (Kind.TOPIC_RECREATED, "t", "A")
+        (EventKind.TOPIC_RECREATED, "t", "A")
     ]
 
 
@@ -371,4 +375,4 @@ def test_every_kind_stands_in_the_reference():
     """Who writes a program against /events finds the kinds on the page of formats."""
     page = (ROOT / "docs/reference/formats.md").read_text()
 
-    assert [kind.value for kind in Kind if f"`{kind.value}`" not in page] == []
+    assert [kind.value for kind in EventKind if f"`{kind.value}`" not in page] == []

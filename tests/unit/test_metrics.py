@@ -18,7 +18,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
-from mirror.metrics.series import Kind
+from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
 from mirror.status.measures import (
     HistogramStatus,
@@ -171,10 +171,10 @@ def test_every_field_of_a_partition_is_shown():
 def test_names_follow_prometheus(metric):
     """One prefix, base units, _total on counters and on nothing else."""
     assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricType.COUNTER)
     assert not re.search(r"_(ms|milliseconds|kb|mb|percent|count)(_|$)", metric.name)
     assert metric.help.endswith(".")
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricType.HISTOGRAM:
         assert metric.name.endswith("_seconds")
 
 

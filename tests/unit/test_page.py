@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.status.config import ConfigStatus
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -238,7 +238,7 @@ def test_events_of_a_kind():
     store = board_of()
     with capture_logs():
         for _ in range(3):
-            store.trail.add(Event(kind=Kind.PROBLEM, flow="A->B", text="again"))
+            store.trail.add(Event(kind=EventKind.PROBLEM, flow="A->B", text="again"))
     page, _ = ask(store, "/trail", kind="problem")
 
     assert "again 3 times since" in page.text
@@ -300,7 +300,7 @@ def hostile_board() -> StatusStore:
     )
     with capture_logs():
         store.trail.add(
-            Event(kind=Kind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
+            Event(kind=EventKind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
         )
     return store
 

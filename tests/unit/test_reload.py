@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
-from mirror.driver.reload import Pending, Watch
+from mirror.driver.reload import PendingConfig, Watch
 from mirror.driver.service import Service
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def test_a_log_level_reaches_every_flow(running: _Running) -> None:
 
 def test_what_waits_adds_up(running: _Running) -> None:
     """Two changes before a flow gets there count as one that asks for both."""
-    pending = Pending()
+    pending = PendingConfig()
     config = running.service._follower.config
     pending.put(config, Effect.LOOK)
     pending.put(config, Effect.RUN)
