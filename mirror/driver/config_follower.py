@@ -1,4 +1,4 @@
-"""The configuration that a service goes by: taken or refused, shown, and told.
+"""The configuration that a service goes by: taken or refused, shown, and announced.
 
 Main type: `ConfigFollower`. It compares each reading of the file with the
 configuration in use and keeps the newest that can be used; what follows for the flows
@@ -81,7 +81,7 @@ class ConfigFollower:
             refused=(),
         )
         effect = self._go_by(reading.config)
-        self._tell(found)
+        self._announce(found)
         return replace(
             found, effects={name: e | effect for name, e in found.effects.items()}
         )
@@ -111,7 +111,7 @@ class ConfigFollower:
         logs.set_up(*log_settings)
         return Effect.LEASES  # workers log, too
 
-    def _tell(self, found: Changes) -> None:
+    def _announce(self, found: Changes) -> None:
         self._store.trail.add(
             Event(
                 kind=EventKind.CONFIGURATION_RELOADED,

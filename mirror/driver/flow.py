@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 
 class Flow:
-    """Mirrors one cluster into another until told to stop."""
+    """Mirrors one cluster into another until stopped."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ _SPARE_SLOTS = 16
 
 
 class Service:
-    """Runs flows until told to stop."""
+    """Runs flows until stopped."""
 
     def __init__(
         self, config: MirrorConfig, *, once: bool = False, watch: Watch | None = None
@@ -79,7 +79,7 @@ class Service:
     def run(self, *, ready: Callable[[str], None] | None = None) -> bool:
         """Run until a signal, or with `once` until every flow has caught up.
 
-        `ready` is told the status address as soon as it answers. Returns whether
+        `ready` gets the status address as soon as it answers. Returns whether
         every flow ended well: none failed, none left a partition behind.
 
         Raises:

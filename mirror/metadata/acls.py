@@ -94,7 +94,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
             replication_factor=flow.replication_factor,
         )
     except AuthorizationError as error:
-        # Without this note it could not be told from an ACL that a user made.
+        # Without this note it looks like an ACL that a user made.
         return AclsResult(
             state=AclState.NOT_PERMITTED, reason=str(error), skipped=found.skipped
         )
