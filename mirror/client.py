@@ -22,7 +22,8 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ConfigError
 from mirror.offsets import checkpoints, logs
 from mirror.offsets.mm2_records import checkpoints_topic
-from mirror.policy.naming import HEARTBEATS, is_internal, make_policy
+from mirror.policy.choice import make_policy
+from mirror.policy.names import HEARTBEATS, is_internal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ class MirrorClient:
         self._policy = make_policy(
             policy, source_alias=source_alias, separator=separator
         )
-        self._has_source = policy == "default" or bool(source_alias)
+        self._has_source = self._policy.names_source or bool(source_alias)
 
     def __enter__(self) -> Self:
         return self

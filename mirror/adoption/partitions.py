@@ -2,7 +2,7 @@
 
 Main types: `Adopted`, what becomes of one partition, and `Survey`, one look at all of
 them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
-changes nothing; how one partition is judged is `resume_point`'s duty.
+changes nothing; where one partition goes on is `resume_point`'s duty.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 import uuid
 
-from mirror.adoption import initial_runs
-from mirror.adoption.resume_point import Log, judge
+from mirror.adoption import initial_runs, resume_point
+from mirror.adoption.resume_point import Log
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import MirrorError
@@ -97,7 +97,7 @@ class Survey:
         self._known = known
         self._syncs = initial_runs.read_syncs(flow, source, target)
 
-    def judge(self, topics: tuple[MirroredTopic, ...]) -> tuple[Adopted, ...]:
+    def resume_points(self, topics: tuple[MirroredTopic, ...]) -> tuple[Adopted, ...]:
         keys = [(t.topic, p) for t in topics for p in range(t.partitions)]
         copies = self._copies(topics)
         edges = _edges(self._source, keys)
@@ -115,9 +115,11 @@ class Survey:
             )
         ids = {(t.topic, p): t.topic_id for t in topics for p in range(t.partitions)}
         new = {key: ids[key] for key in keys if key not in self._kept.last}
-        starts = starting.find(self._source, new, starting.place_of(self._flow.start))
+        starts = starting.find(
+            self._source, new, starting.start_point(self._flow.start)
+        )
         return tuple(
-            self._judge(
+            self._adopted(
                 topic,
                 partition,
                 edges[topic.topic, partition],
@@ -141,7 +143,7 @@ class Survey:
             if partition in there.leaders
         }
 
-    def _judge(
+    def _adopted(
         self,
         topic: MirroredTopic,
         partition: int,
@@ -170,15 +172,15 @@ class Survey:
             first=ends.first,
             end=ends.stable,
         )  # fmt: skip
-        judged = judge(
+        found = resume_point.find(
             source,
             None if recreated else copy,
             position,
             exact=known and key in self._kept.exact,
             most=self._most_records,
         )
-        offset = judged.tail.offset
-        if not known and not recreated and not judged.tail.copied and start is not None:
+        offset = found.tail.offset
+        if not known and not recreated and not found.tail.copied and start is not None:
             offset = start.offset
         return Adopted(
             topic=topic.topic,
@@ -186,21 +188,21 @@ class Survey:
             target_topic=topic.target_topic,
             action=(
                 Action.RECREATED if recreated
-                else Action.UNSURE if judged.may_repeat
-                else Action.AHEAD if judged.tail.copied
+                else Action.UNSURE if found.may_repeat
+                else Action.AHEAD if found.tail.copied
                 else Action.CONTINUE if known
                 else Action.BEGIN
             ),
             mm2=mm2,
             source_end=edges.end,
             position=Position(offset=offset, topic_id=uuid.UUID(topic.topic_id)),
-            copied=judged.tail.copied,
-            may_repeat=judged.may_repeat,
-            missing=judged.tail.missing,
+            copied=found.tail.copied,
+            may_repeat=found.may_repeat,
+            missing=found.tail.missing,
             copy_end=0 if ends is None else ends.end,
             lost=max(edges.first - offset, 0),
             runs=None if ends is None or not ends.end else initial_runs.initial_runs(
-                judged.tail.runs,
+                found.tail.runs,
                 self._syncs.get(key, ()),
                 begins=self._known.get(key, (0, ends.first)),
                 ends=(offset, ends.end),

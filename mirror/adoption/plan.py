@@ -67,10 +67,11 @@ def plan(
     *,
     selected: AbstractSet[str],
 ) -> Adoption:
-    """Judge every partition of some topics; `selected` are all that the flow copies.
+    """Find where the partitions of some topics go on; `selected` are all that the flow
+    copies.
 
     Raises:
-        MirrorError: a cluster does not answer, or a partition cannot be judged now.
+        MirrorError: a cluster or the leader of a partition does not answer.
     """
     chosen = tuple(topics)
     kept = connect_offsets.read(
@@ -80,7 +81,7 @@ def plan(
     survey = Survey(
         flow, source, target, kept=kept, most_records=terms.most_records, known=known
     )
-    partitions = survey.judge(chosen)
+    partitions = survey.resume_points(chosen)
     if not kept.last and not any(each.copy_end for each in partitions):
         raise MirrorError(
             f"cluster {target.alias}: {terms.offsets_topic} has no position of "

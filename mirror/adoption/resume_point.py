@@ -1,6 +1,6 @@
-"""Judging partitions one by one: what MirrorMaker 2 says, what the copy says.
+"""Where a partition goes on: what MirrorMaker 2 says, what the copy says.
 
-Main function: `judge`, which looks at ever longer ends of a partition and its copy
+Main function: `find`, which looks at ever longer ends of a partition and its copy
 until they tell where copying has to go on, and how much may be copied again where they
 do not. It reads and changes nothing.
 """
@@ -34,7 +34,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class ResumePoint:
     """Where copying goes on."""
 
     tail: Tail
@@ -42,9 +42,9 @@ class Judgement:
     """How many records at most are in the copy already and come again."""
 
 
-def judge(
+def find(
     source: Log, copy: Log | None, position: int, *, exact: bool, most: int
-) -> Judgement:
+) -> ResumePoint:
     """`position`: the next offset after MirrorMaker 2's own; `exact`: it was written
     with the records. `copy` is None if there is none. At most `most` offsets of each
     side are looked at, in both directions.
@@ -53,7 +53,7 @@ def judge(
         ClusterError: a cluster does not answer.
     """
     if copy is None or copy.end <= copy.first:
-        return Judgement(tail=Tail(offset=position, certain=True))
+        return ResumePoint(tail=Tail(offset=position, certain=True))
     size = min(_FIRST_LOOK, most)
     before: Tail | None = None
     while True:
@@ -66,9 +66,9 @@ def judge(
             break
         before, size = tail, min(size * _TIMES_MORE, most)
     if tail.certain or exact:
-        return Judgement(tail=tail)
+        return ResumePoint(tail=tail)
     copies = tail.unexplained if tail.anchored else copy.end - copy.first
-    return Judgement(
+    return ResumePoint(
         tail=tail, may_repeat=max(min(copies, source.end - tail.offset), 0)
     )
 

@@ -14,7 +14,7 @@ import typer
 
 from mirror.adoption import activity, connect_offsets, plan
 from mirror.cli.adopt_back import give_back as give_flows_back
-from mirror.cli.adoption_terms import Taken, Wishes, judge_activity, reach
+from mirror.cli.adoption_terms import Taken, Wishes, check_activity, reach
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import ConfigFile, DryRun, TopicPattern, Yes, agreed
 from mirror.cli.output import Form, Output, complain, document, table
@@ -182,7 +182,7 @@ def _require_rest(taken: Taken, wishes: Wishes) -> None:
     seen = activity.look(
         taken.target, group=wishes.group(taken.flow), watched=watched, tell=complain
     )
-    judge_activity(seen, taken.flow, wishes)
+    check_activity(seen, taken.flow, wishes)
 
 
 def _producers(taken: Taken, wishes: Wishes) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mirror.adoption import activity, back
-from mirror.cli.adoption_terms import judge_activity
+from mirror.cli.adoption_terms import check_activity
 from mirror.cli.options import agreed
 from mirror.cli.output import Form, complain, table
 
@@ -24,7 +24,7 @@ def give_back(taken: list[Taken], wishes: Wishes, output: Form) -> list[dict[str
     for each in taken:
         if (group := wishes.group(each.flow)) is not None:
             seen = activity.look(each.target, group=group, watched=(), tell=complain)
-            judge_activity(seen, each.flow, wishes)
+            check_activity(seen, each.flow, wishes)
     planned = _plan(taken, wishes)
     if output is Form.TABLE:
         table(

@@ -85,7 +85,7 @@ def reach(
     )
 
 
-def judge_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:
+def check_activity(seen: activity.Activity, flow: FlowConfig, wishes: Wishes) -> None:
     try:
         activity.require_rest(seen, source_alias=flow.source)
     except MirrorError as error:

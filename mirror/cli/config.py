@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 
-class Kind(StrEnum):
+class SettingsFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     MARKDOWN = "markdown"
@@ -107,17 +107,17 @@ def convert(
 @app.command()
 def schema(
     form: Annotated[
-        Kind,
+        SettingsFormat,
         typer.Option(
             "--form", help="JSON schema, an annotated YAML file, or a Markdown table."
         ),
-    ] = Kind.JSON,
+    ] = SettingsFormat.JSON,
 ) -> None:
     """Print every setting there is, with its default and its meaning."""
     made = {
-        Kind.JSON: settings.json_schema,
-        Kind.YAML: settings.example,
-        Kind.MARKDOWN: settings.reference,
+        SettingsFormat.JSON: settings.json_schema,
+        SettingsFormat.YAML: settings.example,
+        SettingsFormat.MARKDOWN: settings.reference,
     }[form]
     sys.stdout.write(made())
 

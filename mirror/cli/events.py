@@ -19,14 +19,14 @@ import typer
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, moment, table
 from mirror.config.values import flow_ends, near
-from mirror.status.events import Kind
+from mirror.status.events import EventKind
 
 COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
 _POLL_SECONDS = 1.0
 
 
 def _kind(text: str | None) -> str | None:
-    kinds = [kind.value for kind in Kind]
+    kinds = [kind.value for kind in EventKind]
     if text is not None and text not in kinds:
         raise typer.BadParameter(
             f"{text} is no kind of event{near(text, kinds)}; kinds: {', '.join(kinds)}"

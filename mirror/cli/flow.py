@@ -29,7 +29,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.driver import reset
 from mirror.errors import FencedError, MirrorError
 from mirror.metadata import topics
-from mirror.offsets.starting import Place
+from mirror.offsets.starting import StartPoint
 
 if TYPE_CHECKING:
     from mirror.driver.reset import Move
@@ -128,14 +128,14 @@ def reset_(
         )
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> StartPoint:
     words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     if text.lower() in words:
-        return Place(timestamp=words[text.lower()])
+        return StartPoint(timestamp=words[text.lower()])
     if text.isdecimal():
-        return Place(offset=int(text))
+        return StartPoint(offset=int(text))
     if text.startswith("@") and text[1:].isdecimal():
-        return Place(timestamp=int(text[1:]))
+        return StartPoint(timestamp=int(text[1:]))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -147,7 +147,7 @@ def _place(text: str) -> Place:
         moment = moment.replace(tzinfo=UTC)
     if moment.timestamp() < 0:
         raise typer.BadParameter(f"--to: {text} lies before 1970")
-    return Place(timestamp=int(moment.timestamp() * 1000))
+    return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 
 def _show(moves: tuple[Move, ...]) -> None:

@@ -17,7 +17,9 @@ from rich.table import Table
 from rich.text import Text
 import typer
 
+from mirror.preflight.finding import State
 from mirror.status import wording
+from mirror.status.states import FlowState, PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,14 +37,14 @@ remaining = wording.remaining
 duration = wording.duration
 rate = wording.rate
 _UNLIMITED = 10_000
-_STATE_STYLES = {
-    "RUNNING": "green",
-    "PAUSED": "yellow",
-    "FAULTED": "red",
-    "FAILED": "red",
-    "ok": "green",
-    "warn": "yellow",
-    "fail": "red",
+_STATE_STYLES: dict[str, str] = {
+    PartitionState.RUNNING: "green",
+    PartitionState.PAUSED: "yellow",
+    PartitionState.FAULTED: "red",
+    FlowState.FAILED: "red",
+    State.OK: "green",
+    State.WARN: "yellow",
+    State.FAIL: "red",
 }
 
 

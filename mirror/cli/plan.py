@@ -19,7 +19,7 @@ from mirror.status.drift import value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.preflight.plan import Plan, TopicToCreate
+    from mirror.preflight.plan import RunPlan, TopicToCreate
 
 FORMAT_VERSION = 1
 COLUMNS = ("CLUSTER", "CHANGE", "NAME", "FLOW", "DETAIL")
@@ -59,7 +59,7 @@ def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _rows(found: Plan) -> Iterator[tuple[object, ...]]:
+def _rows(found: RunPlan) -> Iterator[tuple[object, ...]]:
     for topic in found.create:
         yield topic.cluster, "create topic", topic.topic, topic.flow, _made(topic)
     for grown in found.grow:
@@ -88,7 +88,7 @@ def _made(topic: TopicToCreate) -> str:
     return ", ".join(parts)
 
 
-def _document(found: Plan) -> dict[str, Any]:
+def _document(found: RunPlan) -> dict[str, Any]:
     made = asdict(found)
     for topic in made["create"]:
         topic["configs"] = dict(topic["configs"])

@@ -28,7 +28,7 @@ from mirror.errors import ClusterError
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
 from mirror.status.drift import differences, value
-from mirror.status.values import AclState
+from mirror.status.states import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

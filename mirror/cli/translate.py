@@ -21,7 +21,7 @@ from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.answers import Answer
+    from mirror.offsets.answers import OffsetAnswer
 
 FORMAT_VERSION = 1
 COLUMNS = (
@@ -79,7 +79,7 @@ def translate(  # noqa: PLR0913  options of a command
             "give a GROUP, or all of --topic, --partition and --offset"
         )
     chosen, flows = chosen_flows(config, flow)
-    found: list[tuple[str, Answer]] = []
+    found: list[tuple[str, OffsetAnswer]] = []
     failures = []
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
         for each in flows:
@@ -122,7 +122,7 @@ def _ask(
     single: tuple[str | None, int | None, int | None],
     *,
     reverse: bool,
-) -> list[Answer]:
+) -> list[OffsetAnswer]:
     from mirror.offsets import answers  # noqa: PLC0415  loads kernels
     from mirror.offsets.group_survey import known_of  # noqa: PLC0415  loads kernels
 
@@ -145,7 +145,7 @@ def _ask(
     return [answer] if answer.other_topic else []
 
 
-def _row(flow: str, answer: Answer) -> tuple[object, ...]:
+def _row(flow: str, answer: OffsetAnswer) -> tuple[object, ...]:
     translated = answer.translated
     return (
         flow,
@@ -158,7 +158,7 @@ def _row(flow: str, answer: Answer) -> tuple[object, ...]:
     )
 
 
-def _line(cluster: str, answer: Answer) -> reset_file.Line:
+def _line(cluster: str, answer: OffsetAnswer) -> reset_file.Line:
     return reset_file.Line(
         cluster,
         answer.other_topic,
@@ -168,7 +168,7 @@ def _line(cluster: str, answer: Answer) -> reset_file.Line:
     )
 
 
-def _document(flow: str, answer: Answer) -> dict[str, object]:
+def _document(flow: str, answer: OffsetAnswer) -> dict[str, object]:
     return {
         "flow": flow,
         "topic": answer.topic,

@@ -16,8 +16,7 @@ from itertools import islice, product
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.naming import is_internal, why_illegal
-from mirror.policy.renaming import LEGAL_NAME
+from mirror.policy.names import LEGAL_NAME, is_internal, why_illegal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -169,7 +168,10 @@ def _count_ways(flows_from: Mapping[str, Sequence[FlowConfig]]) -> int:
 
 def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
     """Names that flows want, and what these were called before other flows."""
-    ruled = [rule.match for flow in flows for rule in flow.rename]
+    policies = dict.fromkeys(  # whose alias it is makes no difference backwards
+        flow.model_copy(update={"source": ""}).replication_policy for flow in flows
+    )
+    ruled = [pattern for policy in policies for pattern in policy.patterns]
     patterns = list(dict.fromkeys([p for f in flows for p in f.topics] + ruled))
     words = dict.fromkeys(
         [
@@ -186,14 +188,10 @@ def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
         names |= dict.fromkeys(
             _meant_by(pattern, tuple(few)) or (_start(pattern) + _ANYTHING,)
         )
-    policies = {  # whose alias it is makes no difference backwards
-        (flow.policy, flow.separator, flow.rename): flow.replication_policy
-        for flow in flows
-    }
     for _ in range(MOST_HOPS):
         before = {
             topic: None
-            for policy in policies.values()
+            for policy in policies
             for name in names
             if (topic := policy.upstream_topic(name)) and topic not in names
         }

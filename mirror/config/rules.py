@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
+from mirror.policy.choice import why_unfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,19 +92,11 @@ def _onto_themselves(config: MirrorConfig, names: Mapping[str, str]) -> list[str
 def _rules_and_policies_apart(
     config: MirrorConfig, names: Mapping[str, str]
 ) -> list[str]:
-    found = []
-    for name, flow in config.flows.items():
-        if flow.policy == "rename" and not flow.rename:
-            found.append(
-                f"{names[name]}: policy rename needs rules; give it rename, such as "
-                "[{match: 'orders\\.(.*)', to: 'eu.\\1'}]"
-            )
-        elif flow.rename and flow.policy != "rename":
-            found.append(
-                f"{names[name]}: policy {flow.policy} would not use rename; set policy "
-                "to rename, or rename to []"
-            )
-    return found
+    return [
+        f"{names[name]}: {reason}"
+        for name, flow in config.flows.items()
+        if (reason := why_unfit(flow.policy, flow.rename))
+    ]
 
 
 def _joined(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
@@ -126,9 +119,10 @@ def _mixed_up(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str
     """Different topics, one copy: only flows that list topics by name can tell."""
     found = []
     for one, other in combinations(flows, 2):
-        # Whoever chooses the copies' names himself means to merge them.
-        merge = "default" not in {one.policy, other.policy}
-        if one.target != other.target or merge:
+        apart = (
+            one.replication_policy.names_source or other.replication_policy.names_source
+        )
+        if one.target != other.target or not apart:  # else merging them is meant
             continue
         ours, theirs = ({c: t for t, c in _copies(flow)} for flow in (one, other))
         if common := ours.keys() & theirs.keys():

@@ -9,7 +9,7 @@ over the whole, `load` reads files and the environment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -24,8 +24,13 @@ from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
 from mirror.errors import ConfigError
-from mirror.policy.naming import ReplicationPolicy, TopicFilter, make_policy
-from mirror.policy.renaming import Rule  # noqa: TC001  pydantic reads it
+from mirror.policy import choice
+from mirror.policy.choice import PolicyName, make_policy
+from mirror.policy.rename_rule import Rule  # noqa: TC001  pydantic reads it
+from mirror.policy.selection import TopicFilter
+
+if TYPE_CHECKING:
+    from mirror.policy.naming import ReplicationPolicy
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 """What MirrorMaker 2 leaves out when it is told nothing."""
@@ -53,11 +58,7 @@ class FlowConfig(TopicSync, GroupSettings):
         description="How many tasks copy side by side. Null: chosen automatically, by "
         "partitions, cores and load.",
     )
-    policy: Literal["default", "identity", "rename"] = Field(
-        default="default",
-        description="default: the copy is called <source><separator><topic>; "
-        "identity: the copy has the topic's own name; rename: as `rename` says.",
-    )
+    policy: PolicyName = Field(default="default", description=choice.DESCRIPTION)
     rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = Field(
         default=(),
         description="For policy rename: rules {match, to}, of which the first whose "

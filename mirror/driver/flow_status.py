@@ -1,15 +1,18 @@
-"""What a flow's status says of its leases: their sums, and its throughput in the log.
+"""What a flow's status says of its leases and of its problems.
 
-Main type: `StatusWriter`, one per flow, for all of its runs. It keeps the samples from
-which `autoscale` derives the number of slots, and decides nothing itself. The sums are
-made in `lease_totals`, the rates in `throughput`.
+Main types: `StatusWriter` and `Problems`, one each per flow, for all of its runs. The
+writer keeps the samples from which `autoscale` derives the number of slots, logs the
+throughput, and decides nothing. The sums are made in `lease_totals`, the rates in
+`throughput`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 import math
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,26 +21,21 @@ from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
 from mirror.driver.query import report_seconds
 from mirror.driver.throughput import measured, recent, sample
 from mirror.relay.latency import bounds
-from mirror.status.values import FlowState
+from mirror.status.states import FlowState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.config.schema import FlowConfig
     from mirror.driver.query import LeaseResult
     from mirror.driver.throughput import Sample, Throughput
     from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus
 
 log = structlog.get_logger()
 
 _THROUGHPUT_LOG_SECONDS = 10.0
 """How often to log how catching up gets on."""
-_AT_REST: dict[str, Any] = {
-    "slot_loads": (),
-    "records_per_second": 0.0,
-    "bytes_per_second": 0.0,
-    "catching_up": False,
-    "remaining_seconds": -1.0,
-}
-"""What a flow's status says of its throughput while no lease runs."""
 
 
 class StatusWriter:
@@ -57,15 +55,20 @@ class StatusWriter:
         another one the counts begin anew.
         """
         self.samples.clear()
-        self.rest(state=FlowState.STARTING, reason="")
+        self._store.update(
+            self._flow,
+            lambda old: replace(_at_rest(old), state=FlowState.STARTING, reason=""),
+        )
         if (new := bounds(flow.sla_seconds)) != self._bounds:
             self._bounds = new
             self._scores.forget_times()
-            self._store.update(self._flow, bounds=new, times=())
+            self._store.update(
+                self._flow, lambda old: replace(old, bounds=new, times=())
+            )
 
-    def rest(self, **changes: Any) -> None:
+    def rest(self) -> None:
         """No lease runs."""
-        self._store.update(self._flow, **_AT_REST, **changes)
+        self._store.update(self._flow, _at_rest)
 
     def add(self, lease: LeaseResult, flow: FlowConfig) -> None:
         """Show what one lease did."""
@@ -78,21 +81,26 @@ class StatusWriter:
         partitions = self._scores.add(lease.reports, time.monotonic())
         self._store.update(
             self._flow,
-            state=FlowState.RUNNING,
-            reason=common_reason(lease.reports),
-            leases=lease.number,
-            slots=lease.slots,
-            slot_loads=slot_loads(lease.reports, lease.slots),
-            lease_gap_ms=lease.gap_seconds * 1000 if lease.gap_seconds >= 0 else -1.0,
-            records_per_second=now.records_per_second,
-            bytes_per_second=now.bytes_per_second,
-            catching_up=now.catching_up,
-            remaining_seconds=now.remaining_seconds,
-            reported_at=reported,
-            report_due=reported + report_seconds(flow),
-            transactions=self._scores.transactions,
-            times=self._scores.times,
-            partitions=partitions,
+            lambda old: replace(
+                old,
+                state=FlowState.RUNNING,
+                reason=common_reason(lease.reports),
+                leases=lease.number,
+                slots=lease.slots,
+                slot_loads=slot_loads(lease.reports, lease.slots),
+                lease_gap_ms=lease.gap_seconds * 1000
+                if lease.gap_seconds >= 0
+                else -1.0,
+                records_per_second=now.records_per_second,
+                bytes_per_second=now.bytes_per_second,
+                catching_up=now.catching_up,
+                remaining_seconds=now.remaining_seconds,
+                reported_at=reported,
+                report_due=reported + report_seconds(flow),
+                transactions=self._scores.transactions,
+                times=self._scores.times,
+                partitions=partitions,
+            ),
         )
         self._tell(now)
 
@@ -108,3 +116,42 @@ class StatusWriter:
                 bytes_per_second=round(now.bytes_per_second),
                 remaining_seconds=round(left) if left >= 0 else None,
             )  # fmt: skip
+
+
+class Problems:
+    """What is wrong with one flow's topics and copies, by who has found it.
+    Thread-safe.
+    """
+
+    def __init__(self, flow: str, store: StatusStore) -> None:
+        self._flow = flow
+        self._store = store
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    def tell(self, whose: str, problems: Sequence[str]) -> None:
+        """Show these beside the problems that others have found."""
+        with self._lock:
+            self._found[whose] = tuple(problems)
+            together = dict.fromkeys(each for some in self._found.values()
+                                     for each in some)  # fmt: skip
+            self._store.update(
+                self._flow, lambda old: replace(old, problems=tuple(together))
+            )
+
+    def keep_only(self, whose: str) -> None:
+        """Forget what all others have found."""
+        with self._lock:
+            self._found = {whose: self._found.get(whose, ())}
+
+
+def _at_rest(flow: FlowStatus) -> FlowStatus:
+    """What a flow's status says of its throughput while no lease runs."""
+    return replace(
+        flow,
+        slot_loads=(),
+        records_per_second=0.0,
+        bytes_per_second=0.0,
+        catching_up=False,
+        remaining_seconds=-1.0,
+    )

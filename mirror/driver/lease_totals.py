@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.status.measures import HistogramStatus, TopicTimes, TransactionStatus
+from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus, SlotStatus
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
 
 def common_reason(reports: Iterable[PartitionReport]) -> str:
     """Why nothing at all is copied, if it is one reason for all; else empty."""
-    awake = [report for report in reports if report.state != "PAUSED"]
-    reasons = {r.reason if r.state == "FAULTED" else "" for r in awake}
+    awake = [report for report in reports if report.state != PartitionState.PAUSED]
+    reasons = {r.reason if r.state == PartitionState.FAULTED else "" for r in awake}
     return reasons.pop() if len(reasons) == 1 else ""
 
 
@@ -136,7 +137,7 @@ class LeaseTotals:
             partition=report.partition,
             target_topic=report.target_topic,
             slot=report.slot,
-            state=report.state,
+            state=PartitionState(report.state),
             reason=report.reason,
             since=_since(report, last),
             position=report.position,

@@ -79,7 +79,7 @@ def take_ownership(
     batches = [begun.encoded()]
     # Those that have a position were given one before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
-    if found := starting.begin(source, new, starting.place_of(flow.start)):
+    if found := starting.begin(source, new, starting.start_point(flow.start)):
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
     return begun.text

@@ -26,6 +26,7 @@ from mirror.errors import FlowError
 from mirror.relay.lease import Assignment
 from mirror.relay.report import SQL_SCHEMA, PartitionReport, from_row
 from mirror.relay.task import TERM, RelayTask, to_row, to_term
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
-    from mirror.relay.lease import Plan
+    from mirror.relay.lease import LeasePlan
 
 log = structlog.get_logger()
 
@@ -99,7 +100,7 @@ class LeaseQuery:
     def __init__(
         self,
         spark: SparkSession,
-        plan: Plan,
+        plan: LeasePlan,
         terms: Terms,
         *,
         placement: Placement,
@@ -181,7 +182,7 @@ class LeaseQuery:
         if self._query is not None:
             self.wakeup.send()
 
-    def go_by(self, plan: Plan, log_settings: Settings) -> None:
+    def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
         """Lease by this plan from now on: slots begin anew under their generation."""
         self._flow = plan.flow
         self._task = replace(self._task, plan=plan, log_settings=log_settings)
@@ -327,7 +328,7 @@ class LeaseQuery:
     def _caught_up(self, reports: list[PartitionReport]) -> bool:
         assert self._ends is not None
         return all(
-            report.state in {"FAULTED", "PAUSED"}
+            report.state in {PartitionState.FAULTED, PartitionState.PAUSED}
             or report.position >= self._ends.get((report.topic, report.partition), 0)
             for report in reports
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
 
     from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus
 
 
 class QueryListener(StreamingQueryListener):
@@ -44,17 +45,18 @@ class QueryListener(StreamingQueryListener):
             return
         began = datetime.fromisoformat(progress.timestamp).timestamp()
         phases = sorted(progress.durationMs.items())
-        with self._lock:
-            last = self._store.flow(progress.name).spark
-            self._store.update(
-                progress.name,
+        self._store.update(
+            progress.name,
+            lambda flow: replace(
+                flow,
                 spark=replace(
-                    last,
-                    batches=last.batches + 1,
+                    flow.spark,
+                    batches=flow.spark.batches + 1,
                     began_at=began,
                     phases=tuple((name, ms / 1000) for name, ms in phases),
                 ),
-            )
+            ),
+        )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """A query whose leases follow each other is never idle."""
@@ -62,8 +64,9 @@ class QueryListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         with self._lock:
             flow = self._flows.pop(str(event.runId), "")
-            if flow and event.exception:
-                last = self._store.flow(flow).spark
-                self._store.update(
-                    flow, spark=replace(last, failures=last.failures + 1)
-                )
+        if flow and event.exception:
+            self._store.update(flow, _failed)
+
+
+def _failed(flow: FlowStatus) -> FlowStatus:
+    return replace(flow, spark=replace(flow.spark, failures=flow.spark.failures + 1))

@@ -148,7 +148,7 @@ def _content(file: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Next:
+class NextConfig:
     """What to go by from now on."""
 
     config: MirrorConfig
@@ -156,18 +156,18 @@ class Next:
     """What that asks of the flow, since it last took one up."""
 
 
-class Pending:
+class PendingConfig:
     """At most one configuration. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._next: Next | None = None
+        self._next: NextConfig | None = None
 
     def put(self, config: MirrorConfig, effect: Effect) -> None:
         with self._lock:
             if self._next is not None:
                 effect |= self._next.effect
-            self._next = Next(config=config, effect=effect)
+            self._next = NextConfig(config=config, effect=effect)
 
     @property
     def effect(self) -> Effect:
@@ -175,7 +175,7 @@ class Pending:
         with self._lock:
             return self._next.effect if self._next else Effect.NONE
 
-    def take(self) -> Next | None:
+    def take(self) -> NextConfig | None:
         with self._lock:
             found, self._next = self._next, None
         return found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.progress import Position
-    from mirror.offsets.starting import Place
+    from mirror.offsets.starting import StartPoint
 
 TopicPartition = tuple[str, int]
 
@@ -63,7 +63,7 @@ def plan(
     source: Cluster,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    place: Place,
+    place: StartPoint,
 ) -> tuple[Move, ...]:
     """What would move; a partition that does not answer now is left out.
 
@@ -81,7 +81,7 @@ def apply(
     source: Cluster,
     target: Cluster,
     topics: Iterable[MirroredTopic],
-    place: Place,
+    place: StartPoint,
     *,
     of_flow: Iterable[MirroredTopic],
 ) -> tuple[Move, ...]:
@@ -119,7 +119,7 @@ def matching(topics: Iterable[MirroredTopic], pattern: str) -> list[MirroredTopi
 def _moves(
     source: Cluster,
     topics: Iterable[MirroredTopic],
-    place: Place,
+    place: StartPoint,
     known: Mapping[TopicPartition, Position],
 ) -> tuple[Move, ...]:
     topics = tuple(topics)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from mirror.relay.report import PartitionState
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.metadata import absent
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ class TopicChanges:
         if len(ids) > 1 and not ids & _NO_IDS:
             self._store.trail.add(
                 Event(
-                    kind=Kind.TOPIC_RECREATED,
+                    kind=EventKind.TOPIC_RECREATED,
                     flow=self._flow.name,
                     cluster=self._flow.source,
                     subject=now.topic,
@@ -103,7 +103,7 @@ class TopicChanges:
                 lag = sum(p.lag for p in status.partitions if p.topic == topic.topic)
                 self._store.trail.add(
                     Event(
-                        kind=Kind.TOPIC_GONE,
+                        kind=EventKind.TOPIC_GONE,
                         flow=self._flow.name,
                         cluster=self._flow.source,
                         subject=topic.topic,
@@ -111,4 +111,6 @@ class TopicChanges:
                         details={"not_copied": lag},
                     )
                 )
-        self._store.update(self._flow.name, gone=tuple(gone))
+        self._store.update(
+            self._flow.name, lambda flow: replace(flow, gone=tuple(gone))
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,9 +24,9 @@ from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
-from mirror.policy.naming import HEARTBEATS
-from mirror.status.events import Event, Kind
-from mirror.status.values import GroupStatus
+from mirror.policy.names import HEARTBEATS
+from mirror.status.events import Event, EventKind
+from mirror.status.values import FlowStatus, GroupStatus
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import CheckpointsResult, Due
-    from mirror.offsets.groups import Copy, Place, Standing
+    from mirror.offsets.groups import Copy, GroupPosition, Standing
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
 
@@ -45,15 +45,6 @@ TopicPartition = tuple[str, int]
 
 CHECKPOINTS = "checkpoints"
 OFFSET_MAP = "offset-map"
-NOT_LOOKED_AT: dict[str, Any] = {
-    "checkpoint_at": 0.0,
-    "heartbeat_at": 0.0,
-    "copied_heartbeat_at": 0.0,
-    "groups": (),
-    "group_count": 0,
-    "share_groups": (),
-}
-"""What a flow's status says of groups and heartbeats before the jobs had a turn."""
 _RETENTION_SECONDS = 600.0
 _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
@@ -167,9 +158,11 @@ class GroupJobs:
                 due, waiting=back.waiting, refused=back.refused.keys()
             )
             self._tell_groups(
-                Kind.GROUP_FOUND, "has its first checkpoints", result.found
+                EventKind.GROUP_FOUND, "has its first checkpoints", result.found
             )
-            self._tell_groups(Kind.GROUP_GONE, "is gone from the source", result.gone)
+            self._tell_groups(
+                EventKind.GROUP_GONE, "is gone from the source", result.gone
+            )
             if flow.sync_group_offsets and self._group_sync_due():
                 self._set_offsets(target, result, copies, back)
             self._show(standing)
@@ -218,7 +211,7 @@ class GroupJobs:
             ],
         )
 
-    def _tell_groups(self, kind: Kind, what: str, names: Sequence[str]) -> None:
+    def _tell_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names[:_MOST_TOLD]:
             self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
         if more := names[_MOST_TOLD:]:
@@ -229,7 +222,7 @@ class GroupJobs:
         if moved:
             self._add(
                 Event(
-                    kind=Kind.GROUP_OFFSETS_SET,
+                    kind=EventKind.GROUP_OFFSETS_SET,
                     text=f"offsets of {some(len(moved), 'group')} set, "
                     f"such as {min(moved)}",
                     details={"groups": dict(sorted(moved.items())[:_MOST_TOLD])},
@@ -278,18 +271,24 @@ class GroupJobs:
         shown.sort(key=_trouble)
         self._store.update(
             self._flow.name,
-            checkpoint_at=time.time(),
-            groups=tuple(shown[:_MOST_SHOWN]),
-            group_count=len(shown),
-            share_groups=standing.not_covered,
+            lambda flow: replace(
+                flow,
+                checkpoint_at=time.time(),
+                groups=tuple(shown[:_MOST_SHOWN]),
+                group_count=len(shown),
+                share_groups=standing.not_covered,
+            ),
         )
 
     def _beat(self, source: Cluster, target: Cluster) -> None:
         result = self._heartbeats.sync(source, target)
         self._store.update(
             self._flow.name,
-            heartbeat_at=result.written_at,
-            copied_heartbeat_at=result.copied_at,
+            lambda flow: replace(
+                flow,
+                heartbeat_at=result.written_at,
+                copied_heartbeat_at=result.copied_at,
+            ),
         )
         if result.problem and self._heartbeat_throttle.due(result.problem):
             log.warning("no heartbeats on the source", flow=self._flow.name,
@@ -300,6 +299,19 @@ class GroupJobs:
             if result.problem
             else [],
         )
+
+
+def not_looked_at(flow: FlowStatus) -> FlowStatus:
+    """What a flow's status says of groups and heartbeats before the jobs had a turn."""
+    return replace(
+        flow,
+        checkpoint_at=0.0,
+        heartbeat_at=0.0,
+        copied_heartbeat_at=0.0,
+        groups=(),
+        group_count=0,
+        share_groups=(),
+    )
 
 
 def _merged(copies: Mapping[str, Copy]) -> set[str]:
@@ -322,7 +334,12 @@ def _alone(
 
 
 def _status(
-    name: str, kind: str, places: tuple[Place, ...], *, reason: str, active: bool
+    name: str,
+    kind: str,
+    places: tuple[GroupPosition, ...],
+    *,
+    reason: str,
+    active: bool,
 ) -> GroupStatus:
     kinds = [place.translated.exactness for place in places]
     return GroupStatus(

@@ -156,5 +156,6 @@ class Jobs:
                 failures=last.failures + bool(error),
                 error=error,
             )
-            self._store.update(self._flow, jobs=tuple(self._statuses.values()))
+            statuses = tuple(self._statuses.values())
+            self._store.update(self._flow, lambda flow: replace(flow, jobs=statuses))
         return not error

@@ -16,8 +16,9 @@ from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import acls, configs
 from mirror.metadata.merging import Merging
-from mirror.status.events import Event, Kind
-from mirror.status.values import AclState, AclStatus
+from mirror.status.events import Event, EventKind
+from mirror.status.states import AclState
+from mirror.status.values import AclStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +60,7 @@ class TopicJobs:
         if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
             waiting = AclState.WAITING if flow.sync_topic_acls else AclState.OFF
             self._acls = replace(self._acls, state=waiting, reason="")
-        self._store.update(flow.name, acls=self._acls)
+        self._show_acls()
 
     def jobs(self) -> list[Job]:
         flow = self._flow
@@ -88,21 +89,21 @@ class TopicJobs:
         for change in found.corrected:
             self._store.trail.add(
                 Event(
-                    kind=Kind.CONFIG_CHANGED,
+                    kind=EventKind.CONFIG_CHANGED,
                     flow=name,
                     cluster=self._flow.target,
                     subject=change.partition(": ")[0],
                     text=f"config of copy {change}",
                 )
             )
-        self._store.update(name, drift=found.drift)
+        self._store.update(name, lambda flow: replace(flow, drift=found.drift))
         self._tell(CONFIGS, found.problems)
 
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
         found = acls.sync(source, target, self._flow)
-        self._tell_acls(Kind.ACL_ADDED, "ACL added", found.added)
-        self._tell_acls(Kind.ACL_REMOVED, "ACL removed", found.removed)
+        self._tell_acls(EventKind.ACL_ADDED, "ACL added", found.added)
+        self._tell_acls(EventKind.ACL_REMOVED, "ACL removed", found.removed)
         if found.reason and self._throttle.due(found.reason):
             log.info("ACLs are not synced", flow=name, reason=found.reason)
         self._acls = replace(
@@ -113,11 +114,16 @@ class TopicJobs:
             added=self._acls.added + len(found.added),
             removed=self._acls.removed + len(found.removed),
         )
-        self._store.update(name, acls=self._acls)
+        self._show_acls()
         not_permitted = found.state is AclState.NOT_PERMITTED
         self._tell(ACLS, [found.reason] if not_permitted else found.problems)
 
-    def _tell_acls(self, kind: Kind, what: str, bindings: Sequence[Binding]) -> None:
+    def _show_acls(self) -> None:
+        self._store.update(self._flow.name, lambda flow: replace(flow, acls=self._acls))
+
+    def _tell_acls(
+        self, kind: EventKind, what: str, bindings: Sequence[Binding]
+    ) -> None:
         for binding in bindings:
             self._store.trail.add(
                 Event(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.metadata.topics import MirroredTopic
-from mirror.policy import naming
+from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def look(
     missing = {topic.topic: topic for topic in known if topic.topic not in there}
     if not missing:
         return Absent()
-    chosen = naming.select_topics(
+    chosen = select_topics(
         missing, flow.topic_filter, flow.replication_policy, flow.target
     )
     shown = source.topics([mapping.topic for mapping in chosen.mappings])
@@ -70,7 +70,7 @@ def remembered(
 ) -> tuple[MirroredTopic, ...]:
     """The topics of partitions that were copied, given with their topic ids in hex."""
     topics: dict[str, MirroredTopic] = {}
-    chosen = naming.select_topics(
+    chosen = select_topics(
         {topic for topic, _ in ids},
         flow.topic_filter,
         flow.replication_policy,

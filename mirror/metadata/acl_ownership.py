@@ -1,9 +1,9 @@
 """Which ACLs flows have added to a cluster, kept there, so that they can be revoked.
 
-Main type: `Claims`, over the compacted topics `mirror-acls.<source>.internal` of one
-cluster, one for each source that flows copy from. A claim is written before its ACL is
-created and taken back after it is deleted: after a crash in between there is a claim
-to an ACL that is not there, and never an ACL that nobody knows of.
+Main type: `AclOwnership`, over the compacted topics `mirror-acls.<source>.internal` of
+one cluster, one for each source that flows copy from. An ACL is noted before it is
+created, and released after it is deleted: a crash in between leaves a note without its
+ACL, never an ACL without its note.
 
 Record: key = JSON of the ACL; value = JSON {"version": 1, "added": bool, "via": [...]}.
 """
@@ -31,11 +31,11 @@ TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 Via = tuple[str, ...]
 
 
-class Claims:
+class AclOwnership:
     """What the topics say when this is made, and what `add` and `remove` change."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Read all claims on a cluster.
+        """Read what all flows own on a cluster.
 
         Raises:
             ClusterError: a topic cannot be read, or a newer mirror has written it.
@@ -55,20 +55,20 @@ class Claims:
         """What flows from all other sources have added."""
         return {
             binding: via
-            for name, claims in self._by_source.items()
+            for name, owned in self._by_source.items()
             if name != source
-            for binding, via in claims.items()
+            for binding, via in owned.items()
         }
 
     def add(
         self,
         source: str,
-        claims: Mapping[Binding, Via],
+        bindings: Mapping[Binding, Via],
         *,
         replication_factor: int,
     ) -> None:
-        """Claim ACLs; the topic is made with the first claim."""
-        if not claims:
+        """Note ACLs as owned; the topic is made with the first one."""
+        if not bindings:
             return
         topic = topic_name(source)
         ensure_topic(
@@ -80,12 +80,12 @@ class Claims:
         append(
             self._cluster,
             topic,
-            [(_key(b), _value(added=True, via=via)) for b, via in claims.items()],
+            [(_key(b), _value(added=True, via=via)) for b, via in bindings.items()],
         )
-        self._by_source.setdefault(source, {}).update(claims)
+        self._by_source.setdefault(source, {}).update(bindings)
 
     def remove(self, source: str, bindings: Iterable[Binding]) -> None:
-        """Take claims back."""
+        """Note that ACLs are owned no longer."""
         known = self._by_source.get(source, {})
         gone = [binding for binding in bindings if binding in known]
         append(
@@ -102,7 +102,7 @@ def topic_name(source_alias: str) -> str:
 
 
 def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
-    claims: dict[Binding, Via] = {}
+    owned: dict[Binding, Via] = {}
     for _, key, value in TopicReader(cluster, topic, committed=False).read():
         try:
             binding, via = decode(key, value)
@@ -111,17 +111,18 @@ def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
                 f"cluster {cluster.alias}: topic {topic}: {error}"
             ) from error
         if via is None:
-            claims.pop(binding, None)
+            owned.pop(binding, None)
         else:
-            claims[binding] = via
-    return claims
+            owned[binding] = via
+    return owned
 
 
 def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
-    """What one record claims; None in place of clusters: nothing any longer.
+    """The ACL of one record, and the clusters that it came through; None instead of
+    clusters: it is owned no longer.
 
     Raises:
-        ClusterError: it is no claim, or a newer mirror has written it.
+        ClusterError: it is damaged, or a newer mirror has written it.
     """
     try:
         said = json.loads(value)
@@ -134,7 +135,7 @@ def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
         via = tuple(map(str, said["via"])) if said["added"] else None
         return Binding(**fields), via
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ClusterError(f"a record is no claim to an ACL: {error!r}") from error
+        raise ClusterError(f"a record names no ACL: {error!r}") from error
 
 
 def _key(binding: Binding) -> bytes:

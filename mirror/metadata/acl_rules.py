@@ -39,7 +39,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedAcls:
     """What a source's ACLs mean on the target."""
 
     bindings: Mapping[Binding, tuple[str, ...]]
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AclChanges:
     """What has to change on the target."""
 
     create: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def wanted(
     *,
     source_id: str,
     target_id: str,
-) -> Wanted:
+) -> WantedAcls:
     """Translate a source's ACLs; `topics` are those that the flow copies."""
     bindings: dict[Binding, tuple[str, ...]] = {}
     justified, skipped = set(), []
@@ -94,18 +94,18 @@ def wanted(
             )
         if ours:
             bindings.setdefault(made, (*each.via, source_id))
-    return Wanted(
+    return WantedAcls(
         bindings=bindings, justified=frozenset(justified), skipped=tuple(skipped)
     )
 
 
 def plan(
-    wish: Wanted,
+    wish: WantedAcls,
     *,
     present: Collection[Binding],
     ours: Collection[Binding],
     others: Collection[Binding],
-) -> Plan:
+) -> AclChanges:
     """What to do, given what the target has, what of it this flow has added, and what
     other flows have.
 
@@ -114,7 +114,7 @@ def plan(
     """
     there, mine, theirs = set(present), set(ours), set(others)
     gone = mine - wish.justified
-    return Plan(
+    return AclChanges(
         create={b: via for b, via in wish.bindings.items() if b not in there},
         adopt={
             b: via
@@ -140,11 +140,9 @@ def _translate(
         return replace(made, topic=naming.target_topic(binding.topic))
     if binding.pattern == _PREFIXED and not flow.sync_prefixed_acls:
         return "PREFIXED, and sync_prefixed_acls is off"
-    if flow.policy == "identity":
-        return made
-    if flow.policy == "default":
-        # All topics of the source are those that have its prefix on the target.
-        start = "" if binding.topic == ANY_TOPIC else binding.topic
-        name = f"{flow.source}{flow.separator}{start}"
-        return replace(made, topic=name, pattern=_PREFIXED)
-    return f"policy {flow.policy} gives topics that begin alike names that do not"
+    # Under a prefix, all topics of the source are those that have it on the target.
+    ranges = naming.target_names("" if binding.topic == ANY_TOPIC else binding.topic)
+    if len(ranges) > 1:
+        return f"policy {flow.policy} gives topics that begin alike names that do not"
+    start = ranges[0].start
+    return replace(made, topic=start, pattern=_PREFIXED) if start else made

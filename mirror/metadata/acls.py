@@ -15,9 +15,9 @@ from mirror.clusters.admin import acls
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.metadata import acl_rules, topics
-from mirror.metadata.acl_ownership import Claims
-from mirror.metadata.acl_rules import Granted, Plan
-from mirror.status.values import AclState
+from mirror.metadata.acl_ownership import AclOwnership
+from mirror.metadata.acl_rules import AclChanges, Granted
+from mirror.status.states import AclState
 
 if TYPE_CHECKING:
     from mirror.clusters.admin.acls import Binding
@@ -51,10 +51,10 @@ class AclsResult:
 class _Found:
     """Both clusters' ACLs, or why there is nothing to do."""
 
-    plan: Plan = field(default_factory=Plan)
+    plan: AclChanges = field(default_factory=AclChanges)
     wanted: tuple[Binding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    claims: Claims | None = None
+    owned: AclOwnership | None = None
     state: AclState = AclState.SYNCED
     reason: str = ""
 
@@ -84,23 +84,23 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
         ClusterError: a cluster does not answer.
     """
     found = _find(source, target, flow)
-    if found.claims is None:
+    if found.owned is None:
         return AclsResult(state=found.state, reason=found.reason)
-    claims, plan = found.claims, found.plan
+    owned, plan = found.owned, found.plan
     try:
-        claims.add(
+        owned.add(
             flow.source,
             {**plan.create, **plan.adopt},
             replication_factor=flow.replication_factor,
         )
     except AuthorizationError as error:
-        # Without a claim it could not be told from an ACL that somebody else made.
+        # Without this note it looks like an ACL that a user made.
         return AclsResult(
             state=AclState.NOT_PERMITTED, reason=str(error), skipped=found.skipped
         )
     refused = acls.create(target, plan.create)
     kept = acls.delete(target, plan.delete)
-    claims.remove(
+    owned.remove(
         flow.source,
         [*refused, *plan.release, *(b for b in plan.delete if b not in kept)],
     )
@@ -125,8 +125,8 @@ def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
     try:
         granted = acls.describe(source)
         present = acls.describe(target)
-        brought = Claims(source).of_others("")
-        claims = Claims(target)
+        brought = AclOwnership(source).of_others("")
+        owned = AclOwnership(target)
     except NoAuthorizerError as error:
         return _Found(state=AclState.NO_AUTHORIZER, reason=str(error))
     except AuthorizationError as error:
@@ -142,10 +142,10 @@ def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
         plan=acl_rules.plan(
             wish,
             present=present,
-            ours=claims.of(flow.source),
-            others=claims.of_others(flow.source),
+            ours=owned.of(flow.source),
+            others=owned.of_others(flow.source),
         ),
         wanted=tuple(wish.bindings),
         skipped=wish.skipped,
-        claims=claims,
+        owned=owned,
     )

@@ -17,7 +17,7 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.errors import AuthorizationError, BrokerError
 from mirror.metadata import config_rules
 from mirror.metadata.sides import Live
-from mirror.policy import naming
+from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.errors import ClusterError
     from mirror.metadata.sides import Side
-    from mirror.policy.naming import TopicMapping
+    from mirror.policy.selection import TopicMapping
 
 _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
 
@@ -86,7 +86,7 @@ class TopicsPlan:
 def select(source: Topics, flow: FlowConfig) -> TopicsResult:
     """What `sync` would mirror; nothing is changed anywhere."""
     seen = source.topics()
-    selection = naming.select_topics(
+    selection = select_topics(
         seen,
         flow.topic_filter,
         flow.replication_policy,

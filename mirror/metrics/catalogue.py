@@ -20,8 +20,8 @@ from mirror.metrics.readings import (
 )
 from mirror.metrics.series import (
     Fold,
-    Kind,
     Metric,
+    MetricType,
     of_flow,
     of_partitions,
     of_slots,
@@ -31,7 +31,7 @@ from mirror.metrics.series import (
 )
 from mirror.status.config import CONFIG_METRICS
 
-_C, _G = Kind.COUNTER, Kind.GAUGE
+_C, _G = MetricType.COUNTER, MetricType.GAUGE
 
 METRICS: tuple[Metric, ...] = (
     # ---- What was copied
@@ -209,7 +209,7 @@ METRICS: tuple[Metric, ...] = (
     # ---- Its transactions, leases and slots
     of_transactions(
         "mirror_transaction_duration_seconds",
-        Kind.SUMMARY,
+        MetricType.SUMMARY,
         "Transactions committed on the target, from the first write to the commit.",
         lambda t: (t.committed, t.seconds),
     ),

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
-from mirror.metrics.series import Fold, Kind
+from mirror.metrics.series import Fold, MetricType
 from mirror.status.measures import HistogramStatus
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ def _per_topic(
 
 
 def _new(metric: Metric, labels: Sequence[str]) -> Family:
-    families: dict[Kind, Callable[..., Family]] = {
-        Kind.COUNTER: CounterMetricFamily,
-        Kind.GAUGE: GaugeMetricFamily,
-        Kind.HISTOGRAM: HistogramMetricFamily,
-        Kind.SUMMARY: SummaryMetricFamily,
+    families: dict[MetricType, Callable[..., Family]] = {
+        MetricType.COUNTER: CounterMetricFamily,
+        MetricType.GAUGE: GaugeMetricFamily,
+        MetricType.HISTOGRAM: HistogramMetricFamily,
+        MetricType.SUMMARY: SummaryMetricFamily,
     }
     name = metric.name.removesuffix("_total")
     return families[metric.kind](name, metric.help, labels=labels)

@@ -6,9 +6,9 @@ Main name: `JOB_METRICS`, a part of the table in `catalogue`.
 from __future__ import annotations
 
 from mirror.metrics.readings import acl_states
-from mirror.metrics.series import Kind, Metric, of_flow, of_groups, of_jobs
+from mirror.metrics.series import Metric, MetricType, of_flow, of_groups, of_jobs
 
-_C, _G = Kind.COUNTER, Kind.GAUGE
+_C, _G = MetricType.COUNTER, MetricType.GAUGE
 
 JOB_METRICS: tuple[Metric, ...] = (
     # ---- What surrounds the records

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.status.values import AclState, FlowState
+from mirror.status.states import AclState, FlowState, PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.metrics.series import Labels, Value
     from mirror.status.values import FlowStatus
-
-PARTITION_STATES = ("RUNNING", "CATCHING_UP", "PAUSED", "FAULTED")
-"""Those that each topic has a series of, also where it is 0."""
 
 
 def known(value: float, unit: float = 1.0) -> float | None:
@@ -38,18 +35,20 @@ def acl_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
 def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
     counts: dict[Labels, int] = {}
     for each in flow.partitions:
-        for state in PARTITION_STATES:
-            counts.setdefault((each.topic, state), 0)
-        key = (each.topic, each.state)
-        counts[key] = counts.get(key, 0) + 1
+        for state in PartitionState:  # also where there are none
+            counts.setdefault((each.topic, str(state)), 0)
+        key = (each.topic, str(each.state))
+        counts[key] += 1
     for labels, count in counts.items():
         yield labels, float(count)
 
 
 def within_sla(flow: FlowStatus) -> float | None:
-    if flow.state.value in {"STOPPED", "STANDBY"}:
+    if flow.state in {FlowState.STOPPED, FlowState.STANDBY}:
         return None
-    if flow.partitions and all(each.state == "PAUSED" for each in flow.partitions):
+    if flow.partitions and all(
+        each.state == PartitionState.PAUSED for each in flow.partitions
+    ):
         return None
     if not flow.reported_at:
         # Nothing is known yet: a flow that only begins has not broken a promise.
@@ -59,7 +58,9 @@ def within_sla(flow: FlowStatus) -> float | None:
 
 def lag_to_copy(flow: FlowStatus) -> int:
     """In records; what is paused on purpose is not to be copied now."""
-    return sum(each.lag for each in flow.partitions if each.state != "PAUSED")
+    return sum(
+        each.lag for each in flow.partitions if each.state != PartitionState.PAUSED
+    )
 
 
 def copies(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:

@@ -32,7 +32,7 @@ Value = float | HistogramStatus | tuple[float, float]
 Rows = Iterable[tuple[Labels, Value | None]]
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """Prometheus' types."""
 
     COUNTER = "counter"
@@ -54,7 +54,7 @@ class Metric:
 
     name: str
     """As it is asked for: counters end in _total."""
-    kind: Kind
+    kind: MetricType
     help: str
     labels: Labels
     """Those beyond source and target."""
@@ -67,14 +67,14 @@ class Metric:
     def sample_names(self) -> frozenset[str]:
         """What its time series are called."""
         endings = {
-            Kind.HISTOGRAM: ("_bucket", "_count", "_sum"),
-            Kind.SUMMARY: ("_count", "_sum"),
+            MetricType.HISTOGRAM: ("_bucket", "_count", "_sum"),
+            MetricType.SUMMARY: ("_count", "_sum"),
         }.get(self.kind, ("",))
         return frozenset(self.name + ending for ending in endings)
 
 
 def of_flow(
-    name: str, kind: Kind, text: str, value: Callable[[FlowStatus], Value | None]
+    name: str, kind: MetricType, text: str, value: Callable[[FlowStatus], Value | None]
 ) -> Metric:
     def rows(flow: FlowStatus) -> Rows:
         yield (), value(flow)
@@ -84,7 +84,7 @@ def of_flow(
 
 def of_partitions(
     name: str,
-    kind: Kind,
+    kind: MetricType,
     text: str,
     value: Callable[[PartitionStatus], float | None],
     fold: Fold = Fold.SUM,
@@ -105,12 +105,12 @@ def of_topics(
             yield (each.topic,), value(each)
 
     return Metric(
-        name=name, kind=Kind.HISTOGRAM, help=text, labels=("topic",), rows=rows
+        name=name, kind=MetricType.HISTOGRAM, help=text, labels=("topic",), rows=rows
     )
 
 
 def of_slots(
-    name: str, kind: Kind, text: str, value: Callable[[SlotStatus], float]
+    name: str, kind: MetricType, text: str, value: Callable[[SlotStatus], float]
 ) -> Metric:
     def rows(flow: FlowStatus) -> Rows:
         for each in flow.slot_loads:
@@ -120,7 +120,7 @@ def of_slots(
 
 
 def of_jobs(
-    name: str, kind: Kind, text: str, value: Callable[[JobStatus], float | None]
+    name: str, kind: MetricType, text: str, value: Callable[[JobStatus], float | None]
 ) -> Metric:
     def rows(flow: FlowStatus) -> Rows:
         for each in flow.jobs:
@@ -134,17 +134,19 @@ def of_groups(name: str, text: str, value: Callable[[GroupStatus], float]) -> Me
         for each in flow.groups:
             yield (each.group,), value(each)
 
-    return Metric(name=name, kind=Kind.GAUGE, help=text, labels=("group",), rows=rows)
+    return Metric(
+        name=name, kind=MetricType.GAUGE, help=text, labels=("group",), rows=rows
+    )
 
 
 def of_transactions(
-    name: str, kind: Kind, text: str, value: Callable[[TransactionStatus], Value]
+    name: str, kind: MetricType, text: str, value: Callable[[TransactionStatus], Value]
 ) -> Metric:
     return of_flow(name, kind, text, lambda flow: value(flow.transactions))
 
 
 def of_spark(
-    name: str, kind: Kind, text: str, value: Callable[[SparkStatus], float | None]
+    name: str, kind: MetricType, text: str, value: Callable[[SparkStatus], float | None]
 ) -> Metric:
     return of_flow(
         name, kind, text, lambda flow: value(flow.spark) if flow.spark.batches else None

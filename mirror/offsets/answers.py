@@ -1,7 +1,7 @@
 """Questions of offset translation, asked at the target alone.
 
 Main functions: `of_offset` for one offset, `of_group` for all that a group committed.
-Main type: `Answer`. Both read the offset map of one flow; nothing is changed.
+Main type: `OffsetAnswer`. Both read the offset map of one flow; nothing is changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class OffsetAnswer:
     """One offset, and what it is on the other side."""
 
     topic: str
@@ -36,7 +36,7 @@ class Answer:
 
 def of_offset(
     known: OffsetMap, topic: str, partition: int, offset: int, *, reverse: bool
-) -> Answer:
+) -> OffsetAnswer:
     """`topic` is the source's; with `reverse` the target's, and so is the offset."""
     other = _others(known, reverse=reverse).get((topic, partition), "")
     return _answer(known, (topic, partition), offset, other, reverse=reverse)
@@ -44,7 +44,7 @@ def of_offset(
 
 def of_group(
     flow: FlowConfig, known: OffsetMap, cluster: Cluster, group: str, *, reverse: bool
-) -> list[Answer]:
+) -> list[OffsetAnswer]:
     """Where a group that stands on a cluster, the source or with `reverse` the target,
     goes on at the other: what it committed in partitions that the flow copies, and the
     empty ones of the same topics, in which there was nothing to commit.
@@ -103,13 +103,13 @@ def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:
 
 def _answer(
     known: OffsetMap, key: TopicPartition, offset: int, other: str, *, reverse: bool
-) -> Answer:
+) -> OffsetAnswer:
     topic, partition = key
     if reverse:
         translated = known.reverse(other, partition, offset)
     else:
         translated = known.translate(topic, partition, offset)
-    return Answer(
+    return OffsetAnswer(
         topic=topic,
         partition=partition,
         offset=offset,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import uuid
 
     from mirror.clusters.cluster import Cluster
-    from mirror.offsets.groups import Place, Standing
+    from mirror.offsets.groups import GroupPosition, Standing
     from mirror.offsets.translation import ManyTranslator
     from mirror.offsets.withdrawals import Withdrawn
 
@@ -190,7 +190,7 @@ def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) 
     return renewed or now.downstream > previous.downstream
 
 
-def _same(known: Checkpoint, place: Place) -> bool:
+def _same(known: Checkpoint, place: GroupPosition) -> bool:
     return known.upstream == place.upstream and known.downstream == place.downstream
 
 
@@ -228,7 +228,7 @@ def _keys(withdrawn: Withdrawn, groups: Iterable[str]) -> set[tuple[str, str, in
     return {(group, *key) for group in groups for key in withdrawn.get(group, ())}
 
 
-def _checkpoint(group: str, place: Place) -> Checkpoint:
+def _checkpoint(group: str, place: GroupPosition) -> Checkpoint:
     return Checkpoint(
         group=group,
         topic=place.target_topic,

@@ -15,11 +15,11 @@ from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
 from mirror.offsets import checkpoints, runs
-from mirror.offsets.groups import Copy, GroupFilter, Place, look
+from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, look
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
-from mirror.policy import naming
+from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class SurveyedGroup:
     """On the source; empty if it was not asked."""
     target_state: str
     """On the target; empty if there is no such group."""
-    places: tuple[Place, ...]
+    places: tuple[GroupPosition, ...]
 
     @property
     def behind(self) -> int:
@@ -123,7 +123,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
 def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
-    selection = naming.select_topics(
+    selection = select_topics(
         seen, flow.topic_filter, flow.replication_policy, flow.target
     )
     return {
@@ -135,7 +135,7 @@ def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
 
 
 def _grouped(
-    places: Mapping[str, tuple[Place, ...]],
+    places: Mapping[str, tuple[GroupPosition, ...]],
     on_source: Mapping[str, Group],
     on_target: Mapping[str, Group],
 ) -> tuple[SurveyedGroup, ...]:
@@ -153,7 +153,7 @@ def _grouped(
 
 def _from_checkpoints(
     flow: FlowConfig, target: Cluster, offset_map: OffsetMap
-) -> dict[str, tuple[Place, ...]]:
+) -> dict[str, tuple[GroupPosition, ...]]:
     sources = offset_map.origins()
     topic = checkpoints_topic(flow.source, flow.separator)
     return {
@@ -170,7 +170,7 @@ def _recalled(
     topic: str | None,
     flow: FlowConfig,
     offset_map: OffsetMap,
-) -> Place:
+) -> GroupPosition:
     """A checkpoint, with what the map knows of it. What was copied after it was
     written may have made it better.
     """
@@ -186,7 +186,7 @@ def _recalled(
     ):
         now = Translated(offset=checkpoint.downstream, exactness=Exactness.TIP)
     behind = now.exactness is Exactness.BEHIND and position >= 0
-    return Place(
+    return GroupPosition(
         topic or flow.replication_policy.upstream_topic(checkpoint.topic) or "",
         partition,
         checkpoint.topic,

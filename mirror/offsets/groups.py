@@ -1,8 +1,8 @@
 """Where groups stand: their committed offsets on the source, and on the target.
 
-Main types: `Place`, one partition of one group on both sides, and `Standing`, what one
-look at the source's groups found. `look` is used by the service and by the command
-line alike. What is written because of it, `checkpoints` and `group_sync` know.
+Main types: `GroupPosition`, one partition of one group on both sides, and `Standing`,
+what one look at the source's groups found. The service and the command line both use
+`look`. What is written because of it, `checkpoints` and `group_sync` know.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupPosition:
     """Where a group stands in one partition."""
 
     topic: str
@@ -88,7 +88,7 @@ class Standing:
 
     groups: Mapping[str, Group]
     """Those that are looked after, as the source lists them."""
-    places: Mapping[str, tuple[Place, ...]]
+    places: Mapping[str, tuple[GroupPosition, ...]]
     """For every group that has offsets in topics that are copied."""
     not_covered: tuple[str, ...] = ()
     """Groups that match, but share records and have no offsets (KIP-932)."""
@@ -140,7 +140,7 @@ def translated(
     copies: Mapping[str, Copy],
     knowing: Knowing,
     edges: Mapping[TopicPartition, tuple[int, int]],
-) -> dict[str, list[Place]]:
+) -> dict[str, list[GroupPosition]]:
     """Where groups stand, given their offsets on the source.
 
     `edges` are first and end offset of partitions of which nothing is copied, or
@@ -169,7 +169,7 @@ def translated(
             if answer.exactness is Exactness.UNKNOWN and offset <= first:
                 answer = Translated(offset=0, exactness=Exactness.TIP)
             behind = answer.exactness is Exactness.BEHIND and position >= 0
-            places[key, offset] = Place(
+            places[key, offset] = GroupPosition(
                 *key,
                 target_topic,
                 offset,
@@ -185,7 +185,7 @@ def translated(
     }
 
 
-def _with(place: Place, metadata: str) -> Place:
+def _with(place: GroupPosition, metadata: str) -> GroupPosition:
     return replace(place, metadata=metadata) if metadata else place
 
 

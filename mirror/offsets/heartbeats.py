@@ -18,7 +18,7 @@ from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import ClusterError, CorruptBatchError, MirrorError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Heartbeat
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

@@ -19,7 +19,7 @@ from mirror.batches.reading import TopicReader
 from mirror.errors import RecreatedError
 from mirror.offsets import logs, progress, runs
 from mirror.offsets.index import Track, locate_all
-from mirror.offsets.places import PlaceReader, Wanted
+from mirror.offsets.places import PlaceQuery, PlaceReader
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
 from mirror.offsets.search import Older, copied, last_of, lowest_of
@@ -167,7 +167,7 @@ class OffsetMap:
             ClusterError: the target does not answer.
         """
         answers: dict[TopicPartition, dict[int, Translated]] = {}
-        older: dict[Wanted, list[tuple[int, Older]]] = {}
+        older: dict[PlaceQuery, list[tuple[int, Older]]] = {}
         with self._lock:
             self._look(questions)
             for key, offsets in questions.items():

@@ -32,7 +32,7 @@ _NEAR = 256
 """A place that begins so many offsets behind the last one is reached by reading on."""
 
 
-class Wanted(NamedTuple):
+class PlaceQuery(NamedTuple):
     """The runs of one partition at one place."""
 
     key: TopicPartition
@@ -47,12 +47,12 @@ class PlaceReader:
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._cache: OrderedDict[Wanted, RunArray] = OrderedDict()
+        self._cache: OrderedDict[PlaceQuery, RunArray] = OrderedDict()
         self._cached = 0
 
     def read(
-        self, wanted: Iterable[Wanted], follower: TopicReader
-    ) -> Iterator[tuple[Wanted, RunArray]]:
+        self, wanted: Iterable[PlaceQuery], follower: TopicReader
+    ) -> Iterator[tuple[PlaceQuery, RunArray]]:
         """The runs at each place, as they are found; `follower` has read the map.
 
         Raises:
@@ -71,10 +71,10 @@ class PlaceReader:
             yield from self._sweep(stretch, end, follower.topic_id)
 
     def _sweep(
-        self, stretch: list[Wanted], end: int, topic_id: uuid.UUID | None
-    ) -> Iterator[tuple[Wanted, RunArray]]:
+        self, stretch: list[PlaceQuery], end: int, topic_id: uuid.UUID | None
+    ) -> Iterator[tuple[PlaceQuery, RunArray]]:
         """One reading from the first place to the end of the last."""
-        by_key: dict[TopicPartition, list[Wanted]] = {}
+        by_key: dict[TopicPartition, list[PlaceQuery]] = {}
         for each in reversed(stretch):
             by_key.setdefault(each.key, []).append(each)
         parts: dict[TopicPartition, list[RunArray]] = {key: [] for key in by_key}
@@ -105,7 +105,9 @@ class PlaceReader:
                 yield self._keep(waiting.pop(), parts[key])
                 parts[key] = []
 
-    def _keep(self, wanted: Wanted, parts: list[RunArray]) -> tuple[Wanted, RunArray]:
+    def _keep(
+        self, wanted: PlaceQuery, parts: list[RunArray]
+    ) -> tuple[PlaceQuery, RunArray]:
         found = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
         part = wanted.place.of(found)
         if wanted.place.until is not None:  # else it grows
@@ -116,13 +118,13 @@ class PlaceReader:
         return wanted, part
 
 
-def _until(wanted: Wanted, end: int) -> int:
+def _until(wanted: PlaceQuery, end: int) -> int:
     return end if wanted.place.until is None else wanted.place.until
 
 
-def _stretches(wanted: list[Wanted], end: int) -> Iterator[list[Wanted]]:
+def _stretches(wanted: list[PlaceQuery], end: int) -> Iterator[list[PlaceQuery]]:
     """Places that are read in one go, given in their order."""
-    stretch: list[Wanted] = []
+    stretch: list[PlaceQuery] = []
     until = 0
     for each in wanted:
         if stretch and each.place.at > until + _NEAR:

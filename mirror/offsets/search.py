@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirror.offsets.index import Found, Place, locate
-from mirror.offsets.places import Wanted
+from mirror.offsets.places import PlaceQuery
 from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TopicPartition = tuple[str, int]
 class Older(NamedTuple):
     """An answer that has to be read from the map."""
 
-    wanted: Wanted
+    wanted: PlaceQuery
     following: int
     """What the epoch behind it begins with; -1 if it is the last one."""
 
@@ -83,7 +83,7 @@ def _candidate(
         found = epoch.find(offset, column) or Found(end)
     if isinstance(found, Found):
         return _Candidate(found.offset, found.offset, _known(found))
-    older = Older(Wanted(key, epoch.topic_id, found), end)
+    older = Older(PlaceQuery(key, epoch.topic_id, found), end)
     most = end if found.after is None else found.after
     return _Candidate(found.first[1 - column], most, older)
 
@@ -93,7 +93,7 @@ def _found(
 ) -> Translated | Older:
     found = epoch.find(offset, column)
     if isinstance(found, Place):
-        return Older(Wanted(key, epoch.topic_id, found), following)
+        return Older(PlaceQuery(key, epoch.topic_id, found), following)
     return _known(Found(following) if found is None else found)
 
 

@@ -1,7 +1,7 @@
 """Where to begin: a place in words, as offsets of partitions.
 
-Main type: `Place`, the first record there is, the end, a moment, or an offset. It only
-asks the source; who writes what it answers as progress are `ownership` and `reset`.
+Main type: `StartPoint`, the first record there is, the end, a moment, or an offset.
+Only the source is asked; `ownership` and `reset` write the answers as progress.
 Partitions that do not answer at a flow's very first start (`begin`) get a mark instead,
 by which their position is found once they do (`settle`).
 """
@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StartPoint:
     """Where partitions shall begin; an offset is brought within what there is."""
 
     timestamp: int = topic_admin.EARLIEST
@@ -36,14 +36,14 @@ class Place:
     """Instead of the timestamp."""
 
 
-def place_of(start: str | int) -> Place:
+def start_point(start: str | int) -> StartPoint:
     """The place that the setting `start` names."""
     words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
-    return Place(timestamp=words[start] if isinstance(start, str) else start)
+    return StartPoint(timestamp=words[start] if isinstance(start, str) else start)
 
 
 def find(
-    source: Cluster, partitions: Mapping[TopicPartition, str], place: Place
+    source: Cluster, partitions: Mapping[TopicPartition, str], place: StartPoint
 ) -> dict[TopicPartition, Position]:
     """The positions of partitions, given with their topic ids in hex. One that does
     not answer now is left out.
@@ -66,7 +66,7 @@ def find(
 
 
 def begin(
-    source: Cluster, partitions: Mapping[TopicPartition, str], place: Place
+    source: Cluster, partitions: Mapping[TopicPartition, str], place: StartPoint
 ) -> dict[TopicPartition, Position]:
     """As `find`, of every partition: of those that do not answer, an unsettled one.
 
@@ -95,7 +95,7 @@ def begin(
 
 
 def settle(
-    source: Cluster, unsettled: Mapping[TopicPartition, Position], place: Place
+    source: Cluster, unsettled: Mapping[TopicPartition, Position], place: StartPoint
 ) -> dict[TopicPartition, Position]:
     """The positions of partitions that did not answer at first; one that does not
     answer now either is left out.

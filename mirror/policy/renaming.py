@@ -1,138 +1,76 @@
-"""Rules that give copies other names: a pattern for the topic, a name for its copy.
+"""The policy `rename`: the user's own rules name the copies.
 
-Main type: `Rule`. A rule is read forwards when topics are copied, and backwards, where
-its pattern allows, when somebody asks what a copy was called. Which rule of several
-counts, and what becomes of topics that none fits, is `naming`'s duty.
+Main type: `RenamePolicy`, which says which of several rules counts, and what becomes
+of topics that none fits. What one rule does is in `rename_rule`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-import re
 from typing import TYPE_CHECKING
 
+from mirror.policy.mm2_policies import IdentityPolicy
+from mirror.policy.names import HEARTBEATS, NameRange
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-# Python's and Java's ways to name a group; names of topics have neither \ nor $.
-_REFERENCE = re.compile(r"[\\$](\d)|\\g<(\w+)>|\$\{(\w+)\}")
-_PIECE = re.compile(
-    r"(?P<literal>\\[.\-]|[a-zA-Z0-9_.-])(?![*?+{])"
-    r"|\((?:\?P<(?P<name>\w+)>|(?!\?))(?:[^()\\]|\\.)*\)(?![*?+{])"
-)
+    from mirror.policy.rename_rule import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """How the copies of topics that fit a pattern are called."""
+class RenamePolicy:
+    """The first rule that fits names the copy; a topic that none fits keeps its name.
 
-    match: str
-    """Regular expression for a topic's whole name."""
-    to: str
-    """The copy's name; \\1 or $1 stands for a group of `match`."""
+    Only `heartbeats` keep the prefix. Read backwards, a name is what the first rule
+    that could have made it says, or the topic's own where no rule touches it. Names
+    cannot reveal a loop.
+    """
 
-    def apply(self, topic: str) -> str | None:
-        """The copy's name; None if the rule does not fit the topic."""
-        match = re.fullmatch(self.match, topic)
-        if match is None:
-            return None
-        return "".join(
-            (match[part] or "") if is_group else str(part)
-            for is_group, part in _parts(self.to)
-        )
+    source_alias: str
+    rules: tuple[Rule, ...]
+    separator: str = "."
 
-    def undo(self, name: str) -> str | None:
-        """A topic whose copy would have this name; None if the rule cannot tell.
+    @property
+    def names_source(self) -> bool:
+        return False
 
-        It can where `match` is made of plain text and groups, and `to` names them all.
-        """
-        match = re.fullmatch(self._backwards(), name)
-        if match is None:
-            return None
-        found = {key.removeprefix("g"): text for key, text in match.groupdict().items()}
-        topic = found.get("0") or self._with_groups(found)
-        return topic if topic is not None and self.apply(topic) == name else None
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(rule.match for rule in self.rules)
 
-    def start(self) -> tuple[str, bool]:
-        """How every name that the rule gives begins, and whether that is all of it."""
-        is_group, text = next(_parts(self.to), (True, ""))
-        return ("", False) if is_group else (str(text), len(list(_parts(self.to))) == 1)
-
-    def _with_groups(self, found: Mapping[str, str]) -> str | None:
-        """`match` with these texts in place of its groups."""
-        topic, at, number = "", 0, 0
-        while at < len(self.match):
-            piece = _PIECE.match(self.match, at)
-            if piece is None:
-                return None
-            at = piece.end()
-            if piece["literal"]:
-                topic += piece["literal"][-1]
-                continue
-            number += 1
-            text = found.get(str(number), found.get(piece["name"] or ""))
-            if text is None:
-                return None
-            topic += text
+    def target_topic(self, topic: str) -> str:
+        if self._unruled().is_heartbeats(topic):
+            return self._unruled().target_topic(topic)
+        for rule in self.rules:
+            if (name := rule.apply(topic)) is not None:
+                return name
         return topic
 
-    def _backwards(self) -> str:
-        """A pattern for the copy's name that finds the groups in it."""
-        seen: set[str] = set()
-        pattern = ""
-        for is_group, part in _parts(self.to):
-            if not is_group:
-                pattern += re.escape(str(part))
-            elif str(part) in seen:
-                pattern += f"(?P=g{part})"
-            else:
-                seen.add(str(part))
-                pattern += f"(?P<g{part}>.*)"
-        return pattern
+    def target_names(self, start: str) -> tuple[NameRange, ...]:
+        # A topic that no rule fits keeps its name.
+        return (NameRange(start=start), *(rule.names() for rule in self.rules))
 
+    def topic_source(self, name: str) -> str | None:
+        if self._unruled().is_heartbeats(name):
+            return self._unruled().topic_source(name)
+        return None if self.upstream_topic(name) is None else self.source_alias
 
-def why_wrong(rule: Rule) -> str | None:
-    """What is wrong with `to`; `match` is a valid pattern already."""
-    pattern = re.compile(rule.match)
-    if not rule.to:
-        return "to is empty; it must be the copy's name"
-    for is_group, part in _parts(rule.to):
-        if not is_group:
-            if not LEGAL_NAME.fullmatch(str(part)):
-                return (
-                    f'to "{rule.to}" has characters that a topic cannot have; '
-                    "letters, digits, dot, underscore, hyphen and groups such as \\1 "
-                    "are allowed"
-                )
-        elif isinstance(part, int):
-            if part > pattern.groups:
-                return (
-                    f'to "{rule.to}" names group {part}, but match "{rule.match}" '
-                    f"has {pattern.groups}"
-                )
-        elif part not in pattern.groupindex:
-            return (
-                f'to "{rule.to}" names group {part}, which match "{rule.match}" '
-                "does not have"
-            )
-    return None
+    def upstream_topic(self, name: str) -> str | None:
+        if self._unruled().is_heartbeats(name):
+            return self._unruled().upstream_topic(name)
+        for rule in self.rules:
+            topic = rule.undo(name)
+            # An earlier rule may have taken that topic for itself.
+            if topic is not None and self.target_topic(topic) == name:
+                return topic
+        return name if self.target_topic(name) == name else None
 
+    def original_topic(self, name: str) -> str:
+        if self._unruled().is_heartbeats(name):
+            return HEARTBEATS
+        return self.upstream_topic(name) or name
 
-def _parts(to: str) -> Iterator[tuple[bool, str | int]]:
-    """What the copy's name is put together from: (is a group, its text or group)."""
-    at = 0
-    for reference in _REFERENCE.finditer(to):
-        if reference.start() > at:
-            yield False, _plain(to[at : reference.start()])
-        number, *names = reference.groups()
-        name = number or next(filter(None, names))
-        yield True, int(name) if name.isdigit() else name
-        at = reference.end()
-    if at < len(to):
-        yield False, _plain(to[at:])
+    def is_cycle(self, topic: str, target_alias: str) -> bool:
+        return self._unruled().is_cycle(topic, target_alias)
 
-
-def _plain(text: str) -> str:
-    return re.sub(r"\\([.\-])", r"\1", text)
+    def _unruled(self) -> IdentityPolicy:
+        return IdentityPolicy(source_alias=self.source_alias, separator=self.separator)

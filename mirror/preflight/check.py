@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.survey import SurveyedFlow
     from mirror.preflight.finding import Finding
-    from mirror.preflight.plan import Plan
+    from mirror.preflight.plan import RunPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class _Check:
 
 
 def _unplanned(
-    planned: Plan, flow: FlowConfig, surveyed: SurveyedFlow
+    planned: RunPlan, flow: FlowConfig, surveyed: SurveyedFlow
 ) -> list[Finding]:
     """What stood in the way of looking further, and what would be left as it is."""
     where = f"flow {flow.name}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.metadata.merging import Merging
     from mirror.metadata.sides import Foreseen
     from mirror.metadata.survey import SurveyedFlow
-    from mirror.preflight.plan import Plan, TopicToCreate
+    from mirror.preflight.plan import RunPlan, TopicToCreate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Ground:
 
     flow: FlowConfig
     surveyed: SurveyedFlow
-    plan: Plan
+    plan: RunPlan
     merging: Merging
     source: Cluster
     target: Cluster

@@ -15,7 +15,7 @@ from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.preflight.finding import fail, ok, some
 from mirror.preflight.permissions.extent import LITERAL, Extent
-from mirror.preflight.permissions.need import Kind, Operation
+from mirror.preflight.permissions.need import Operation, ResourceKind
 from mirror.preflight.permissions.writing import commands
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 CHECK = "rights"
 _COULD_BE = "mirror-check"
 _WORDS = {
-    Kind.TOPIC: "topic",
-    Kind.GROUP: "group",
-    Kind.TRANSACTIONAL_ID: "transactional id",
+    ResourceKind.TOPIC: "topic",
+    ResourceKind.GROUP: "group",
+    ResourceKind.TRANSACTIONAL_ID: "transactional id",
 }
 
 
@@ -88,7 +88,7 @@ def _has_authorizer(cluster: Cluster) -> bool:
 
 
 def _what(right: Right, missing: list[str]) -> str:
-    if right.kind is Kind.CLUSTER:
+    if right.kind is ResourceKind.CLUSTER:
         return "the cluster"
     if right.extent.pattern != LITERAL or right.extent.name == "*":
         names = "" if missing == [_could_be(right)] else f" ({some(missing)})"
@@ -112,35 +112,37 @@ class _Asked:
     ) -> None:
         self._cluster = cluster
         self.names = {right: _names(right, copied) for right in needed}
-        by_kind: dict[Kind, dict[str, None]] = {kind: {} for kind in Kind}
+        by_kind: dict[ResourceKind, dict[str, None]] = {
+            kind: {} for kind in ResourceKind
+        }
         for right, names in self.names.items():
             by_kind[right.kind].update(dict.fromkeys(names))
         self._of_cluster = allowed.of_cluster(cluster)
-        topics = list(by_kind[Kind.TOPIC])
+        topics = list(by_kind[ResourceKind.TOPIC])
         self._of_topics = allowed.of_topics(cluster, topics)
         self._there = {
             name
             for name, topic in cluster.topics(topics).items()
             if topic.error == codes.NONE
         }
-        self._of_groups = allowed.of_groups(cluster, by_kind[Kind.GROUP])
+        self._of_groups = allowed.of_groups(cluster, by_kind[ResourceKind.GROUP])
         self._sees = {
             name: allowed.sees_transactional_id(cluster, name)
-            for name in by_kind[Kind.TRANSACTIONAL_ID]
+            for name in by_kind[ResourceKind.TRANSACTIONAL_ID]
         }
 
     def may(self, right: Right, name: str) -> bool | None:
         """None: brokers do not tell."""
-        if right.kind is Kind.TRANSACTIONAL_ID:
+        if right.kind is ResourceKind.TRANSACTIONAL_ID:
             return self._sees.get(name)
         told = {
-            Kind.CLUSTER: {name: self._of_cluster},
-            Kind.TOPIC: self._of_topics,
-            Kind.GROUP: self._of_groups,
+            ResourceKind.CLUSTER: {name: self._of_cluster},
+            ResourceKind.TOPIC: self._of_topics,
+            ResourceKind.GROUP: self._of_groups,
         }[right.kind].get(name)
         if told is None:
             return None
-        if right.kind is Kind.TOPIC and right.operation is Operation.CREATE:
+        if right.kind is ResourceKind.TOPIC and right.operation is Operation.CREATE:
             everywhere = self._of_cluster or frozenset()
             return (
                 name in self._there
@@ -153,12 +155,14 @@ class _Asked:
 def _names(right: Right, copied: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Which names to ask about."""
     extent = right.extent
-    if right.kind is Kind.CLUSTER or (extent.pattern == LITERAL and extent.name != "*"):
+    if right.kind is ResourceKind.CLUSTER or (
+        extent.pattern == LITERAL and extent.name != "*"
+    ):
         return (extent.name,)
-    if right.kind is Kind.TRANSACTIONAL_ID:
+    if right.kind is ResourceKind.TRANSACTIONAL_ID:
         return (f"{extent.name}0.0",)
     found: tuple[str, ...] = ()
-    if right.kind is Kind.TOPIC:
+    if right.kind is ResourceKind.TOPIC:
         found = tuple(
             dict.fromkeys(
                 name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.metadata import acl_ownership
 from mirror.offsets import mm2_records, progress, runs
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.recovery import losses
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def internal_topics(flow: FlowConfig) -> tuple[InternalTopic, ...]:
     return tuple(found)
 
 
-def acl_claims_topic(flow: FlowConfig) -> InternalTopic:
+def acl_ownership_topic(flow: FlowConfig) -> InternalTopic:
     """Where the flow notes which ACLs it added; made with the first of them."""
     return _on(
         flow.target,

@@ -1,8 +1,8 @@
 """What a run would create and change on the clusters, told without doing any of it.
 
-Main function: `plan`, which returns a frozen `Plan`. It follows the same rules as the
-service (`metadata.topics`, `metadata.configs`, `metadata.acls`, `offsets.group_sync`),
-and goes on until nothing new comes of it: what one flow makes, the next one may copy.
+Main function: `plan`, which returns a frozen `RunPlan`. It follows the service's rules
+(`metadata.topics`, `metadata.configs`, `metadata.acls`, `offsets.group_sync`) and goes
+on until nothing new comes of it: what one flow makes, the next one may copy.
 Records are not planned, nor what depends on them.
 """
 
@@ -19,8 +19,8 @@ from mirror.metadata import acls, configs, topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
 from mirror.preflight.group_moves import GroupMove, group_moves
-from mirror.preflight.internal_topics import acl_claims_topic, internal_topics
-from mirror.status.values import AclState
+from mirror.preflight.internal_topics import acl_ownership_topic, internal_topics
+from mirror.status.states import AclState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,7 @@ class AclToChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """All that a run would do besides copying records."""
 
     create: tuple[TopicToCreate, ...] = ()
@@ -106,7 +106,7 @@ class Plan:
                     or self.groups)  # fmt: skip
 
 
-def plan(config: MirrorConfig) -> Plan:
+def plan(config: MirrorConfig) -> RunPlan:
     """Ask the clusters of the enabled flows; failures are returned, never raised."""
     with Reach(config.clusters, client_id="mirror.plan") as reach:
         return Planner(config, reach).plan()
@@ -127,14 +127,14 @@ class Planner:
         self._notes: dict[str, None] = {}
         self._flows = [f for f in config.flows.values() if f.enabled]
 
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         flows = [flow for flow in self._flows if self._answers(flow)]
         moved = True
         while moved:
             moved = sum(self._step(flow) for flow in flows) > 0
         added = self._acls(flows)
         moves = self._groups(flows)
-        return Plan(
+        return RunPlan(
             create=tuple(sorted(self._created())),
             grow=tuple(sorted(self._grown())),
             configs=tuple(sorted(self._altered(), key=_by_name)),
@@ -281,8 +281,8 @@ class Planner:
                 text = f"ACLs are not synced: {result.reason}"
                 self._problems[flow.name] = (*known, text)
             if result.added:
-                claims = acl_claims_topic(flow)
-                self._make(flow, claims.alias, claims.new, claims.purpose)
+                owned = acl_ownership_topic(flow)
+                self._make(flow, owned.alias, owned.new, owned.purpose)
             for change, bindings in (("add", result.added), ("remove", result.removed)):
                 for binding in bindings:
                     found.setdefault(
@@ -325,7 +325,7 @@ def _by_name(each: ConfigToChange) -> tuple[str, str, str]:
     return each.cluster, each.topic, each.config
 
 
-def summary(found: Plan) -> Mapping[str, int]:
+def summary(found: RunPlan) -> Mapping[str, int]:
     """How many of each kind, those that are none left out."""
     counts = {
         "topics to create": len(found.create),

@@ -18,7 +18,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
 from mirror.clusters import codes
 from mirror.errors import ClusterError, RecreatedError
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -31,7 +31,7 @@ _UNKNOWN_TOPIC = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PauseRule:
     """Topics whose whole name matches shall rest, or shall not."""
 
     topics: str
@@ -44,7 +44,7 @@ class Rule:
 class Pauses:
     """The rules of one flow, oldest first."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PauseRule, ...] = ()
 
     def since(self, topic: str) -> float:
         """Since when a topic shall rest, epoch seconds; 0 if it shall not."""
@@ -56,12 +56,12 @@ class Pauses:
     def changed(self, topics: str, *, paused: bool, now: float) -> Pauses:
         """The rules with one more, without those that it makes void."""
         if topics == EVERY_TOPIC:
-            kept: tuple[Rule, ...] = ()
+            kept: tuple[PauseRule, ...] = ()
         else:
             kept = tuple(rule for rule in self.rules if rule.topics != topics)
         if not paused and not any(rule.paused for rule in kept):
             return Pauses()
-        return Pauses(rules=(*kept, Rule(topics=topics, paused=paused, since=now)))
+        return Pauses(rules=(*kept, PauseRule(topics=topics, paused=paused, since=now)))
 
     def document(self) -> dict[str, Any]:
         """As it stands in the topic."""
@@ -77,7 +77,7 @@ class Pauses:
         """That these rules hold from now on."""
         resting = [rule.topics for rule in self.rules if rule.paused]
         return Event(
-            kind=Kind.FLOW_PAUSED if resting else Kind.FLOW_RESUMED,
+            kind=EventKind.FLOW_PAUSED if resting else EventKind.FLOW_RESUMED,
             flow=flow,
             text=f"paused: topics {', '.join(resting)}"
             if resting
@@ -114,7 +114,7 @@ class Pauses:
                 f"the pauses have version {document.get('version')}, this mirror reads "
                 f"{VERSION}: use the newest mirror for this target"
             )
-        return cls(rules=tuple(Rule(**fields) for fields in document["rules"]))
+        return cls(rules=tuple(PauseRule(**fields) for fields in document["rules"]))
 
 
 def topic_name(source_alias: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.connection import Connection
     from mirror.relay.intake import Intake
-    from mirror.relay.lease import Plan
+    from mirror.relay.lease import LeasePlan
     from mirror.relay.source import SourceReader
     from mirror.relay.target import TargetWriter
 
@@ -43,7 +43,7 @@ class Filling:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: LeasePlan,
         reader: SourceReader,
         intake: Intake,
         writer: TargetWriter,
@@ -134,7 +134,7 @@ class Filling:
         )
 
 
-def rewriters_for(plan: Plan, count: int) -> list[Rewriter]:
+def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
     """So many: one for each transaction that is made or under way at a time.
 
     Raises:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Progress
-    from mirror.offsets.starting import Place
+    from mirror.offsets.starting import StartPoint
     from mirror.relay.gaps import Gap
     from mirror.relay.lease import Assignment
 
@@ -44,7 +44,7 @@ def begin_new(
     known: Progress,
     topics: Mapping[str, Topic],
     *,
-    place: Place,
+    place: StartPoint,
 ) -> dict[TopicPartition, Position]:
     """Partitions without progress begin at their first record. (Where a flow is to
     begin elsewhere, the driver has written that as progress.) Those that did not

@@ -1,6 +1,6 @@
 """What the driver hands a task: the flow's plan, and a lease on some partitions.
 
-Main types: `Plan`, `Assignment`, `Lease`. Values only; they travel pickled.
+Main types: `LeasePlan`, `Assignment`, `Lease`. Values only; they travel pickled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LeasePlan:
     """What a flow's slots have in common. Holds credentials: never printed."""
 
     flow: FlowConfig

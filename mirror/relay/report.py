@@ -8,26 +8,12 @@ decided in the driver.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-class PartitionState(StrEnum):
-    """How a partition is doing."""
-
-    RUNNING = "RUNNING"
-    """Copied as it comes."""
-    CATCHING_UP = "CATCHING_UP"
-    """Copied, and behind by more than one fetch."""
-    FAULTED = "FAULTED"
-    """Set aside with a reason, tried again with growing pauses."""
-    PAUSED = "PAUSED"
-    """At rest because somebody asked for it; its position stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

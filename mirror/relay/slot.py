@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
-    from mirror.relay.lease import Assignment, Lease, Plan
+    from mirror.relay.lease import Assignment, Lease, LeasePlan
     from mirror.relay.pending_transaction import Work
     from mirror.relay.report import PartitionReport
 
@@ -64,7 +64,7 @@ _SETTLE_SECONDS = 7.0
 class Slot:
     """Copies a set of partitions, lease after lease."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: LeasePlan, number: int) -> None:
         flow = plan.flow
         self._plan = plan
         client = f"mirror.{flow.name}.{number}"
@@ -293,7 +293,7 @@ class Slot:
         self._positions = {
             key: known.positions[key] for key in self._wanted if key in known.positions
         }
-        place = starting.place_of(self._plan.flow.start)
+        place = starting.start_point(self._plan.flow.start)
         self._positions |= begin_new(self._source, keys, known, topics, place=place)
         usable = [key for key in keys if self._usable(key, topics)]
         self._reader.assign({key: self._positions[key] for key in usable}, topics)

@@ -59,7 +59,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Channel:
+class _FetchChannel:
     """One connection to one broker, and what both sides know of each other."""
 
     node: int
@@ -103,8 +103,8 @@ class SourceReader:
         """Under which each partition's leader leads: an older or newer one refuses."""
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
-        self._channel_of: dict[TopicPartition, _Channel] = {}
-        self._channels: dict[tuple[int, int], _Channel] = {}
+        self._channel_of: dict[TopicPartition, _FetchChannel] = {}
+        self._channels: dict[tuple[int, int], _FetchChannel] = {}
         self._spare: list[bytearray] = []
         self._foreseen: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -123,7 +123,7 @@ class SourceReader:
         self._names = {each.bytes: topic for topic, each in self._ids.items()}
         # A new session takes the place of the old one: brokers keep only so many.
         self._channels = {
-            at: _Channel(
+            at: _FetchChannel(
                 channel.node,
                 channel.purpose,
                 channel.session,
@@ -144,11 +144,11 @@ class SourceReader:
                 self._channel_of[topic, partition] = channel
                 self._leader_epochs[topic, partition] = leader.epoch
 
-    def _channel(self, node: int, number: int) -> _Channel:
+    def _channel(self, node: int, number: int) -> _FetchChannel:
         """That of a leader's partition with this number, all in turn."""
         at = (node, number % self._channels_each)
         if at not in self._channels:
-            self._channels[at] = _Channel(node, f"{_PURPOSE} {at[1]}")
+            self._channels[at] = _FetchChannel(node, f"{_PURPOSE} {at[1]}")
         return self._channels[at]
 
     def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
@@ -240,7 +240,7 @@ class SourceReader:
                 except (UnreachableError, AuthenticationError) as error:
                     raise self._lost(channel, error) from error
 
-    def _ask(self, channel: _Channel) -> None:
+    def _ask(self, channel: _FetchChannel) -> None:
         goes_on = channel.epoch > 0
         forgotten = [key for key in channel.moved if key not in self._offsets]
         for key in forgotten:
@@ -330,7 +330,7 @@ class SourceReader:
             if answer is not None:
                 yield answer
 
-    def _lost(self, channel: _Channel, error: ClusterError) -> LeaderError:
+    def _lost(self, channel: _FetchChannel, error: ClusterError) -> LeaderError:
         theirs = [
             key for key, its in self._channel_of.items() if its.node == channel.node
         ]
@@ -338,7 +338,7 @@ class SourceReader:
             str(error), tuple(key for key in theirs if key in self._offsets)
         )
 
-    def _read(self, channel: _Channel, pending: Pending) -> Answer | None:
+    def _read(self, channel: _FetchChannel, pending: Pending) -> Answer | None:
         body = pending.result()
         channel.pending = None
         read_head = fetch_by_id.head if channel.by_id else fetch.head

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from mirror.relay.latency import Latencies
 from mirror.relay.lateness import Lateness, Now
-from mirror.relay.report import PartitionReport, PartitionState
+from mirror.relay.report import PartitionReport
+from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from mirror import log
 from mirror.relay import report
-from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_slots: dict[tuple[str, int], tuple[tuple[Plan, log.Settings], Slot]] = {}
+_slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Slot]] = {}
 _WAKEUP_TIMEOUT_SECONDS = 2.0
 
 TERM = "mirror.term"
@@ -39,7 +39,7 @@ partitions stay where they are, so Spark need not plan them again."""
 class RelayTask:
     """Runs the leases that come as rows of one JSON column."""
 
-    plan: Plan
+    plan: LeasePlan
     wakeup: tuple[str, int]
     """Where the driver listens: the connection ends when leases must."""
     log_settings: log.Settings
@@ -109,7 +109,7 @@ def _lease_from(row: str, term: str) -> Lease:
     return Lease(assignments=assignments, **fields)
 
 
-def _slot(plan: Plan, number: int, log_settings: log.Settings) -> Slot:
+def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
     """The slot of this process, made anew when the flow's plan has changed, or how to
     log: its logger keeps the level that it was made with.
     """

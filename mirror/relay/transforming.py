@@ -22,7 +22,7 @@ from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import TransformError
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.relay import dead_letters
 from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import Rewriter, Rewritten, _pack

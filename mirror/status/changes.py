@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
+from mirror.status.states import FlowState, PartitionState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def noticed(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     """Events in the order in which they matter."""
     if after.leader and after.leader != before.leader:
         yield Event(
-            kind=Kind.LEADER_CHANGED,
+            kind=EventKind.LEADER_CHANGED,
             flow=after.name,
             text=f"{after.leader} leads the flow",
             details={"leader": after.leader, "before": before.leader},
@@ -46,30 +47,30 @@ def noticed(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
 def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     if (before.state, before.reason) == (after.state, after.reason):
         return
-    state, flow = str(after.state), after.name
-    if state == "RETRYING":
+    state, flow = after.state, after.name
+    if state is FlowState.RETRYING:
         yield Event(
-            kind=Kind.FLOW_FAILED,
+            kind=EventKind.FLOW_FAILED,
             flow=flow,
             text=f"flow failed and will be run again: {after.reason}",
             details={"restarts": after.restarts},
         )
     elif before.state == after.state:
         return
-    elif state == "FAILED":
+    elif state is FlowState.FAILED:
         text = f"flow given up: {after.reason}"
-        yield Event(kind=Kind.FLOW_FAILED, flow=flow, text=text)
-    elif state == "RUNNING":
+        yield Event(kind=EventKind.FLOW_FAILED, flow=flow, text=text)
+    elif state is FlowState.RUNNING:
         failures = some(after.restarts, "failure")
         again = f" again, after {failures}" if after.restarts else ""
         yield Event(
-            kind=Kind.FLOW_STARTED,
+            kind=EventKind.FLOW_STARTED,
             flow=flow,
             text=f"flow runs{again}",
             details={"slots": after.slots, "restarts": after.restarts},
         )
-    elif state == "STOPPED":
-        yield Event(kind=Kind.FLOW_STOPPED, flow=flow, text="flow stopped")
+    elif state is FlowState.STOPPED:
+        yield Event(kind=EventKind.FLOW_STOPPED, flow=flow, text="flow stopped")
 
 
 def _partitions(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
@@ -88,13 +89,16 @@ def _partitions(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
 
 
 def _is_new_fault(old: PartitionStatus | None, now: PartitionStatus) -> bool:
-    if now.state != "FAULTED":
+    if now.state != PartitionState.FAULTED:
         return False
     return old is None or (old.state, old.reason) != (now.state, now.reason)
 
 
-def _is_back(before: str, now: str) -> bool:
-    return before == "FAULTED" and now not in {"FAULTED", "PAUSED"}
+def _is_back(before: PartitionState, now: PartitionState) -> bool:
+    return before == PartitionState.FAULTED and now not in {
+        PartitionState.FAULTED,
+        PartitionState.PAUSED,
+    }
 
 
 def _lost(old: PartitionStatus | None, now: PartitionStatus) -> int:
@@ -141,7 +145,7 @@ def _numbers(pairs: list[Pair]) -> list[int]:
 
 def _faulted(subject: str, pairs: list[Pair]) -> Event:
     return Event(
-        kind=Kind.PARTITION_FAULTED,
+        kind=EventKind.PARTITION_FAULTED,
         subject=subject,
         text=f"{_words(subject, pairs)} set aside: {pairs[0][1].reason}",
         details={"partitions": _numbers(pairs)},
@@ -150,7 +154,7 @@ def _faulted(subject: str, pairs: list[Pair]) -> Event:
 
 def _recovered(subject: str, pairs: list[Pair]) -> Event:
     return Event(
-        kind=Kind.PARTITION_RECOVERED,
+        kind=EventKind.PARTITION_RECOVERED,
         subject=subject,
         text=f"{_words(subject, pairs)} copied again",
         details={"partitions": _numbers(pairs)},
@@ -160,7 +164,7 @@ def _recovered(subject: str, pairs: list[Pair]) -> Event:
 def _gone(subject: str, pairs: list[Pair]) -> Event:
     count = sum(_lost(*pair) for pair in pairs)
     return Event(
-        kind=Kind.OFFSETS_LOST,
+        kind=EventKind.OFFSETS_LOST,
         subject=subject,
         text=f"{some(count, 'offset')} of {subject} will not be copied: "
         "`mirror loss list` has their ranges and why",
@@ -172,13 +176,13 @@ def _problems(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     flow = after.name
     for text in after.problems:
         if text not in before.problems:
-            yield Event(kind=Kind.PROBLEM, flow=flow, text=text)
+            yield Event(kind=EventKind.PROBLEM, flow=flow, text=text)
     # A flow that starts has not looked yet: what it does not say may still be so.
-    if (str(before.state), str(after.state)) == ("RUNNING", "RUNNING"):
+    if before.state is after.state is FlowState.RUNNING:
         for text in before.problems:
             if text not in after.problems:
                 gone = f"not so any more: {text}"
-                yield Event(kind=Kind.PROBLEM_GONE, flow=flow, text=gone)
+                yield Event(kind=EventKind.PROBLEM_GONE, flow=flow, text=gone)
 
 
 def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
@@ -187,7 +191,7 @@ def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
         old = last.get(job.name)
         if job.error and (old is None or old.failures != job.failures):
             yield Event(
-                kind=Kind.JOB_FAILED,
+                kind=EventKind.JOB_FAILED,
                 flow=after.name,
                 subject=job.name,
                 text=f"job {job.name} failed: {job.error}",
@@ -195,7 +199,7 @@ def _jobs(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
             )
         elif old is not None and old.error and not job.error and job.succeeded_at:
             yield Event(
-                kind=Kind.JOB_RECOVERED,
+                kind=EventKind.JOB_RECOVERED,
                 flow=after.name,
                 subject=job.name,
                 text=f"job {job.name} works again",

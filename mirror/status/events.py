@@ -28,7 +28,7 @@ _LOG_AGAIN_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What sort of event it is. Kinds may be added, never renamed."""
 
     SERVICE_STARTED = "service-started"
@@ -70,14 +70,16 @@ class Kind(StrEnum):
     JOB_RECOVERED = "job-recovered"
 
 
-_ERRORS = frozenset({Kind.FLOW_FAILED, Kind.OFFSETS_LOST, Kind.CONFIGURATION_REFUSED})
+_ERRORS = frozenset(
+    {EventKind.FLOW_FAILED, EventKind.OFFSETS_LOST, EventKind.CONFIGURATION_REFUSED}
+)
 _WARNINGS = frozenset(
     {
-        Kind.TOPIC_GONE,
-        Kind.TOPIC_RECREATED,
-        Kind.PARTITION_FAULTED,
-        Kind.PROBLEM,
-        Kind.JOB_FAILED,
+        EventKind.TOPIC_GONE,
+        EventKind.TOPIC_RECREATED,
+        EventKind.PARTITION_FAULTED,
+        EventKind.PROBLEM,
+        EventKind.JOB_FAILED,
     }
 )
 
@@ -94,7 +96,7 @@ class Level(StrEnum):
 class Event:
     """Something that happened."""
 
-    kind: Kind
+    kind: EventKind
     text: str
     """The whole of it in words."""
     flow: str = ""
@@ -137,7 +139,7 @@ class Trail:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kinds: dict[Kind, deque[Event]] = {}
+        self._kinds: dict[EventKind, deque[Event]] = {}
         self._logged_at: dict[int, float] = {}
         """When an event that is kept was last logged, by its id; monotonic."""
         self._last_id = 0

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Trail
-from mirror.status.values import FlowState, FlowStatus, ServiceStatus
+from mirror.status.states import FlowState
+from mirror.status.values import FlowStatus, ServiceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STANDSTILL_SECONDS = 60.0
 """What should have moved for so long will not do so by itself."""
@@ -86,21 +90,21 @@ class StatusStore:
         with self._lock:
             return self._flows.get(name, FlowStatus(name=name, state=FlowState.STOPPED))
 
-    def update(self, flow: str, **changes: Any) -> FlowStatus:
-        """Change some fields of a flow's status; a new state starts its clock. What
-        happened thereby goes to the trail.
+    def update(self, flow: str, change: Callable[[FlowStatus], FlowStatus]) -> None:
+        """Put what `change` makes of a flow's status in its place; a new state starts
+        its clock. Events that follow go to the trail.
         """
         with self._lock:
             if (old := self._flows.get(flow)) is None:
-                return FlowStatus(name=flow, state=FlowState.STOPPED)
-            if changes.get("state", old.state) != old.state:
-                changes.setdefault("since", time.time())
-            if "reported_at" in changes:
+                return
+            new = change(old)
+            if new.state != old.state and new.since == old.since:
+                new = replace(new, since=time.time())
+            if new.reported_at != old.reported_at:
                 self._reported[flow] = (time.time(), time.monotonic())
-            self._flows[flow] = new = replace(old, **changes)
+            self._flows[flow] = new
         for event in noticed(old, new):
             self.trail.add(event)
-        return new
 
 
 def _later(flow: FlowStatus, now: float) -> FlowStatus:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.status.states import FlowState
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_GOOD = frozenset({"RUNNING"})
-_CALM = frozenset({"STANDBY", "STOPPED", "STARTING"})
+_GOOD = frozenset({FlowState.RUNNING})
+_CALM = frozenset({FlowState.STANDBY, FlowState.STOPPED, FlowState.STARTING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

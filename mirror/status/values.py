@@ -8,33 +8,15 @@ within a version. Where the newest values hang, `store` knows.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from mirror import __version__
 from mirror.status.config import ConfigStatus
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+from mirror.status.states import AclState, FlowState, PartitionState
 
 FORMAT_VERSION = 1
 _TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
-
-
-class FlowState(StrEnum):
-    """How a flow is doing as a whole."""
-
-    STANDBY = "STANDBY"
-    """Another instance leads it, and this one could take over at once."""
-    STARTING = "STARTING"
-    """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
-    by."""
-    RUNNING = "RUNNING"
-    """Leases run. Single partitions may be set aside all the same."""
-    RETRYING = "RETRYING"
-    """It failed, for the reason given, and will be started again."""
-    FAILED = "FAILED"
-    """Given up, for the reason given; only in a run with an end."""
-    STOPPED = "STOPPED"
-    """Ended on request, or caught up in a run with an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +27,7 @@ class PartitionStatus:
     partition: int
     target_topic: str
     slot: int
-    state: str
-    """RUNNING, CATCHING_UP, PAUSED or FAULTED."""
+    state: PartitionState
     reason: str
     since: float
     """Since when it is in this state, epoch seconds."""
@@ -141,22 +122,6 @@ class TopicDrift:
         return bool(
             surplus or missing or self.configs or self.conflicts or self.problem
         )
-
-
-class AclState(StrEnum):
-    """How it is with the ACLs of a flow's topics."""
-
-    OFF = "OFF"
-    """Not to be given to copies."""
-    WAITING = "WAITING"
-    """Not looked at yet."""
-    SYNCED = "SYNCED"
-    """As of the last turn, copies have what they should; single refusals stand
-    among the flow's problems."""
-    NO_AUTHORIZER = "NO_AUTHORIZER"
-    """A cluster keeps no ACLs, so that there is nothing to do."""
-    NOT_PERMITTED = "NOT_PERMITTED"
-    """A cluster does not let us see its ACLs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +228,9 @@ class FlowStatus:
         """That of its latest partition, those paused on purpose aside; -1 while none
         is known.
         """
-        late = (p.lag_seconds for p in self.partitions if p.state != "PAUSED")
+        late = (
+            p.lag_seconds for p in self.partitions if p.state != PartitionState.PAUSED
+        )
         return max(late, default=-1.0)
 
     def overdue_seconds(self, now: float) -> float:
@@ -280,11 +247,15 @@ class FlowStatus:
 
     @property
     def faulted(self) -> int:
-        return sum(partition.state == "FAULTED" for partition in self.partitions)
+        return sum(
+            partition.state == PartitionState.FAULTED for partition in self.partitions
+        )
 
     @property
     def paused(self) -> int:
-        return sum(partition.state == "PAUSED" for partition in self.partitions)
+        return sum(
+            partition.state == PartitionState.PAUSED for partition in self.partitions
+        )
 
     @property
     def lost(self) -> int:

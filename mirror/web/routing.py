@@ -1,8 +1,8 @@
 """From a request's path to its answer: the table behind the service's HTTP port.
 
 Main types: `Routes`, a WSGI application made from a table of paths, and the values
-that travel, `Request` and `Answer`. It reads only: methods other than GET and HEAD are
-refused. Who may ask is not its duty; whoever guards the port wraps it.
+that travel, `Request` and `Response`. It only reads: methods other than GET and HEAD
+are refused. Who may ask is decided around it, in `access`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What they get."""
 
     body: bytes
@@ -47,15 +47,15 @@ class Answer:
     """Beside the type and the length of the body."""
 
 
-def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """An answer for programs."""
-    return Answer(body=json.dumps(document).encode() + b"\n", status=status)
+    return Response(body=json.dumps(document).encode() + b"\n", status=status)
 
 
 class Routes:
     """A WSGI application that answers by a table."""
 
-    def __init__(self, table: Mapping[str, Callable[[Request], Answer]]) -> None:
+    def __init__(self, table: Mapping[str, Callable[[Request], Response]]) -> None:
         self._table = dict(table)
 
     def __call__(
@@ -75,7 +75,7 @@ class Routes:
         start_response(f"{answer.status.value} {answer.status.phrase}", headers)
         return [] if method == "HEAD" else [answer.body]
 
-    def _answer(self, method: str, environ: dict[str, Any]) -> Answer:
+    def _answer(self, method: str, environ: dict[str, Any]) -> Response:
         # WSGI hands over bytes of UTF-8 as if they were Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
         if method not in _METHODS:

@@ -21,9 +21,10 @@ from mirror.errors import MirrorError
 from mirror.metrics.exposition import exposition
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
+from mirror.status.states import FlowState
 from mirror.web.access import guarded
 from mirror.web.page.pages import Pages
-from mirror.web.routing import Answer, Routes, as_json
+from mirror.web.routing import Response, Routes, as_json
 from mirror.web.tls import certificates
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from mirror.web.routing import Request
     from mirror.web.tls import Certificates
 
-    Handler = Callable[[Request], Answer]
+    Handler = Callable[[Request], Response]
 
 log = structlog.get_logger()
 
-_READY = frozenset({"RUNNING", "STANDBY"})
+_READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
 """A flow that is led elsewhere is as ready as it is meant to be."""
 
 
@@ -116,11 +117,11 @@ class StatusServer:
             "/readyz": lambda _: self._ready(),
         }
 
-    def _scraped(self, asked: Request) -> Answer:
+    def _scraped(self, asked: Request) -> Response:
         kind, body = self._metrics(asked.accept)
-        return Answer(kind=kind, body=body)
+        return Response(kind=kind, body=body)
 
-    def _happened(self, asked: Request) -> Answer:
+    def _happened(self, asked: Request) -> Response:
         try:
             since = int(asked.query.get("since") or 0)
         except ValueError:
@@ -138,17 +139,17 @@ class StatusServer:
             }
         )
 
-    def _alive(self) -> Answer:
+    def _alive(self) -> Response:
         if reason := self._store.standstill():
             found = {"status": "stands still", "reason": reason}
             return as_json(found, HTTPStatus.SERVICE_UNAVAILABLE)
         return as_json({"status": "alive"})
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> Response:
         waiting = {
             flow.name: f"{flow.state} {flow.reason}".strip()
             for flow in self._store.read().flows
-            if flow.state.value not in _READY
+            if flow.state not in _READY
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirror.preflight.plan import Plan
+    from mirror.preflight.plan import RunPlan
     from tests.conftest import Clusters
 
 pytestmark = pytest.mark.acceptance
@@ -290,7 +290,7 @@ def test_what_is_wrong_with_one_does_not_hide_the_others(
     )
 
 
-def looked(file: Path) -> Plan:
+def looked(file: Path) -> RunPlan:
     """The same in this process, which is quicker."""
     return preflight.plan(load(file, environ={})[0])
 

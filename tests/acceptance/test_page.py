@@ -14,14 +14,15 @@ from confluent_kafka import Consumer, TopicPartition
 import pytest
 
 from mirror.config.http_settings import HttpSettings
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState, GroupStatus
+from mirror.status.values import GroupStatus
 from mirror.web.server import StatusServer
 from tests.harness.admin import create_topic
 from tests.harness.browser import Browser
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,7 @@ def store() -> StatusStore:
         reason="cluster eu-west: topic us-east.topic-1: TOPIC_AUTHORIZATION_FAILED",
     )  # fmt: skip
     partitions[9] = partition_status("topic-2", 1, state="PAUSED", since=time.time())
-    store.update(
+    show(store,
         "us-east->eu-west",
         source="us-east",
         target="eu-west",
@@ -107,7 +108,8 @@ def store() -> StatusStore:
             for name in ("billing", HOSTILE, "a" * 200)
         ),
     )  # fmt: skip
-    store.update(
+    show(
+        store,
         "eu-west->us-east",
         source="eu-west",
         target="us-east",
@@ -249,7 +251,7 @@ def test_with_the_keyboard_alone(
         if text == "Pause updates":
             break
     browser.press(ENTER)
-    store.update("us-east->eu-west", problems=("not seen yet",))
+    show(store, "us-east->eu-west", problems=("not seen yet",))
     time.sleep(7)
     assert "not seen yet" not in browser.text()
     browser.press(ENTER)
@@ -258,7 +260,7 @@ def test_with_the_keyboard_alone(
         browser.press(TAB)
         if browser.run(focus + "0]")[0] == "us-east->eu-west":
             break
-    store.update("us-east->eu-west", problems=(), bytes_per_second=1.0)
+    show(store, "us-east->eu-west", problems=(), bytes_per_second=1.0)
     browser.wait_for(
         "return document.querySelector('#flows').innerText.includes('1 B/s')"
     )
@@ -277,7 +279,7 @@ def test_with_a_password(browser: Browser, store: StatusStore) -> None:
         assert browser.text("#verdict") == ""
         browser.open(f"http://ops:s3cret@{host}/")
         assert "2 of 2 flows need a look" in browser.text("#verdict")
-        store.update("us-east->eu-west", problems=("something new",))
+        show(store, "us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     browser.complaints()  # the refused request is what this test is about
 
@@ -309,7 +311,7 @@ def test_without_scripts(browser: Browser, url: str, store: StatusStore) -> None
         browser.open(url)
         assert browser.run("return document.getElementById('pause').hidden")
         assert "2 of 2 flows need a look" in browser.text("#verdict")
-        store.update("us-east->eu-west", problems=("something new",))
+        show(store, "us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     finally:
         browser.emulate(width=1280, height=900)
@@ -324,8 +326,10 @@ def test_a_form_keeps_what_is_typed(
     browser.run("document.getElementById('word').focus()")
     for key in "topic-1":
         browser.press(key)
-    store.update(
-        "us-east->eu-west", partitions=store.flow("us-east->eu-west").partitions[:79]
+    show(
+        store,
+        "us-east->eu-west",
+        partitions=store.flow("us-east->eu-west").partitions[:79],
     )
     browser.wait_for(
         "return document.querySelector('main').innerText.includes('79 partitions')"

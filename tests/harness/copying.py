@@ -26,7 +26,7 @@ from mirror.driver.ownership import take_ownership
 from mirror.metadata import topics
 from mirror.offsets.progress import topic_name
 from mirror.relay import dead_letters
-from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 from tests.harness.waiting import PATIENCE_SECONDS
 from tests.harness.witness import Order, assert_exactly_once
@@ -57,7 +57,7 @@ class Copying:
     """Further ones of the flow."""
     generation: str = ""
     partitions: int = 0
-    plan: Plan | None = None
+    plan: LeasePlan | None = None
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -114,7 +114,7 @@ class Copying:
                     (a.topic, a.partition): a.topic_id for a in self._assignments
                 },
             )
-            self.plan = Plan(
+            self.plan = LeasePlan(
                 flow=flow,
                 source=config.clusters[self.alias],
                 target=config.clusters["Q"],
@@ -300,7 +300,7 @@ class SlotAlone:
         self.process.join(10)
 
 
-def _alone(plan: Plan, lease: Lease, wakeup: Any, peak: Any, ambush: Any) -> None:
+def _alone(plan: LeasePlan, lease: Lease, wakeup: Any, peak: Any, ambush: Any) -> None:
     # What Spark's workers have loaded as well.
     import pandas  # noqa: F401, ICN001, PLC0415
     import pyspark.worker  # noqa: F401, PLC0415

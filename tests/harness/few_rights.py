@@ -34,7 +34,7 @@ from mirror.offsets.groups import Copy
 from mirror.playground.secured import USER
 from mirror.recovery.pauses import PausesReader
 from mirror.relay import dead_letters
-from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 from mirror.status.store import StatusStore
 from tests.harness.admin import (
@@ -239,7 +239,7 @@ class Trial:
         generation: str,
         found: topics.TopicsResult,
     ) -> Iterator[str]:
-        plan = Plan(
+        plan = LeasePlan(
             flow=self.flow,
             source=self.config.clusters[self.alias],
             target=self.config.clusters["B"],

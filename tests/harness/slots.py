@@ -25,7 +25,7 @@ from mirror.driver import ownership
 from mirror.driver.ownership import take_ownership
 from mirror.errors import FencedError, SupersededError
 from mirror.offsets import progress, starting
-from mirror.relay.lease import Assignment, Lease, Plan
+from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
 from tests.harness.waiting import PATIENCE_SECONDS
@@ -282,7 +282,7 @@ def _run(task: _Task, end: Any, result: Any) -> None:
     target = Cluster(clusters["B"]).connect()
     topic_id = source.topics([setting.topic])[setting.topic].topic_id
     assert topic_id != uuid.UUID(int=0)
-    plan = Plan(
+    plan = LeasePlan(
         flow=config.flows[setting.flow],
         source=clusters[setting.alias],
         target=clusters["B"],

@@ -1,11 +1,15 @@
-"""Statuses of partitions for tests that only care for some of their fields."""
+"""Statuses for tests that only care for some of their fields."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
-from typing import Any
+from dataclasses import MISSING, fields, replace
+from typing import TYPE_CHECKING, Any
 
+from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus
+
+if TYPE_CHECKING:
+    from mirror.status.store import StatusStore
 
 
 def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
@@ -22,4 +26,11 @@ def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus
         "latency_p50_ms": -1.0,
         "latency_p99_ms": -1.0,
     }
-    return PartitionStatus(**values | changes)
+    values |= changes
+    values["state"] = PartitionState(values["state"])
+    return PartitionStatus(**values)
+
+
+def show(store: StatusStore, flow: str, **changes: Any) -> None:
+    """Change some fields of a flow's status."""
+    store.update(flow, lambda old: replace(old, **changes))

@@ -25,7 +25,7 @@ from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
 from mirror.offsets import progress
 from mirror.offsets.progress import UNSETTLED, Position
-from mirror.offsets.starting import place_of
+from mirror.offsets.starting import start_point
 from tests.harness.admin import create_topic
 from tests.harness.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness.load import producer
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.relay.lease import Plan
+    from mirror.relay.lease import LeasePlan
 
 pytestmark = pytest.mark.integration
 
@@ -268,7 +268,7 @@ _STEPS = [
 _PROMISED = (StartPoint.AFTER_COMMIT, 2)
 
 
-def _move(plan: Plan, topic: str, source_id: str) -> None:
+def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
     """Have the flow go on in the cluster with this id."""
     positions = {
         (topic, partition): Position(offset=offset)
@@ -380,7 +380,7 @@ def test_what_the_other_cluster_does_not_have_stays_behind(
                         pytest.raises(ClusterChangedError, match="1 partitions would")
                     )
                 reset.apply(
-                    plan.flow, target, target, chosen, place_of("latest"),
+                    plan.flow, target, target, chosen, start_point("latest"),
                     of_flow=selected,
                 )  # fmt: skip
             assert _stands(copying) == expected

@@ -19,7 +19,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.host import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
-from mirror.offsets.groups import Copy, GroupFilter, Place, Standing, look
+from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, Standing, look
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
@@ -149,7 +149,7 @@ def standing(**offsets: tuple[int, int]) -> Standing:
         },
         places={
             name: (
-                Place(
+                GroupPosition(
                     "t", 0, "A.t", upstream,
                     Translated(offset=downstream, exactness=Exactness.EXACT),
                 ),

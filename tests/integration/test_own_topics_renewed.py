@@ -22,7 +22,7 @@ from mirror.errors import RecreatedError
 from mirror.offsets import index, offset_map, progress, runs
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.checkpoints import read as read_checkpoints
-from mirror.offsets.groups import Place, Standing
+from mirror.offsets.groups import GroupPosition, Standing
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import Position, ProgressReader
 from mirror.offsets.runs import Block
@@ -169,7 +169,9 @@ def test_pauses(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None
 def test_checkpoints(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None:
     """Checkpoints that went with their topic are written again in the next round."""
     target, topic = clusters["b"].bootstrap, f"{topic_name}.checkpoints.internal"
-    place = Place("t", 0, "A.t", 10, Translated(offset=8, exactness=Exactness.EXACT))
+    place = GroupPosition(
+        "t", 0, "A.t", 10, Translated(offset=8, exactness=Exactness.EXACT)
+    )
     standing = Standing(
         groups={"g": Group(group="g", kind=GroupKind.CLASSIC, state="EMPTY")},
         places={"g": (place,)},

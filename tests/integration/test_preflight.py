@@ -18,7 +18,7 @@ from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.preflight.check import check
 from mirror.preflight.finding import State
-from mirror.preflight.permissions.need import Kind, Operation
+from mirror.preflight.permissions.need import Operation, ResourceKind
 from mirror.preflight.permissions.rights import Right, rights
 from mirror.preflight.plan import plan
 from tests.harness.admin import create_topic
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 KINDS = {
-    Kind.TOPIC: ResourceType.TOPIC,
-    Kind.GROUP: ResourceType.GROUP,
-    Kind.CLUSTER: ResourceType.BROKER,
-    Kind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+    ResourceKind.TOPIC: ResourceType.TOPIC,
+    ResourceKind.GROUP: ResourceType.GROUP,
+    ResourceKind.CLUSTER: ResourceType.BROKER,
+    ResourceKind.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
 
 
@@ -70,7 +70,7 @@ def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorC
 def change(secured: dict[str, PlaygroundCluster], right: Right, *, give: bool) -> None:
     bootstrap = secured[right.cluster.lower()].admin_bootstrap
     do = allow if give else revoke
-    name = "kafka-cluster" if right.kind is Kind.CLUSTER else right.extent.name
+    name = "kafka-cluster" if right.kind is ResourceKind.CLUSTER else right.extent.name
     do(
         bootstrap, USER, str(right.operation), name,
         pattern=right.extent.pattern, kind=KINDS[right.kind],
@@ -135,7 +135,7 @@ def test_missing_rights_are_told_one_by_one(
 
         victim = next(
             r for r in needed if r.cluster == "B" and r.operation is Operation.WRITE
-            and r.kind is Kind.TOPIC and "progress" in r.features
+            and r.kind is ResourceKind.TOPIC and "progress" in r.features
         )  # fmt: skip
         change(secured, victim, give=False)
         (one,) = _eventually(config, 1)

@@ -9,10 +9,10 @@ from confluent_kafka.admin import ResourceType
 import pytest
 
 from mirror.metadata import acls
-from mirror.metadata.acl_ownership import Claims
+from mirror.metadata.acl_ownership import AclOwnership
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
-from mirror.status.values import AclState
+from mirror.status.states import AclState
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
 
@@ -76,7 +76,7 @@ def test_without_permission(
     secured: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
 ) -> None:
     """Who may not list ACLs gets a state that names the cluster; who may list them and
-    not create any gets each refusal, as a problem, and claims nothing.
+    not create any gets each refusal, as a problem, and owns nothing.
     """
     create_topic(ends["A"], topic_name)
     create_topic(ends["B"], f"A.{topic_name}")
@@ -103,8 +103,8 @@ def test_without_permission(
             (problem,) = result.problems
             assert "User:alice READ" in problem
             assert "AUTHORIZATION_FAILED" in problem
-            claims = Claims(made.reach("B")).of("A")
-            assert not any(topic_name in binding.topic for binding in claims)
+            owned = AclOwnership(made.reach("B")).of("A")
+            assert not any(topic_name in binding.topic for binding in owned)
     finally:
         for operation, name, more in rights:
             revoke(ends["B"], USER, operation, name, **more)
@@ -245,7 +245,7 @@ def test_revoked_is_taken_back_and_nothing_else(ends: Ends, topic_name: str) -> 
     }
 
 
-def test_a_crash_after_the_claim(
+def test_a_crash_after_the_note(
     ends: Ends, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever dies between writing down what will be given and giving it, or between
@@ -272,13 +272,13 @@ def test_a_crash_after_the_claim(
         assert acls_of(ends["B"], about=topic_name) == given
         revoke(ends["A"], "alice", "READ", topic_name)
         with monkeypatch.context() as patch:
-            patch.setattr(Claims, "remove", crash)
+            patch.setattr(AclOwnership, "remove", crash)
             with pytest.raises(CrashError):
                 made.sync_acls()
         settle(made)
         assert acls_of(ends["B"], about=topic_name) == set()
-        claims = Claims(made.reach("B")).of("A")
-        assert not any(topic_name in binding.topic for binding in claims)
+        owned = AclOwnership(made.reach("B")).of("A")
+        assert not any(topic_name in binding.topic for binding in owned)
 
 
 def test_both_ways_nothing_allows_for_itself(ends: Ends, topic_name: str) -> None:

@@ -18,6 +18,8 @@ import sys
 
 import pytest
 
+from mirror.status.states import AclState, FlowState, PartitionState
+
 pytestmark = pytest.mark.unit
 
 PACKAGE = Path(__file__).parents[2] / "mirror"
@@ -235,3 +237,21 @@ def test_names_mean_something():
     }
 
     assert set() == {pair for pair in words if pair[1] in FORBIDDEN_NAMES}
+
+
+def test_states_are_no_literals():
+    """A state that is renamed or added is found by its enum; tables of the command line
+    have columns of the same names.
+    """
+    states = {
+        state.value for kind in (FlowState, PartitionState, AclState) for state in kind
+    }
+    literals = [
+        f"{path.relative_to(PACKAGE)}: {node.value}"
+        for path in PACKAGE.rglob("*.py")
+        if "cli" not in path.parts and path.name != "states.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in states
+    ]
+
+    assert literals == []

@@ -9,12 +9,12 @@ import pytest
 from mirror.cli.output import complain, table
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.groups import GroupFilter
-from mirror.policy.naming import select_topics
+from mirror.policy.selection import select_topics
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from mirror.policy.naming import Selection
+    from mirror.policy.selection import Selection
 
 pytestmark = pytest.mark.unit
 

@@ -25,18 +25,18 @@ from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
 from mirror.playground.traffic import Verdict
 from mirror.status.config import ConfigStatus
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     FORMAT_VERSION,
     ConfigDrift,
-    FlowState,
     PartitionStatus,
     ServiceStatus,
     SlotStatus,
     TopicDrift,
 )
 from mirror.web.server import StatusServer
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,7 +251,7 @@ def test_run_fails_if_a_flow_did(
     """A nightly job learns from the exit status that not everything was copied."""
 
     def run(service: object, **_options: object) -> bool:
-        service.store.update("A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
+        show(service.store, "A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
         return False
 
     monkeypatch.setattr("mirror.driver.service.Service.run", run)
@@ -294,7 +294,8 @@ def test_versions() -> None:
 def test_status_shows_flows_and_partitions(store: StatusStore, url: str) -> None:
     """Both tables stand on stdout, whole lines however narrow the terminal."""
     reason = "the target refuses it: " + "because " * 20
-    store.update(
+    show(
+        store,
         "A->B",
         state=FlowState.RUNNING,
         partitions=(
@@ -321,7 +322,8 @@ def test_status_shows_flows_and_partitions(store: StatusStore, url: str) -> None
 
 def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> None:
     """A flow that catches up says how long that takes, and how busy each slot is."""
-    store.update(
+    show(
+        store,
         "A->B",
         remaining_seconds=731.0,
         bytes_per_second=12_340_000.0,
@@ -347,7 +349,8 @@ def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> No
 
 def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) -> None:
     """Records that a function removed, or failed on, are counted where it did so."""
-    store.update(
+    show(
+        store,
         "A->B",
         partitions=(partition(), partition(4, removed=12, dead_letters=1)),
     )
@@ -371,7 +374,8 @@ def test_status_shows_a_refused_configuration(store: StatusStore, url: str) -> N
 
 def test_status_shows_what_differs(store: StatusStore, url: str) -> None:
     """A copy that is not as its topic is stands below, with all that differs."""
-    store.update(
+    show(
+        store,
         "A->B",
         drift=(
             TopicDrift(
@@ -440,7 +444,7 @@ def test_status_of_a_service_that_knows_less(
 def test_status_as_json_is_the_service_s_own(store: StatusStore, url: str) -> None:
     """Programs get the service's document with its version, also as it grows."""
     short = mirror("status", "-u", url.removeprefix("http://"), "-o", "json")
-    store.update("A->B", partitions=(partition(),))
+    show(store, "A->B", partitions=(partition(),))
     longer = mirror("status", "-u", f"{url}/status", "-o", "json")
 
     assert json.loads(short.stdout)["flows"][0]["partitions"] == []
@@ -531,7 +535,7 @@ def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_demo_in_lines(store: StatusStore, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal the demo writes plain lines, and not one per look."""
-    store.update("A->B", state=FlowState.RUNNING, partitions=(partition(),))
+    show(store, "A->B", state=FlowState.RUNNING, partitions=(partition(),))
     capsys.readouterr()  # the log of this process
     with Screen() as screen:
         screen.say("begin")

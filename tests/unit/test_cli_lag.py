@@ -12,16 +12,18 @@ from typer.testing import CliRunner
 
 from mirror.cli import lag
 from mirror.cli.main import app
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.topology import Edge, dot, mermaid, terminal
-from mirror.status.values import FlowState, PartitionStatus
 from mirror.web.server import StatusServer
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typer.testing import Result
+
+    from mirror.status.values import PartitionStatus
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +37,8 @@ def partition(topic: str, number: int, seconds: float, records: int) -> Partitio
 @pytest.fixture
 def url() -> Iterator[str]:
     store = StatusStore(("A->B", "A->C"))
-    store.update(
+    show(
+        store,
         "A->B",
         source="A",
         target="B",
@@ -47,7 +50,7 @@ def url() -> Iterator[str]:
             partition("new", 0, -1.0, 0),
         ),
     )
-    store.update("A->C", source="A", target="C", state=FlowState.RETRYING)
+    show(store, "A->C", source="A", target="C", state=FlowState.RETRYING)
     with StatusServer(store, "127.0.0.1", 0) as server:
         yield server.url
 

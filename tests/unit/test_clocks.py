@@ -15,10 +15,11 @@ from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
 from mirror.status import events as events_module
 from mirror.status import store as store_module
-from mirror.status.events import Event, Kind, Trail
+from mirror.status.events import Event, EventKind, Trail
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState
 from tests.harness.clocks import HOUR, clocks_of
+from tests.harness.statuses import show
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +36,7 @@ def test_no_lease_becomes_overdue(
     clocks = clocks_of(store_module, monkeypatch)
     store = StatusStore(("A->B",))
     now = clocks.time()
-    store.update("A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
+    show(store, "A->B", state=FlowState.RUNNING, reported_at=now, report_due=now + 20)
     clocks.of_day += change
     assert store.standstill() == ""
     assert store.read().flows[0].overdue == 0
@@ -53,7 +54,9 @@ def test_what_repeats_is_logged_once_a_minute(
     logged: list[Any] = []
     monkeypatch.setattr(events_module, "_log", logged.append)
     trail = Trail()
-    event = Event(kind=Kind.TOPIC_CREATED, flow="A->B", subject="t", text="as before")
+    event = Event(
+        kind=EventKind.TOPIC_CREATED, flow="A->B", subject="t", text="as before"
+    )
     trail.add(event)
     clocks.of_day += change
     trail.add(event)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
-from mirror.status.values import FlowState
+from mirror.status.states import FlowState
 
 pytestmark = pytest.mark.unit
 

@@ -23,12 +23,13 @@ from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata.topics import MirroredTopic, TopicsResult
 from mirror.status import events
 from mirror.status.changes import noticed
-from mirror.status.events import MOST_OF_A_KIND, Event, Kind, Trail
+from mirror.status.events import MOST_OF_A_KIND, Event, EventKind, Trail
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState, FlowStatus, JobStatus
+from mirror.status.values import FlowStatus, JobStatus
 from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,12 +156,12 @@ def test_an_ordinary_lease_is_no_event():
 def test_often_does_not_push_out_seldom():
     """Each kind has a place of its own, of a bounded size."""
     trail = Trail()
-    trail.add(Event(kind=Kind.TOPIC_CREATED, subject="t", text="created"))
+    trail.add(Event(kind=EventKind.TOPIC_CREATED, subject="t", text="created"))
     for number in range(3 * MOST_OF_A_KIND):
-        trail.add(Event(kind=Kind.ACL_ADDED, subject=f"{number}", text="added"))
+        trail.add(Event(kind=EventKind.ACL_ADDED, subject=f"{number}", text="added"))
     found = trail.read()
 
-    assert found[0].kind is Kind.TOPIC_CREATED
+    assert found[0].kind is EventKind.TOPIC_CREATED
     assert len(found) == 1 + MOST_OF_A_KIND
     assert found[-1].subject == str(3 * MOST_OF_A_KIND - 1)
 
@@ -173,8 +174,8 @@ def test_what_repeats_is_one_event_and_one_line_a_minute(
     monkeypatch.setattr(events.time, "time", lambda: now)
     monkeypatch.setattr(events.time, "monotonic", lambda: now)
     trail = Trail()
-    other = Event(kind=Kind.FLOW_FAILED, flow="A->C", text="down")
-    failed = Event(kind=Kind.FLOW_FAILED, flow="A->B", text="down")
+    other = Event(kind=EventKind.FLOW_FAILED, flow="A->C", text="down")
+    failed = Event(kind=EventKind.FLOW_FAILED, flow="A->B", text="down")
     with capture_logs() as logs:
         for _ in range(7):
             trail.add(failed)
@@ -198,7 +199,7 @@ def test_ids_grow_and_nothing_new_is_missed(texts: list[str]) -> None:
     """Whoever asks again with the last id that they saw sees all that came since."""
     trail, last = Trail(), 0
     for text in texts:
-        added = trail.add(Event(kind=Kind.PROBLEM, text=text))
+        added = trail.add(Event(kind=EventKind.PROBLEM, text=text))
         assert [event.id for event in trail.read(since=last)] == [added.id]
         assert added.id > last
         last = added.id
@@ -207,10 +208,10 @@ def test_ids_grow_and_nothing_new_is_missed(texts: list[str]) -> None:
 
 def test_ids_go_on_after_a_restart():
     """A client that follows over a restart neither repeats nor misses events."""
-    first = Trail().add(Event(kind=Kind.PROBLEM, text="x"))
+    first = Trail().add(Event(kind=EventKind.PROBLEM, text="x"))
     time.sleep(0.002)
 
-    assert Trail().add(Event(kind=Kind.PROBLEM, text="x")).id > first.id
+    assert Trail().add(Event(kind=EventKind.PROBLEM, text="x")).id > first.id
 
 
 def test_many_threads_add():
@@ -219,7 +220,9 @@ def test_many_threads_add():
     threads = [
         threading.Thread(
             target=lambda thread=number: [
-                trail.add(Event(kind=Kind.PROBLEM, subject=f"{thread}", text=f"{n}"))
+                trail.add(
+                    Event(kind=EventKind.PROBLEM, subject=f"{thread}", text=f"{n}")
+                )
                 for n in range(25)
             ]
         )
@@ -252,7 +255,7 @@ def test_events_over_http(served: tuple[StatusStore, str]) -> None:
     """Programs ask for what is new since the last answer, of one flow or kind."""
     store, url = served
     for flow in ("A->B", "A->C"):
-        store.update(flow, state=FlowState.RUNNING)
+        show(store, flow, state=FlowState.RUNNING)
     with urlopen(f"{url}/events") as answer:
         whole = json.load(answer)
     with urlopen(f"{url}/events?since={whole['last']}") as answer:
@@ -273,8 +276,8 @@ def test_events_over_http(served: tuple[StatusStore, str]) -> None:
 def test_events_for_people(served: tuple[StatusStore, str]) -> None:
     """A table, oldest first; JSON has the same."""
     store, url = served
-    store.update("A->B", state=FlowState.RUNNING)
-    store.update("A->C", state=FlowState.RETRYING, reason="no broker")
+    show(store, "A->B", state=FlowState.RUNNING)
+    show(store, "A->C", state=FlowState.RETRYING, reason="no broker")
     columns, *rows = mirror("events", "-u", url).stdout.splitlines()
     newest = mirror("events", "-u", url, "-n", "1", "-o", "json").stdout
     of_flow = mirror("events", "-u", url, "--flow", "A/B").stdout.splitlines()
@@ -309,13 +312,15 @@ def test_following(
     terminal.
     """
     store, url = served
-    store.update("A->B", state=FlowState.RUNNING)
+    show(store, "A->B", state=FlowState.RUNNING)
     turns = iter(range(3))
 
     def pause(_seconds: float) -> None:
         if (turn := next(turns)) == 2:
             raise KeyboardInterrupt
-        store.trail.add(Event(kind=Kind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n"))
+        store.trail.add(
+            Event(kind=EventKind.GROUP_FOUND, text=f"group {turn}\x1b[2J\n")
+        )
 
     monkeypatch.setattr(command.time, "sleep", pause)
     with capture_logs():
@@ -362,7 +367,7 @@ def test_a_topic_made_anew_is_told_once():
     told = store.trail.read()
 
     assert [(e.kind, e.subject, e.cluster) for e in told] == [
-        (Kind.TOPIC_RECREATED, "t", "A")
+        (EventKind.TOPIC_RECREATED, "t", "A")
     ]
 
 
@@ -370,4 +375,4 @@ def test_every_kind_stands_in_the_reference():
     """Who writes a program against /events finds the kinds on the page of formats."""
     page = (ROOT / "docs/reference/formats.md").read_text()
 
-    assert [kind.value for kind in Kind if f"`{kind.value}`" not in page] == []
+    assert [kind.value for kind in EventKind if f"`{kind.value}`" not in page] == []

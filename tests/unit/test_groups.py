@@ -14,7 +14,7 @@ from mirror.config.schema import FlowConfig
 from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
 from mirror.offsets.group_sync import forward
-from mirror.offsets.groups import Copy, GroupFilter, Place, missing, translated
+from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, missing, translated
 from mirror.offsets.mm2_records import Checkpoint, OffsetSync
 from mirror.offsets.offset_syncs import last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
@@ -131,7 +131,7 @@ def placed(
     copies: dict[str, Copy],
     knowing: FakeMap,
     edges: dict[tuple[str, int], tuple[int, int]],
-) -> list[Place]:
+) -> list[GroupPosition]:
     """Where a single group stands."""
     return translated({"g": offsets}, copies, knowing, edges)["g"]
 

@@ -18,7 +18,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
-from mirror.metrics.series import Kind
+from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
 from mirror.status.measures import (
     HistogramStatus,
@@ -26,9 +26,9 @@ from mirror.status.measures import (
     TopicTimes,
     TransactionStatus,
 )
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
-    FlowState,
     FlowStatus,
     GroupStatus,
     JobStatus,
@@ -36,7 +36,7 @@ from mirror.status.values import (
     SlotStatus,
 )
 from mirror.web.server import StatusServer
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 pytestmark = pytest.mark.unit
 
@@ -121,7 +121,7 @@ def full_board(**changes: Any) -> StatusStore:
             partition("events", 0, lag_seconds=-1.0),
         ),
     }
-    store.update("A->B", **known | changes)
+    show(store, "A->B", **known | changes)
     return store
 
 
@@ -171,10 +171,10 @@ def test_every_field_of_a_partition_is_shown():
 def test_names_follow_prometheus(metric):
     """One prefix, base units, _total on counters and on nothing else."""
     assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricType.COUNTER)
     assert not re.search(r"_(ms|milliseconds|kb|mb|percent|count)(_|$)", metric.name)
     assert metric.help.endswith(".")
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricType.HISTOGRAM:
         assert metric.name.endswith("_seconds")
 
 
@@ -228,7 +228,7 @@ def test_a_topic_that_is_gone_has_no_series():
     store = full_board()
     assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(store))
 
-    store.update("A->B", partitions=(partition("events", 0),), times=())
+    show(store, "A->B", partitions=(partition("events", 0),), times=())
 
     assert {dict(labels).get("topic") for _, labels in scrape(store)} == {
         None,
@@ -308,11 +308,11 @@ def test_health_over_http():
     with StatusServer(store, "127.0.0.1", 0) as server:
         assert get(f"{server.url}/healthz")[0] == 200
         assert get(f"{server.url}/readyz")[0] == 200
-        store.update("A->B", report_due=time.time() - 100)
+        show(store, "A->B", report_due=time.time() - 100)
         code, _, text = get(f"{server.url}/healthz")
         assert code == 503
         assert "A->B" in json.loads(text)["reason"]
-        store.update("A->B", state=FlowState.RETRYING, reason="no broker")
+        show(store, "A->B", state=FlowState.RETRYING, reason="no broker")
         assert get(f"{server.url}/healthz")[0] == 200
         code, _, text = get(f"{server.url}/readyz")
         assert code == 503

@@ -15,12 +15,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.status.config import ConfigStatus
-from mirror.status.events import Event, Kind
+from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
     ConfigDrift,
-    FlowState,
     GroupStatus,
     JobStatus,
     SlotStatus,
@@ -32,7 +32,7 @@ from mirror.web.page.pages import POLICY, Pages
 from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
 from mirror.web.page.sparkline import HEIGHT, WIDTH, sparkline
 from mirror.web.routing import Request
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 pytestmark = pytest.mark.unit
 
@@ -109,7 +109,7 @@ def board_of(**changes: Any) -> StatusStore:
         "group_count": 1,
     }
     with capture_logs():
-        store.update("A->B", **values | changes)
+        show(store, "A->B", **values | changes)
     return store
 
 
@@ -147,7 +147,7 @@ def test_all_is_well():
     """A flow that another instance leads needs no look."""
     store = board_of(partitions=(partition_status("orders", 0),))
     with capture_logs():
-        store.update("B->A", state=FlowState.STANDBY, leader="other:8")
+        show(store, "B->A", state=FlowState.STANDBY, leader="other:8")
     page, _ = ask(store, "/")
 
     assert "All 2 flows are well" in page.text
@@ -161,7 +161,7 @@ def test_a_refused_configuration():
         version="abc123", loaded_at=1.0, refused_at=2.0, refused=(HOSTILE, "tasks: x")
     )
     with capture_logs():
-        store.update("B->A", state=FlowState.RUNNING)
+        show(store, "B->A", state=FlowState.RUNNING)
     page, text = ask(store, "/")
 
     assert "The newest configuration is refused" in page.text
@@ -184,7 +184,7 @@ def test_a_flow_that_is_down_and_one_that_is_late():
     late = partition_status("orders", 0, lag_seconds=300.0)
     store = board_of(partitions=(late,))
     with capture_logs():
-        store.update("B->A", state=FlowState.RETRYING, reason="no broker answers")
+        show(store, "B->A", state=FlowState.RETRYING, reason="no broker answers")
     page, _ = ask(store, "/")
 
     assert "2 of 2 flows need a look" in page.text
@@ -238,7 +238,7 @@ def test_events_of_a_kind():
     store = board_of()
     with capture_logs():
         for _ in range(3):
-            store.trail.add(Event(kind=Kind.PROBLEM, flow="A->B", text="again"))
+            store.trail.add(Event(kind=EventKind.PROBLEM, flow="A->B", text="again"))
     page, _ = ask(store, "/trail", kind="problem")
 
     assert "again 3 times since" in page.text
@@ -300,7 +300,7 @@ def hostile_board() -> StatusStore:
     )
     with capture_logs():
         store.trail.add(
-            Event(kind=Kind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
+            Event(kind=EventKind.PROBLEM, flow=HOSTILE, subject=HOSTILE, text=HOSTILE)
         )
     return store
 
@@ -459,7 +459,7 @@ def test_a_thousand_partitions(path: str) -> None:
     history = History(store)
     for second in range(POINTS):
         with capture_logs():
-            store.update("A->B", bytes_per_second=float(second**3))
+            show(store, "A->B", bytes_per_second=float(second**3))
         history.take(store.read())
     handler = Pages(store, history).table()[path]
     took = []
@@ -587,7 +587,7 @@ def test_history_is_bounded_and_forgets():
     assert history.lags("A->B", "t") == (3.0,) * POINTS
     assert history.rates("A->B") == (2e6,) * POINTS
     with capture_logs():
-        store.update("A->B", partitions=())
+        show(store, "A->B", partitions=())
     history.take(store.read())
     assert history.lags("A->B", "t") == ()
 

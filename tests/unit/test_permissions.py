@@ -17,7 +17,7 @@ from mirror.cli.main import app
 from mirror.config.schema import MirrorConfig
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import ALL, Extent, beginning, extents, named
-from mirror.preflight.permissions.need import Kind, Operation, Side, Who
+from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
 from mirror.preflight.permissions.rights import Right, principal, rights
 from mirror.preflight.permissions.table import TABLE
 from mirror.preflight.permissions.writing import commands, reference
@@ -363,5 +363,5 @@ def test_every_kind_is_in_the_words_of_kafka():
     """What is printed as JSON are names of Kafka's own protocol."""
     from kafka.protocol.admin import ACLOperation, ACLResourceType  # noqa: PLC0415
 
-    assert {kind.name for kind in Kind} <= set(ACLResourceType.__members__)
+    assert {kind.name for kind in ResourceKind} <= set(ACLResourceType.__members__)
     assert {each.value for each in Operation} <= set(ACLOperation.__members__)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 import pickle
+import re
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.policy.naming import (
-    DefaultPolicy,
-    IdentityPolicy,
+from mirror.policy.choice import make_policy
+from mirror.policy.mm2_policies import DefaultPolicy, IdentityPolicy
+from mirror.policy.names import is_internal, why_illegal
+from mirror.policy.rename_rule import Rule
+from mirror.policy.renaming import RenamePolicy
+from mirror.policy.selection import (
     Rejection,
-    RenamePolicy,
     TopicFilter,
     TopicMapping,
-    is_internal,
-    make_policy,
     select_topics,
-    why_illegal,
 )
-from mirror.policy.renaming import Rule
+
+if TYPE_CHECKING:
+    from mirror.policy.naming import ReplicationPolicy
 
 pytestmark = pytest.mark.unit
 
@@ -233,7 +237,7 @@ def test_no_copy_gets_the_name_of_an_internal_topic(topic: str, to: str) -> None
 
 def test_a_policy_of_rules_needs_some() -> None:
     """Whoever forgets to hand on a flow's rules must not get another policy."""
-    with pytest.raises(ValueError, match="without rules"):
+    with pytest.raises(ValueError, match="needs rules"):
         make_policy("rename", source_alias="A")
 
 
@@ -289,3 +293,36 @@ def test_heartbeats_are_copied_whatever_the_patterns_say(
     none = TopicFilter(include=(), exclude=(".*",), heartbeats=True)
     assert none.matches(name) is copied
     assert not TopicFilter(include=(".*",)).matches("heartbeats")
+
+
+@pytest.mark.parametrize(
+    ("policy", "names_source", "ranges"),
+    [
+        (DEFAULT, True, [("A.ord", False)]),
+        (IDENTITY, False, [("ord", False)]),
+        (
+            RENAME,
+            False,
+            [("ord", False), ("eu.", False), ("", False), ("modern", True)],
+        ),
+    ],
+)
+def test_a_policy_says_where_copies_are(
+    policy: ReplicationPolicy, names_source: bool, ranges: list[tuple[str, bool]]
+) -> None:
+    """Rights and ACLs follow from what a policy says, whichever it is."""
+    assert policy.names_source is names_source
+    assert [(r.start, r.whole) for r in policy.target_names("ord")] == ranges
+
+
+def test_no_caller_asks_which_policy_it_has() -> None:
+    """Only `policy/choice` tells policies apart; others ask the policy itself."""
+    package = Path(__file__).parents[2] / "mirror"
+    asking = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if path.parent.name != "policy"
+        and re.search(r"\bpolicy (==|!=|in|not in) [^a-z]", path.read_text())
+    ]
+
+    assert asking == []

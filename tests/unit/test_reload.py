@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
-from mirror.driver.reload import Pending, Watch
+from mirror.driver.reload import PendingConfig, Watch
 from mirror.driver.service import Service
 
 if TYPE_CHECKING:
@@ -157,8 +157,9 @@ class _Running:
     def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Service, "_begin", self._begin)
         monkeypatch.setattr(Service, "_warn_of_few", lambda *_: None)
+        monkeypatch.setattr("mirror.log.set_up", lambda *_: None)
         monkeypatch.setattr("mirror.driver.service.cores", lambda _: 8)
-        monkeypatch.setattr("mirror.driver.service.logs.set_up", lambda *_: None)
+        self.monkeypatch = monkeypatch
         self.begun: list[str] = []
         self.file = file
         self.watch = watching(file)
@@ -175,8 +176,9 @@ class _Running:
         self.watch.ask()
         reading = next_of(self.watch)
         nothing: Any = None
-        with capture_logs() as logs:
-            self.service._read(reading, nothing, nothing)
+        with capture_logs() as logs, self.monkeypatch.context() as patched:
+            patched.setattr(self.watch, "take", lambda: reading)
+            self.service._follow_config(nothing, nothing)
         return list(logs)
 
 
@@ -257,8 +259,8 @@ def test_a_log_level_reaches_every_flow(running: _Running) -> None:
 
 def test_what_waits_adds_up(running: _Running) -> None:
     """Two changes before a flow gets there count as one that asks for both."""
-    pending = Pending()
-    config = running.service._config
+    pending = PendingConfig()
+    config = running.service._follower.config
     pending.put(config, Effect.LOOK)
     pending.put(config, Effect.RUN)
     found = pending.take()

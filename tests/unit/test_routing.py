@@ -13,21 +13,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from mirror.status.store import StatusStore
-from mirror.web.routing import Answer, Request, Routes, as_json
+from mirror.web.routing import Request, Response, Routes, as_json
 from mirror.web.server import StatusServer
 from tests.harness.pages import ROOT
 
 pytestmark = pytest.mark.unit
 
 
-def broken(_asked: Request) -> Answer:
+def broken(_asked: Request) -> Response:
     raise RuntimeError("a secret place")
 
 
 ROUTES = Routes(
     {
         "/echo": lambda asked: as_json(dict(asked.query)),
-        "/styled": lambda _: Answer(
+        "/styled": lambda _: Response(
             body=b"p{}", kind="text/css", headers=(("Cache-Control", "max-age=60"),)
         ),
         "/broken": broken,

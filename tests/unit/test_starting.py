@@ -13,7 +13,7 @@ from mirror.clusters.admin.topic_admin import EpochEnd
 from mirror.clusters.topics import Leader, Topic
 from mirror.offsets import progress, starting
 from mirror.offsets.progress import UNSETTLED, Position
-from mirror.offsets.starting import Place
+from mirror.offsets.starting import StartPoint
 from mirror.relay import jumps
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=5)
-LATEST = Place(timestamp=topic_admin.LATEST)
+LATEST = StartPoint(timestamp=topic_admin.LATEST)
 MOMENT = 1_700_000_000_000
 Key = tuple[str, int]
 
@@ -108,12 +108,12 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting.topic_admin, "epoch_ends", ends)
 
 
-def begin(source: Any, place: Place = LATEST) -> dict[Key, Position]:
+def begin(source: Any, place: StartPoint = LATEST) -> dict[Key, Position]:
     return starting.begin(source, source.ids, place)
 
 
 def settle(
-    source: Any, unsettled: Mapping[Key, Position], place: Place = LATEST
+    source: Any, unsettled: Mapping[Key, Position], place: StartPoint = LATEST
 ) -> dict[Key, int]:
     found = starting.settle(source, unsettled, place)
     return {key: position.offset for key, position in found.items()}
@@ -160,7 +160,7 @@ def test_a_moment_is_asked_for_as_a_moment() -> None:
     """With `start` at a moment, what answers late begins at that moment all the same,
     or with its next record if it has none so young.
     """
-    place = Place(timestamp=MOMENT)
+    place = StartPoint(timestamp=MOMENT)
     source = Source(Log(node=-1, end=50, younger=20), Log(node=-1, end=60))
     begun = begin(source, place)
     for log in source.logs.values():

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
-from mirror.status.values import FlowState
-from tests.harness.statuses import partition_status
+from tests.harness.statuses import partition_status, show
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,8 @@ def test_a_lag_nobody_measures_grows(
     """
     store = StatusStore(("A->B",))
     now = time.time()
-    store.update(
+    show(
+        store,
         "A->B",
         state=state,
         reported_at=now - 100,

@@ -13,7 +13,7 @@ from mirror.clusters.admin.acls import Binding
 from mirror.clusters.admin.configs import Config, Origin
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.metadata import acl_rules, config_rules
-from mirror.metadata.acl_rules import Granted, Plan, Wanted
+from mirror.metadata.acl_rules import AclChanges, Granted, WantedAcls
 from mirror.metadata.config_rules import Part
 from mirror.metadata.merging import Merging
 from mirror.status.values import ConfigDrift, TopicDrift
@@ -232,7 +232,7 @@ def acl(
     )
 
 
-def translated(*bindings: Binding, **settings: Any) -> Wanted:
+def translated(*bindings: Binding, **settings: Any) -> WantedAcls:
     (flow,) = flows("A->B", **settings)
     return acl_rules.wanted(
         [Granted(binding=each) for each in bindings],
@@ -323,7 +323,7 @@ def test_only_our_own_acls_are_ever_deleted(
     """After a turn the target has all that is wanted, nothing is gone that somebody
     else has made or given, and a second turn has nothing to do.
     """
-    wish = Wanted(
+    wish = WantedAcls(
         bindings=dict.fromkeys(wanted, ("a",)), justified=frozenset(wanted | more)
     )
     plan = acl_rules.plan(wish, present=present, ours=ours, others=others)
@@ -333,4 +333,4 @@ def test_only_our_own_acls_are_ever_deleted(
     claims = ours | plan.create.keys() | plan.adopt.keys()
     claims -= {*plan.delete, *plan.release}
     again = acl_rules.plan(wish, present=after, ours=claims, others=others)
-    assert again == Plan()
+    assert again == AclChanges()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions.extent import (
     ALL,
     LITERAL,
@@ -62,17 +62,10 @@ def _copies_of(each: Extent, flow: FlowConfig) -> list[Extent]:
     policy = flow.replication_policy
     if each.pattern == LITERAL and each != ALL:
         return [Extent(name=policy.target_topic(each.name))]
-    if flow.policy == "default":
-        start = "" if each == ALL else each.name
-        return [beginning(policy.target_topic(start))]
-    if flow.policy == "identity":
-        return [each]
-    # A topic that no rule fits keeps its name, so both have to be allowed.
-    found = [each]
-    for rule in flow.rename:
-        start, is_whole = rule.start()
-        found.append(Extent(name=start) if is_whole else beginning(start))
-    return found
+    return [
+        Extent(name=names.start) if names.whole else beginning(names.start)
+        for names in policy.target_names("" if each == ALL else each.name)
+    ]
 
 
 def _heartbeats(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:

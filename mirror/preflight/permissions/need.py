@@ -27,7 +27,7 @@ class Side(StrEnum):
     TARGET = "target"
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """Of a resource, in the words of `kafka-acls.sh`."""
 
     TOPIC = "topic"
@@ -64,7 +64,7 @@ class Need:
 
     feature: str
     side: Side
-    kind: Kind
+    kind: ResourceKind
     operations: tuple[Operation, ...]
     names: Names
     called: str

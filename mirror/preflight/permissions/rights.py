@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import Extent  # noqa: TC001  a field of a value
-from mirror.preflight.permissions.need import Kind, Operation, Side, Who
+from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
 from mirror.preflight.permissions.table import TABLE
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Right:
 
     cluster: str
     """The alias."""
-    kind: Kind
+    kind: ResourceKind
     extent: Extent
     operation: Operation
     features: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def rights(
 
     `who`: for whom; several together have one list.
     """
-    found: dict[tuple[str, Kind, Extent, Operation], Right] = {}
+    found: dict[tuple[str, ResourceKind, Extent, Operation], Right] = {}
     for flow in config.flows.values():
         if not flow.enabled:
             continue

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mirror.metadata import acl_ownership
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
-from mirror.policy.naming import HEARTBEATS
+from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import beginning, extents, named
-from mirror.preflight.permissions.need import Kind, Need, Operation, Side, Who
+from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
 from mirror.recovery import losses, pauses
 
 if TYPE_CHECKING:
@@ -44,16 +44,11 @@ def _cluster(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
     return named(names.CLUSTER)
 
 
-def _claims(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
-    """What flows from all sources have added: theirs must not be taken away."""
-    return (beginning(acl_ownership.topic_name("").removesuffix(".internal")),)
-
-
 TABLE: tuple[Need, ...] = (
     Need(
         feature="records",
         side=Side.SOURCE,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=_copied,
         called="topics that are copied",
@@ -61,7 +56,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="configs of copies",
         side=Side.SOURCE,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(Operation.DESCRIBE_CONFIGS,),
         names=_copied,
         called="topics that are copied",
@@ -69,7 +64,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="checkpoints",
         side=Side.SOURCE,
-        kind=Kind.GROUP,
+        kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=_groups,
         called="groups that are looked after",
@@ -79,7 +74,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="ACLs of copies",
         side=Side.SOURCE,
-        kind=Kind.CLUSTER,
+        kind=ResourceKind.CLUSTER,
         operations=(_DESCRIBE,),
         names=_cluster,
         called="",
@@ -89,7 +84,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="ACLs that came from elsewhere",
         side=Side.SOURCE,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda *_: (
             beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
@@ -107,7 +102,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="heartbeats on the source",
         side=Side.SOURCE,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda *_: named(HEARTBEATS),
         called=f"`{HEARTBEATS}`",
@@ -117,7 +112,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="offset syncs",
         side=Side.SOURCE,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(offset_syncs_topic(flow.target, flow.separator)),
         called="`mm2-offset-syncs.<target>.internal`",
@@ -129,7 +124,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="records",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE, Operation.ALTER),
         names=_copies,
         called="the copies",
@@ -137,7 +132,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="configs of copies",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(Operation.ALTER_CONFIGS,),
         names=_copies,
         called="the copies",
@@ -147,7 +142,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="limits and drift of copies",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(Operation.DESCRIBE_CONFIGS,),
         names=_copies,
         called="the copies",
@@ -157,7 +152,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="exactly once",
         side=Side.TARGET,
-        kind=Kind.TRANSACTIONAL_ID,
+        kind=ResourceKind.TRANSACTIONAL_ID,
         operations=(_WRITE,),
         names=lambda flow, _: (beginning(names.transactional_ids(flow)),),
         called="`mirror.<source>-><target>.` and what begins so",
@@ -167,7 +162,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="transactions that brokers left open",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=_copies,
         called="the copies",
@@ -177,7 +172,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="progress",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=_KEPT,
         names=lambda flow, _: named(progress.topic_name(flow.source)),
         called=f"`{progress.topic_name('<source>')}`",
@@ -185,7 +180,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="offset map",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(*_KEPT, Operation.ALTER_CONFIGS),
         names=lambda flow, _: named(runs.topic_name(flow.source, flow.separator)),
         called=f"`{runs.topic_name('<source>', '.')}`",
@@ -193,7 +188,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="loss ledger",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
         called=f"`{losses.topic_name('<source>')}`",
@@ -201,7 +196,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="pauses",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(pauses.topic_name(flow.source)),
         called=f"`{pauses.topic_name('<source>')}`",
@@ -209,7 +204,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="leadership",
         side=Side.TARGET,
-        kind=Kind.GROUP,
+        kind=ResourceKind.GROUP,
         operations=(_READ,),
         names=lambda _, config: named(config.service.group or ""),
         called="`service.group`",
@@ -219,7 +214,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="checkpoints",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=_KEPT,
         names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
         called=f"`{checkpoints_topic('<source>')}`",
@@ -229,7 +224,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="group offsets",
         side=Side.TARGET,
-        kind=Kind.GROUP,
+        kind=ResourceKind.GROUP,
         operations=(_READ,),
         names=_groups,
         called="groups that are looked after",
@@ -239,7 +234,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="group offsets",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=_copies,
         called="the copies",
@@ -249,7 +244,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="heartbeats",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda *_: named(HEARTBEATS),
         called=f"`{HEARTBEATS}`",
@@ -259,7 +254,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="age of copied heartbeats",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(flow.replication_policy.target_topic(HEARTBEATS)),
         called=f"`<source>.{HEARTBEATS}`",
@@ -269,7 +264,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="offset syncs",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(offset_syncs_topic(flow.source, flow.separator)),
         called="`mm2-offset-syncs.<source>.internal`",
@@ -281,7 +276,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="ACLs of copies",
         side=Side.TARGET,
-        kind=Kind.CLUSTER,
+        kind=ResourceKind.CLUSTER,
         operations=(Operation.ALTER,),
         names=_cluster,
         called="",
@@ -291,7 +286,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="ACLs of copies",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(acl_ownership.topic_name(flow.source)),
         called=f"`{acl_ownership.topic_name('<source>')}`",
@@ -301,7 +296,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="ACLs of copies",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda *_: (
             beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
@@ -313,7 +308,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="dead letters",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(flow.dead_letter_topic or ""),
         called="`dead_letter_topic`",
@@ -323,7 +318,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="mirror pause, mirror resume",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_CREATE, _WRITE),
         names=lambda flow, _: named(pauses.topic_name(flow.source)),
         called=f"`{pauses.topic_name('<source>')}`",
@@ -332,7 +327,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="mirror loss list",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(losses.topic_name(flow.source)),
         called=f"`{losses.topic_name('<source>')}`",
@@ -341,7 +336,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="mirror group",
         side=Side.TARGET,
-        kind=Kind.GROUP,
+        kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=_groups,
         called="groups that are looked after",
@@ -350,7 +345,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="where a group goes on",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
         called=f"`{checkpoints_topic('<source>')}`",
@@ -361,7 +356,7 @@ TABLE: tuple[Need, ...] = (
     Need(
         feature="clusters and hops",
         side=Side.TARGET,
-        kind=Kind.TOPIC,
+        kind=ResourceKind.TOPIC,
         operations=(_DESCRIBE,),
         names=lambda flow, config: names.heartbeats_on(
             flow.target, config.enabled_flows

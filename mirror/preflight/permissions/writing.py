@@ -12,7 +12,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import PREFIXED
-from mirror.preflight.permissions.need import Kind, Side, Who
+from mirror.preflight.permissions.need import ResourceKind, Side, Who
 from mirror.preflight.permissions.rights import principal
 from mirror.preflight.permissions.table import TABLE
 
@@ -58,7 +58,7 @@ def commands(
         for each in rights:
             words += ["--operation", _camel(each.operation)]
         words.append(f"--{kind}")
-        if kind is not Kind.CLUSTER:
+        if kind is not ResourceKind.CLUSTER:
             words.append(extent.name)
         if extent.pattern == PREFIXED:
             words += ["--resource-pattern-type", "prefixed"]

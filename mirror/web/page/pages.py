@@ -20,11 +20,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from mirror import __version__
 from mirror.status import wording
 from mirror.status.drift import differences
-from mirror.status.events import Kind
+from mirror.status.events import EventKind
+from mirror.status.states import FlowState
 from mirror.web.page import picture, rows, tones
 from mirror.web.page.picture import Flowing
 from mirror.web.page.sparkline import Sparkline, sparkline
-from mirror.web.routing import Answer
+from mirror.web.routing import Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ class Pages:
         self._store = store
         self._history = history
 
-    def table(self) -> dict[str, Callable[[Request], Answer]]:
+    def table(self) -> dict[str, Callable[[Request], Response]]:
         """Handlers by path."""
         return {
             "/": self._overview,
@@ -76,7 +77,7 @@ class Pages:
             **dict.fromkeys(_FILES, _file),
         }
 
-    def _overview(self, asked: Request) -> Answer:
+    def _overview(self, asked: Request) -> Response:
         status = self._store.read()
         needs = [(f.name, found) for f in status.flows if (found := tones.needs(f))]
         idle = [(f.name, [str(f.state)]) for f in status.flows if tones.is_idle(f)]
@@ -108,7 +109,7 @@ class Pages:
             events=rows.part(newest, size=_ON_OVERVIEW),
         )
 
-    def _flow(self, asked: Request) -> Answer:
+    def _flow(self, asked: Request) -> Response:
         status, name = self._store.read(), asked.query.get("flow")
         flow = next((each for each in status.flows if each.name == name), None)
         if flow is None:
@@ -128,13 +129,13 @@ class Pages:
             events=rows.part(newest, size=_ON_OVERVIEW),
         )
 
-    def _topics(self, asked: Request) -> Answer:
+    def _topics(self, asked: Request) -> Response:
         status = self._store.read()
         found = rows.topics(_chosen(asked, status))
         part = rows.part(found, size=_PIECE, number=_number(asked))
         return self._page(asked, "topics.html", status, topics=part)
 
-    def _partitions(self, asked: Request) -> Answer:
+    def _partitions(self, asked: Request) -> Response:
         status, query = self._store.read(), asked.query
         found = rows.partitions(
             _chosen(asked, status),
@@ -145,7 +146,7 @@ class Pages:
         part = rows.part(found, size=_PIECE, number=_number(asked))
         return self._page(asked, "partitions.html", status, partitions=part)
 
-    def _groups(self, asked: Request) -> Answer:
+    def _groups(self, asked: Request) -> Response:
         status = self._store.read()
         flows = _chosen(asked, status)
         found = rows.groups(flows)
@@ -157,7 +158,7 @@ class Pages:
             hidden=sum(flow.group_count for flow in flows) - len(found),
         )
 
-    def _trail(self, asked: Request) -> Answer:
+    def _trail(self, asked: Request) -> Response:
         kind = asked.query.get("kind")
         newest = self._store.trail.read(
             flow=asked.query.get("flow") or None, kinds=[kind] if kind else ()
@@ -167,12 +168,12 @@ class Pages:
             "trail.html",
             self._store.read(),
             events=rows.part(newest, size=_PIECE, number=_number(asked)),
-            kinds=[kind.value for kind in Kind],
+            kinds=[kind.value for kind in EventKind],
         )
 
     def _page(
         self, asked: Request, template: str, status: ServiceStatus, **values: Any
-    ) -> Answer:
+    ) -> Response:
         is_part = "part" in asked.query
         text = _templates().get_template(template).render(
             frame="part.html" if is_part else "layout.html",
@@ -186,7 +187,7 @@ class Pages:
             rate_curve=self._rate_curve,
             **values,
         )  # fmt: skip
-        return Answer(
+        return Response(
             body=text.encode(errors="replace"),
             kind=_HTML,
             headers=(("Content-Security-Policy", POLICY),),
@@ -220,7 +221,7 @@ def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
 
 def _flowing(flow: FlowStatus) -> Flowing:
     source, _, target = flow.name.partition("->")
-    runs = flow.state == "RUNNING"
+    runs = flow.state is FlowState.RUNNING
     notes = [wording.rate(flow.bytes_per_second)] if runs else []
     if flow.lag_seconds >= 0:
         notes.append(f"{wording.duration(flow.lag_seconds)} behind")
@@ -297,9 +298,9 @@ def _content(name: str) -> bytes:
     return files("mirror.web.page").joinpath("files", name).read_bytes()
 
 
-def _file(asked: Request) -> Answer:
+def _file(asked: Request) -> Response:
     """Its address names the version, so a browser may keep it."""
-    return Answer(
+    return Response(
         body=_content(asked.path.removeprefix("/")),
         kind=_FILES[asked.path],
         headers=(("Cache-Control", "max-age=86400"),),

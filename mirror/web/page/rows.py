@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mirror.status.states import PartitionState
 from mirror.web.page.tones import tone
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class TopicRow:
     topic: str
     target_topic: str
     partitions: int
-    state: str
+    state: PartitionState
     """The worst one."""
     in_state: int
     """How many partitions are in that one."""
@@ -82,11 +83,16 @@ def part(rows: Sequence[Row], *, size: int, number: int = 1) -> Part[Row]:
     )
 
 
-_ORDER = ("FAULTED", "CATCHING_UP", "PAUSED", "RUNNING")
+_ORDER = (
+    PartitionState.FAULTED,
+    PartitionState.CATCHING_UP,
+    PartitionState.PAUSED,
+    PartitionState.RUNNING,
+)
 
 
-def _rank(state: str) -> int:
-    return _ORDER.index(state) if state in _ORDER else 0
+def _rank(state: PartitionState) -> int:
+    return _ORDER.index(state)
 
 
 def topics(flows: Sequence[FlowStatus]) -> list[TopicRow]:

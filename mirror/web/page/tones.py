@@ -8,51 +8,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.offsets.translation import Exactness
+from mirror.status.events import Level
+from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from mirror.status.values import FlowStatus
 
-_TONES = {
-    "RUNNING": "good",
-    "SYNCED": "good",
-    "EXACT": "good",
-    "TIP": "good",
-    "CATCHING_UP": "warn",
-    "STARTING": "warn",
-    "BEHIND": "warn",
-    "warning": "warn",
+_TONES: dict[str, str] = {
+    FlowState.RUNNING: "good",
+    AclState.SYNCED: "good",
+    Exactness.EXACT: "good",
+    Exactness.TIP: "good",
+    PartitionState.CATCHING_UP: "warn",
+    FlowState.STARTING: "warn",
+    Exactness.BEHIND: "warn",
+    Level.WARNING: "warn",
     "warn": "warn",
     "good": "good",
     "bad": "bad",
-    "RETRYING": "bad",
-    "FAILED": "bad",
-    "FAULTED": "bad",
-    "UNKNOWN": "bad",
-    "BEFORE": "bad",
-    "error": "bad",
+    FlowState.RETRYING: "bad",
+    FlowState.FAILED: "bad",
+    PartitionState.FAULTED: "bad",
+    Exactness.UNKNOWN: "bad",
+    Exactness.BEFORE: "bad",
+    Level.ERROR: "bad",
 }
-_SIGNS = {
-    "RUNNING": "✓",
-    "CATCHING_UP": "▲",
-    "STARTING": "…",
-    "RETRYING": "↻",
-    "FAILED": "✕",
-    "FAULTED": "✕",
-    "PAUSED": "‖",
-    "STANDBY": "○",
-    "STOPPED": "■",
-    "EXACT": "✓",
-    "TIP": "✓",
-    "BEHIND": "▲",
-    "BEFORE": "✕",
-    "UNKNOWN": "?",
+_SIGNS: dict[str, str] = {
+    FlowState.RUNNING: "✓",
+    PartitionState.CATCHING_UP: "▲",
+    FlowState.STARTING: "…",
+    FlowState.RETRYING: "↻",
+    FlowState.FAILED: "✕",
+    PartitionState.FAULTED: "✕",
+    PartitionState.PAUSED: "‖",
+    FlowState.STANDBY: "○",
+    FlowState.STOPPED: "■",
+    Exactness.EXACT: "✓",
+    Exactness.TIP: "✓",
+    Exactness.BEHIND: "▲",
+    Exactness.BEFORE: "✕",
+    Exactness.UNKNOWN: "?",
     "good": "✓",
     "warn": "…",
     "bad": "✕",
-    "info": "•",
-    "warning": "▲",
-    "error": "✕",
+    Level.INFO: "•",
+    Level.WARNING: "▲",
+    Level.ERROR: "✕",
 }
 
 
@@ -71,7 +74,7 @@ def needs(flow: FlowStatus) -> list[str]:
     if tone(flow.state) == "bad":
         found.append(f"{flow.state}: {flow.reason}" if flow.reason else flow.state)
     if flow.faulted:
-        found.append(f"{some(flow.faulted, 'partition')} FAULTED")
+        found.append(f"{some(flow.faulted, 'partition')} {PartitionState.FAULTED}")
     if is_late(flow):
         found.append("later than its SLA")
     if flow.problems:
@@ -82,7 +85,7 @@ def needs(flow: FlowStatus) -> list[str]:
 
 def is_idle(flow: FlowStatus) -> bool:
     """Whether it does not run, and nothing is wrong: it begins, or has ended."""
-    return str(flow.state) in {"STARTING", "STOPPED"} and not needs(flow)
+    return flow.state in {FlowState.STARTING, FlowState.STOPPED} and not needs(flow)
 
 
 def is_late(flow: FlowStatus) -> bool:

@@ -1,0 +1,127 @@
+"""The configuration that a service goes by: taken or refused, shown, and announced.
+
+Main type: `ConfigFollower`. It compares each reading of the file with the
+configuration in use and keeps the newest that can be used; what follows for the flows
+is `service`'s duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror import log as logs
+from mirror.config import changes
+from mirror.config.changes import Effect
+from mirror.status.config import ConfigStatus
+from mirror.status.events import Event, EventKind
+
+if TYPE_CHECKING:
+    from mirror.config.changes import Changes
+    from mirror.config.schema import MirrorConfig
+    from mirror.driver.reload import Reading, Watch
+    from mirror.status.store import StatusStore
+
+log = structlog.get_logger()
+
+
+class ConfigFollower:
+    """The newest configuration that can be used."""
+
+    def __init__(
+        self, config: MirrorConfig, watch: Watch | None, store: StatusStore
+    ) -> None:
+        """`watch` tells of other configurations; None: this one holds to the end."""
+        self.config = config
+        self._watch = watch
+        self._store = store
+        store.config = ConfigStatus(
+            file=str(watch.file) if watch else "",
+            version=changes.version(config),
+            loaded_at=time.time(),
+        )
+
+    def start(self) -> None:
+        if self._watch is not None:
+            self._watch.look_every(self.config.service.reload_seconds)
+            self._watch.start()
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+
+    def take(self) -> Changes | None:
+        """Go by another configuration, if there is one: what that changes. None: all
+        is as it was.
+        """
+        reading = self._watch.take() if self._watch else None
+        return self.judge(reading) if reading else None
+
+    def judge(self, reading: Reading) -> Changes | None:
+        """Go by what was read, if that is possible."""
+        for warning in reading.warnings:
+            log.warning("configuration", warning=warning)
+        if reading.config is None:
+            self._refuse(reading.at, reading.problems)
+            return None
+        found = changes.compare(self.config, reading.config)
+        if found.refused:
+            self._refuse(reading.at, found.refused)
+            return None
+        known = self._store.config
+        self._store.config = replace(
+            known,
+            version=changes.version(reading.config),
+            loaded_at=reading.at,
+            reloads=known.reloads + bool(found),
+            refused_at=0.0,
+            refused=(),
+        )
+        effect = self._go_by(reading.config)
+        self._announce(found)
+        return replace(
+            found, effects={name: e | effect for name, e in found.effects.items()}
+        )
+
+    def _refuse(self, at: float, problems: tuple[str, ...]) -> None:
+        known = self._store.config
+        self._store.config = replace(known, refused_at=at, refused=problems)
+        self._store.trail.add(
+            Event(
+                kind=EventKind.CONFIGURATION_REFUSED,
+                subject=known.file,
+                text="configuration refused, the one before still counts: "
+                + "; ".join(problems),
+                details={"problems": list(problems)},
+            )
+        )
+
+    def _go_by(self, config: MirrorConfig) -> Effect:
+        """Take up the service's own settings; what these ask of every flow."""
+        before, now = self.config.service, config.service
+        self.config = config
+        if self._watch is not None:
+            self._watch.look_every(now.reload_seconds)
+        log_settings = (now.log_level, now.log_format)
+        if log_settings == (before.log_level, before.log_format):
+            return Effect.NONE
+        logs.set_up(*log_settings)
+        return Effect.LEASES  # workers log, too
+
+    def _announce(self, found: Changes) -> None:
+        self._store.trail.add(
+            Event(
+                kind=EventKind.CONFIGURATION_RELOADED,
+                subject=self._store.config.file,
+                text=f"configuration reloaded: {found}",
+                details={
+                    "version": self._store.config.version,
+                    "settings": [asdict(change) for change in found.settings],
+                    "added": list(found.added),
+                    "removed": list(found.removed),
+                },
+            )
+        )

@@ -1,0 +1,85 @@
+"""What runs beside the data of a flow: its jobs, of which each run begins new ones.
+
+Main type: `FlowJobs`, which puts together the jobs of topics, of groups and of pauses.
+When they run and what becomes of failures is `jobs.scheduler`'s duty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.jobs.groups import GroupJobs
+from mirror.jobs.scheduler import Job, Jobs
+from mirror.jobs.topics import CONFIGS, TopicJobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.driver.copied_topics import CopiedTopics
+    from mirror.driver.flow_status import Problems
+    from mirror.status.store import StatusStore
+
+_PAUSES_SECONDS = 2.0
+"""How often to look for topics that a user pauses or resumes."""
+
+
+class FlowJobs:
+    """The jobs of one flow, for all of its runs."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        config: MirrorConfig,
+        *,
+        store: StatusStore,
+        problems: Problems,
+        topics: CopiedTopics,
+    ) -> None:
+        self._store = store
+        self._problems = problems
+        self._topics = topics
+        self._of_topics = TopicJobs(flow, config, store=store, tell=problems.tell)
+        self._jobs: Jobs | None = None
+        self.adopt(flow, config)
+
+    def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """Go by other settings; jobs of groups do with the next `begin`."""
+        self._flow = flow
+        self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
+        self._of_topics.adopt(flow, config)
+
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """Start all jobs; those that run already end first. `ids` are those of the
+        clusters that the flow runs with, by alias.
+        """
+        self.close()
+        groups = GroupJobs(
+            self._flow, self._topics.copies, store=self._store, tell=self._problems.tell
+        )
+        pauses = Job(
+            name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
+        )
+        self._jobs = Jobs(
+            self._flow.name,
+            self._clusters,
+            [*self._of_topics.jobs(), *groups.jobs(), pauses],
+            store=self._store,
+            ids=ids,
+        )
+        self._jobs.start()
+
+    def close(self) -> None:
+        """Let running turns end, for a while; begin no other."""
+        if self._jobs is not None:
+            self._jobs.close()
+
+    def compare_configs(self) -> None:
+        """Have the configs of copies compared now, not at the next interval."""
+        if self._jobs is not None:
+            self._jobs.kick(CONFIGS)
+
+    def turn(self) -> None:
+        """One turn of each, here and now: the last one of a run with an end."""
+        if self._jobs is not None:
+            self._jobs.turn()

@@ -1,0 +1,180 @@
+"""Flows in threads: each runs while this instance leads it, and again when it fails.
+
+Main type: `Supervisor`. After a failure a flow waits, each time longer, with the reason
+in its state; flows do not know of each other. Which flows there are is `service`'s
+duty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror.driver.executors import PreferredExecutors, warm_up
+from mirror.driver.query import short
+from mirror.driver.session import is_alive
+from mirror.errors import MirrorError
+from mirror.status.states import FlowState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from mirror.driver.flow import Flow
+    from mirror.driver.leadership import Leadership
+    from mirror.status.store import StatusStore
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+_ATTEMPTS_ONCE = 5
+"""A run with an end must end: after so many failures a flow is given up."""
+_STABLE_SECONDS = 60.0
+"""A run this long counts as recovered: the next pause is short again."""
+
+
+class Supervisor:
+    """The threads of a service's flows."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: StatusStore,
+        leadership: Leadership,
+        *,
+        once: bool,
+        most_slots: Callable[[], int],
+        stop_service: Callable[[], None],
+    ) -> None:
+        """`most_slots` limits the slots of a flow that chooses their number itself;
+        `stop_service` is called when Spark's JVM is gone.
+        """
+        self._spark = spark
+        self._store = store
+        self._leadership = leadership
+        self._once = once
+        self._most_slots = most_slots
+        self._stop_service = stop_service
+        self._preferred = PreferredExecutors(spark)
+        self._threads: dict[str, threading.Thread] = {}
+        self._warm: set[str] = set()
+        """Flows whose slots have been started here once."""
+
+    def begin(self, flow: Flow) -> None:
+        """Run the flow in a thread of its own."""
+        thread = threading.Thread(
+            target=self._supervise, args=(flow,), name=f"mirror-{flow.name}"
+        )
+        self._threads[flow.name] = thread
+        thread.start()
+
+    def runs(self, flow: str) -> bool:
+        return self._threads[flow].is_alive()
+
+    def forget(self, flow: str) -> None:
+        """The flow has ended, and is not part of the configuration any more."""
+        del self._threads[flow]
+        self._preferred.forget(flow)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long at most; False once no flow runs."""
+        for thread in self._threads.values():
+            if thread.is_alive():
+                thread.join(seconds)
+                return True
+        return False
+
+    def _supervise(self, flow: Flow) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while self._await_lead(flow):
+            started = time.monotonic()
+            reason = self._attempt(flow)
+            if reason is None:
+                break
+            if not reason or not self._leadership.leads(flow.name):
+                continue
+            if time.monotonic() - started > _STABLE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            restarts = self._store.flow(flow.name).restarts + 1
+            self._show_failure(flow, reason, restarts)
+            if not is_alive(self._spark):
+                log.critical("Spark's JVM is gone: the service ends")
+                self._show(flow, FlowState.FAILED)
+                self._stop_service()
+                return
+            if self._once and restarts >= _ATTEMPTS_ONCE:
+                self._show(flow, FlowState.FAILED)
+                return
+            flow.pause(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        self._show(flow, FlowState.STOPPED)
+
+    def _await_lead(self, flow: Flow) -> bool:
+        """Wait until this instance leads the flow; False if it ends before that."""
+        while not flow.stopping:
+            leader = self._leadership.leader(flow.name)
+            if self._leadership.leads(flow.name):
+                flow.rest(rest=False)
+                self._warm.add(flow.name)
+                self._show_leader(flow, leader)
+                return True
+            warm = flow.name in self._warm
+            self._show_waiting(flow, leader, warm=warm)
+            if leader and not warm:
+                self._warm_up(flow)
+            flow.wait_stopping(0.1)
+        return False
+
+    def _warm_up(self, flow: Flow) -> None:
+        """With this done, taking over from another instance is seconds quicker."""
+        try:
+            warm_up(self._spark, flow.name, flow.config.tasks or 1)
+        except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
+            if not flow.stopping:
+                log.warning("slots do not start", flow=flow.name, error=short(error))
+        self._warm.add(flow.name)
+
+    def _attempt(self, flow: Flow) -> str | None:
+        """Run a flow: why it failed; empty to run it again at once, None to end."""
+        try:
+            again = flow.run(
+                self._spark, preferred=self._preferred, most_slots=self._most_slots
+            )
+        except MirrorError as error:
+            return str(error)
+        except Exception as error:
+            # An unforeseen failure of one flow must not end the others.
+            log.exception("flow failed unexpectedly", flow=flow.name)
+            return f"{type(error).__name__}: {error}"[:300]
+        return "" if again or flow.resting else None
+
+    def _show(self, flow: Flow, state: FlowState) -> None:
+        self._store.update(flow.name, lambda old: replace(old, state=state))
+
+    def _show_leader(self, flow: Flow, leader: str) -> None:
+        self._store.update(flow.name, lambda old: replace(old, leader=leader))
+
+    def _show_waiting(self, flow: Flow, leader: str, *, warm: bool) -> None:
+        trouble = "" if leader else self._leadership.trouble(flow.name)
+        # A rolling restart waits for a standby that could take over at once.
+        state = FlowState.STANDBY if warm else FlowState.STARTING
+        if trouble:
+            state = FlowState.RETRYING
+        self._store.update(
+            flow.name,
+            lambda old: replace(old, state=state, reason=trouble, leader=leader),
+        )
+
+    def _show_failure(self, flow: Flow, reason: str, restarts: int) -> None:
+        self._store.update(
+            flow.name,
+            lambda old: replace(
+                old, state=FlowState.RETRYING, reason=reason, restarts=restarts
+            ),
+        )

@@ -1,0 +1,55 @@
+"""Names of topics: which ones Kafka accepts, and which ones are not for copying.
+
+Functions: `why_illegal` and `is_internal`. `NameRange` is one name, or all that begin
+alike, which is what an ACL can say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+
+HEARTBEATS = "heartbeats"
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_NAME_LENGTH = 249
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRange:
+    """One name, or all names that begin alike."""
+
+    start: str
+    """Empty, and not whole: all names."""
+    whole: bool = False
+    """Whether `start` is the only name."""
+
+
+def is_internal(name: str, separator: str = ".") -> bool:
+    """Whether a topic belongs to brokers, to MirrorMaker 2 or to us."""
+    if name.startswith("__"):
+        return True
+    for mark in {".", separator}:
+        if name.endswith(
+            (f"{mark}checkpoints{mark}internal", f"{mark}offset-map{mark}internal")
+        ):
+            return True
+        if name.endswith(f"{mark}internal") and name.startswith(("mm2", "mirror-")):
+            return True
+    return False
+
+
+def why_illegal(name: str) -> str | None:
+    """Why no cluster would accept `name` for a topic; None if one would."""
+    if name in {"", ".", ".."}:
+        return f'a topic cannot be called "{name}"'
+    if len(name) > MAX_NAME_LENGTH:
+        return (
+            f'the target name "{name}" has {len(name)} characters; '
+            f"Kafka allows {MAX_NAME_LENGTH}"
+        )
+    if not LEGAL_NAME.fullmatch(name):
+        return (
+            f'the target name "{name}" has characters that Kafka does not allow; '
+            "letters, digits, dot, underscore and hyphen are allowed"
+        )
+    return None

@@ -1,0 +1,131 @@
+"""Which topics of a source a flow copies, and which of them it cannot.
+
+Main types: `TopicFilter` (which names a flow wants), `TopicMapping` (one topic and its
+copy). `select_topics` puts filter and policy together. No cluster is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import re
+from typing import TYPE_CHECKING
+
+from mirror.policy.names import HEARTBEATS, is_internal, why_illegal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirror.policy.naming import ReplicationPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMapping:
+    """One topic of the source, and the topic of the target that holds its copy."""
+
+    topic: str
+    target_topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A wanted topic that no target can hold under the policy's name."""
+
+    topic: str
+    target_topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What becomes of a source's topics, as far as a pattern asks for them."""
+
+    mappings: tuple[TopicMapping, ...]
+    """Topics to copy, sorted by name."""
+    rejected: tuple[Rejection, ...]
+    """Wanted topics that cannot be copied: to be shown, never passed over."""
+    cycles: tuple[str, ...]
+    """Wanted topics whose names say that they came from the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFilter:
+    """Which topics a flow wants: patterns that must match a whole name.
+
+    Exclude wins over include. Topics that brokers or mirrors keep for themselves
+    never match. Heartbeats, with or without prefixes, match if asked for; the topic
+    `heartbeats` else only if a pattern spells the word out.
+    """
+
+    include: tuple[str, ...]
+    """Regular expressions; empty: no topic."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions; empty: no topic is left out."""
+    separator: str = "."
+    heartbeats: bool = False
+    """Whether heartbeats match, whatever the patterns say."""
+    _patterns: tuple[tuple[re.Pattern[str], ...], ...] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        compiled = tuple(
+            tuple(re.compile(pattern) for pattern in patterns)
+            for patterns in (self.include, self.exclude)
+        )
+        object.__setattr__(self, "_patterns", compiled)
+
+    def matches(self, name: str) -> bool:
+        if is_internal(name, self.separator):
+            return False
+        if self.heartbeats and name.rpartition(self.separator)[2] == HEARTBEATS:
+            return True
+        if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
+            return False
+        return _any_matches(self._patterns[0], name) and not self.excludes(name)
+
+    def excludes(self, name: str) -> bool:
+        """Whether an exclude pattern matches."""
+        return _any_matches(self._patterns[1], name)
+
+
+def select_topics(
+    names: Iterable[str],
+    topic_filter: TopicFilter,
+    policy: ReplicationPolicy,
+    target_alias: str,
+) -> Selection:
+    """Decide for each topic of the source whether it is copied, and to which name."""
+    wanted = [name for name in sorted(set(names)) if topic_filter.matches(name)]
+    cycles = {topic for topic in wanted if policy.is_cycle(topic, target_alias)}
+    copies = {
+        topic: policy.target_topic(topic) for topic in wanted if topic not in cycles
+    }
+    topics_of: dict[str, list[str]] = {}
+    for topic, target_topic in copies.items():
+        topics_of.setdefault(target_topic, []).append(topic)
+    mappings: list[TopicMapping] = []
+    rejected: list[Rejection] = []
+    for topic, target_topic in copies.items():
+        reason = why_illegal(target_topic)
+        if reason is None and is_internal(target_topic, topic_filter.separator):
+            reason = f'the target name "{target_topic}" is kept for internal topics'
+        if reason is None and len(topics_of[target_topic]) > 1:
+            reason = (
+                f"{' and '.join(topics_of[target_topic])} would both be copied to "
+                f'"{target_topic}"; leave one out, or rename it'
+            )
+        if reason is None:
+            mappings.append(TopicMapping(topic=topic, target_topic=target_topic))
+        else:
+            rejected.append(
+                Rejection(topic=topic, target_topic=target_topic, reason=reason)
+            )
+    return Selection(
+        mappings=tuple(mappings),
+        rejected=tuple(rejected),
+        cycles=tuple(sorted(cycles)),
+    )
+
+
+def _any_matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)

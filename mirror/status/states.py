@@ -1,0 +1,56 @@
+"""The states that flows, partitions and the ACLs of copies can be in.
+
+Main types: `FlowState`, `PartitionState`, `AclState`. Their values are public: they
+stand in `/status`, in metrics and in events.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FlowState(StrEnum):
+    """How a flow is doing as a whole."""
+
+    STANDBY = "STANDBY"
+    """Another instance leads it, and this one could take over at once."""
+    STARTING = "STARTING"
+    """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
+    by."""
+    RUNNING = "RUNNING"
+    """Leases run. Single partitions may be set aside all the same."""
+    RETRYING = "RETRYING"
+    """It failed, for the reason given, and will be started again."""
+    FAILED = "FAILED"
+    """Given up, for the reason given; only in a run with an end."""
+    STOPPED = "STOPPED"
+    """Ended on request, or caught up in a run with an end."""
+
+
+class PartitionState(StrEnum):
+    """How a partition is doing."""
+
+    RUNNING = "RUNNING"
+    """Copied as it comes."""
+    CATCHING_UP = "CATCHING_UP"
+    """Copied, and behind by more than one fetch."""
+    PAUSED = "PAUSED"
+    """Not copied because a user asked for that; its position stays."""
+    FAULTED = "FAULTED"
+    """Set aside with a reason, tried again with growing pauses."""
+
+
+class AclState(StrEnum):
+    """How it is with the ACLs of a flow's topics."""
+
+    OFF = "OFF"
+    """Not to be given to copies."""
+    WAITING = "WAITING"
+    """Not looked at yet."""
+    SYNCED = "SYNCED"
+    """As of the last turn, copies have what they should; single refusals stand
+    among the flow's problems."""
+    NO_AUTHORIZER = "NO_AUTHORIZER"
+    """A cluster keeps no ACLs, so that there is nothing to do."""
+    NOT_PERMITTED = "NOT_PERMITTED"
+    """A cluster does not let us see its ACLs."""

@@ -1,0 +1,147 @@
+"""What becomes of a flow that fails, waits for its lead, or ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.driver import supervisor as module
+from mirror.driver.supervisor import Supervisor
+from mirror.errors import ClusterError
+from mirror.status.states import FlowState
+from mirror.status.store import StatusStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.unit
+
+NAME = "A->B"
+
+
+class _Flow:
+    """A flow whose runs end as listed: with an error, or with whether to run again."""
+
+    name = NAME
+    stopping = False
+    resting = False
+    config: Any = None
+
+    def __init__(self, *outcomes: Exception | bool) -> None:
+        self.outcomes = list(outcomes)
+        self.paused: list[float] = []
+
+    def run(self, _spark: object, **_: object) -> bool:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def rest(self, *, rest: bool) -> None:
+        self.resting = rest
+
+    def pause(self, seconds: float) -> None:
+        self.paused.append(seconds)
+
+    def wait_stopping(self, _seconds: float) -> None:
+        self.stopping = True
+
+
+class _Leadership:
+    def __init__(self, leader: str = "me") -> None:
+        self._leader = leader
+
+    def leads(self, _flow: str) -> bool:
+        return self._leader == "me"
+
+    def leader(self, _flow: str) -> str:
+        return self._leader
+
+    def trouble(self, _flow: str) -> str:
+        return "no broker answers"
+
+
+def supervised(
+    flow: _Flow,
+    *,
+    leader: str = "me",
+    once: bool = False,
+    stop: Callable[[], None] = lambda: None,
+) -> StatusStore:
+    """Runs the flow to its end."""
+    store = StatusStore((NAME,))
+    supervisor = Supervisor(
+        cast("Any", None),
+        store,
+        cast("Any", _Leadership(leader)),
+        once=once,
+        most_slots=lambda: 1,
+        stop_service=stop,
+    )
+    supervisor.begin(cast("Any", flow))
+    while supervisor.wait(1):
+        pass
+    return store
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Whether the JVM lives."""
+    state = {"alive": True}
+    monkeypatch.setattr(module, "PreferredExecutors", lambda _: None)
+    monkeypatch.setattr(module, "is_alive", lambda _: state["alive"])
+    monkeypatch.setattr(module, "warm_up", lambda *_: None)
+    return state
+
+
+def test_a_failed_flow_runs_again_after_growing_pauses() -> None:
+    """Known and unknown errors end one run; another slot count takes no pause."""
+    flow = _Flow(ClusterError("no leader"), True, ValueError("odd"), False)
+
+    status = supervised(flow).flow(NAME)
+
+    assert flow.paused == [0.5, 1.0]
+    assert status.state is FlowState.STOPPED
+    assert status.restarts == 2
+    assert status.reason == "ValueError: odd"
+    assert status.leader == "me"
+
+
+def test_a_run_with_an_end_gives_up() -> None:
+    """After five failures the flow is FAILED, and its last reason stays."""
+    flow = _Flow(*[ClusterError("no leader")] * 9)
+
+    status = supervised(flow, once=True).flow(NAME)
+
+    assert status.state is FlowState.FAILED
+    assert (status.restarts, status.reason) == (5, "no leader")
+
+
+def test_without_a_jvm_the_service_ends(spark: dict[str, bool]) -> None:
+    """No flow can run any more: the service stops, for its supervisor to restart it."""
+    spark["alive"] = False
+    stopped = []
+
+    store = supervised(
+        _Flow(ClusterError("gone"), True), stop=lambda: stopped.append(1)
+    )
+
+    assert stopped == [1]
+    assert store.flow(NAME).state is FlowState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("leader", "reason"), [("other", ""), ("", "no broker answers")]
+)
+def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
+    """It shows who leads, or why that is not known, and never runs."""
+    flow = _Flow()
+    flow.config = cast("Any", SimpleNamespace(tasks=1))
+
+    store = supervised(flow, leader=leader)
+
+    assert store.flow(NAME).leader == leader
+    assert store.flow(NAME).reason == reason
+    assert store.flow(NAME).state is FlowState.STOPPED
