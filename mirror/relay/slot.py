@@ -59,7 +59,7 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _HEAR_SECONDS = 0.05
 """How soon an inquiry's end is noticed when nothing else happens."""
 _FINISH_SECONDS = 7.0
-"""Less than what makes a lease overdue: one slot's trouble shall not end the flow."""
+"""Less than what makes a lease overdue: one slot's trouble does not end the flow."""
 
 
 class Slot:
@@ -137,8 +137,8 @@ class Slot:
                 pause = _FIRST_PAUSE_SECONDS
             except FencedError as error:
                 # Another process had this slot for a lease, or a replaced one woke up
-                # late, and takes id by id before it learns that. Taking over tells
-                # who is wanted.
+                # late, and takes id by id before it learns that. A take-over shows
+                # which of us is superseded.
                 self._owner = False
                 fenced += 1
                 if fenced > MAX_IN_FLIGHT or isinstance(error, SupersededError):
@@ -243,7 +243,7 @@ class Slot:
         """Where the source's ends are of what is not read: their lag is shown, too."""
         resting = [key for key, a in self._wanted.items() if a.paused_since]
         if resting and self._owner:
-            # Only a figure: whatever is wrong there will be said by who reads there.
+            # Only a figure: what is wrong there shows when the partition is read.
             with contextlib.suppress(ClusterError):
                 self._tally.ends(
                     topic_admin.list_offsets(
@@ -284,46 +284,41 @@ class Slot:
     def _stand(self, found: Found) -> None:
         """Read on where the progress says, what can be read and written now."""
         aside = self._faults.start_retry()
-        keys = [
-            key
+        wanted = {
+            key: assignment
             for key, assignment in self._wanted.items()
             if key not in aside and not assignment.paused_since
-        ]
-        known, unsettled = found.progress.positions, found.progress.unsettled
+        }
+        known = found.progress.positions
         self._positions = {key: known[key] for key in self._wanted if key in known}
         self._positions |= first_positions(
             self._source,
-            keys,
+            wanted,
             found.progress,
             found.source_topics,
             place=starting.place_of(self._plan.flow.start),
         )
         self._target_topics = found.target_topics
-        read: dict[TopicPartition, Position] = {}
-        for key in keys:
-            reason = found.obstacle(self._wanted[key], self._positions.get(key))
-            if reason:
-                self._intake.set_aside(key, reason)
-            else:
-                read[key] = self._positions[key]
-        self._reader.assign(read, found.source_topics)
+        standing = found.standing(wanted, self._positions)
+        self._reader.assign(standing.read, found.source_topics)
         self._suspicions.begin(self._wanted, found.ids)
         self._intake.begin(
             self._wanted,
             found.limits,
             found.ids,
-            {key: position.left_id for key, position in read.items()},
+            {key: position.left_id for key, position in standing.read.items()},
             dead_letter_partitions=found.dead_letter_partitions,
         )
-        for key, position in read.items():
-            if key not in known and key in unsettled:
-                self._intake.settle(key, position)
-            if found.doubtful(key, position):
-                self._suspicions.look_into(key, position)
+        for key, reason in standing.obstacles.items():
+            self._intake.set_aside(key, reason)
+        for key, position in standing.first.items():
+            self._intake.settle(key, position)
+        for key, position in standing.doubtful.items():
+            self._suspicions.look_into(key, position)
 
     def _set_aside(self, error: MirrorError) -> bool:
-        """What is under way failed, and has to be taken over: whether because of some
-        partitions of ours alone, which are then set aside.
+        """After a failure: take over next. Returns whether only some partitions are to
+        blame, which are set aside.
         """
         self._owner = False
         guilty: dict[TopicPartition, str] = {}

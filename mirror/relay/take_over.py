@@ -1,8 +1,9 @@
 """What a slot learns when it takes over, once it has fenced earlier owners.
 
-Main type: `Survey`, which asks both clusters; `Found` is what they say, a frozen value.
-It also has transactions ended that brokers left open (`clusters.hanging`), and refuses
-a slot of an earlier run. What follows for each partition is the slot's to do.
+Main type: `Survey`, which asks both clusters, has transactions ended that brokers left
+open (`clusters.hanging`), and refuses a slot of an earlier run. `Found` is what the
+clusters say, `Standing` what follows for each partition: frozen values, which the slot
+hands to those that read, rewrite and write.
 """
 
 from __future__ import annotations
@@ -34,6 +35,22 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What follows for the partitions that a slot would copy."""
+
+    read: Mapping[TopicPartition, Position]
+    """Those that can be copied, and where each is read on."""
+    obstacles: Mapping[TopicPartition, str]
+    """Why each of the others cannot be copied now."""
+    first: Mapping[TopicPartition, Position]
+    """Those read that have to commit their position even if there is no record: asked
+    for again, it would be another one."""
+    doubtful: Mapping[TopicPartition, Position]
+    """Those read of which the source shows another topic, or an older leader, than was
+    copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What the clusters say to a slot that takes over."""
 
@@ -51,8 +68,34 @@ class Found:
         """Of the source topics."""
         return {name: topic.topic_id for name, topic in self.source_topics.items()}
 
-    def obstacle(self, wanted: Assignment, position: Position | None) -> str:
-        """Why a partition cannot be read or written now; empty if it can."""
+    def standing(
+        self,
+        wanted: Mapping[TopicPartition, Assignment],
+        positions: Mapping[TopicPartition, Position],
+    ) -> Standing:
+        """What follows for these partitions, with the position of each that has one."""
+        reasons = {
+            key: self._obstacle(assignment, positions.get(key))
+            for key, assignment in wanted.items()
+        }
+        read = {key: positions[key] for key, reason in reasons.items() if not reason}
+        known, unsettled = self.progress.positions, self.progress.unsettled
+        return Standing(
+            read=read,
+            obstacles={key: reason for key, reason in reasons.items() if reason},
+            first={
+                key: position
+                for key, position in read.items()
+                if key not in known and key in unsettled
+            },
+            doubtful={
+                key: position
+                for key, position in read.items()
+                if self._is_doubtful(key, position)
+            },
+        )
+
+    def _obstacle(self, wanted: Assignment, position: Position | None) -> str:
         copy = (wanted.target_topic, wanted.partition)
         return self.closed.get(copy) or obstacle(
             wanted,
@@ -61,10 +104,7 @@ class Found:
             position=position,
         )
 
-    def doubtful(self, key: TopicPartition, position: Position) -> bool:
-        """Whether the source shows another topic, or an older leader, than was
-        copied.
-        """
+    def _is_doubtful(self, key: TopicPartition, position: Position) -> bool:
         topic = self.source_topics[key[0]]
         older = topic.leaders[key[1]].epoch < position.leader_epoch
         return older or remade(topic.topic_id, position)

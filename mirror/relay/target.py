@@ -2,7 +2,7 @@
 
 Main type: `TargetWriter`. Several transactional ids take turns, so that one
 transaction is filled while another is written and a third commits; each takes its own
-`transaction_path`. What became of them is told by events (`take_events`). Without
+`transaction_path`. An event (`take_events`) says that one is committed. Without
 exactly-once there is one idempotent producer. Nothing is repaired here: after an error
 the slot takes over again.
 """

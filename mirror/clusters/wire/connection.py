@@ -260,7 +260,7 @@ class Connection:
             UnreachableError: it has; the connection is closed.
         """
         if self._overdue(patience):
-            # Of a large answer on a slow line nobody is told until much of it is there.
+            # A large answer on a slow line goes unnoticed until much of it is there.
             self.read_on()
             if self._overdue(patience):
                 self._break(TimeoutError())
