@@ -251,4 +251,4 @@ class TargetWriter:
 
 def _in_turn() -> defaultdict[TopicPartition, int]:
     """Which channel a partition takes: in turn, as they come, and ever the same."""
-    return defaultdict(cycle(range(write.LANES)).__next__)
+    return defaultdict(cycle(range(write.CHANNELS)).__next__)

@@ -148,7 +148,7 @@ class TransactionPath:
         """Seconds until `advance` has something to do without any answer."""
         if self.stage == Stage.RECORDED and self._commit_at:
             return max(0.0, self._commit_at - time.monotonic())
-        return self._write.resend_in
+        return self._write.again_in
 
     def _writing(self, batches: Batches) -> Write:
         return Write(

@@ -31,7 +31,7 @@ class Write:
         self.sent = self.acknowledged = self.begun = False
         self.failing = False
         self.outstanding: list[Any] = []
-        self.resend_in = None
+        self.again_in = None
         self.throttled_seconds = 0.0
         Write.made.append(self)
 
