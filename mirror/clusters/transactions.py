@@ -97,7 +97,7 @@ class Producer:
         return self._id, range(self._taken_over, self._epoch if self.v2 else 0)
 
     def take_over(self) -> None:
-        """Become the only owner: whoever held this id is fenced, an open
+        """Become the only owner: earlier owners of this id are fenced, an open
         transaction of it is aborted, a committing one is waited for.
         """
         if self.transactional_id is not None:

@@ -27,7 +27,7 @@ from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses
 from mirror.relay.target import owner_id, transactional_ids
-from mirror.relay.transaction_records import Notes
+from mirror.relay.transaction_records import TransactionRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -221,8 +221,8 @@ def _complete_transactions(
     ended.
     """
     name = flow.replication_policy.target_topic
-    notes = Notes.of(flow.source, flow.separator)
-    partitions = {*notes.partitions, *((name(topic), n) for topic, n in copied)}
+    own = TransactionRecords.of(flow.source, flow.separator)
+    partitions = {*own.partitions, *((name(topic), n) for topic, n in copied)}
     if (dead := flow.dead_letter_topic) is not None:
         partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
     deadline = time.monotonic() + _PATIENCE_SECONDS

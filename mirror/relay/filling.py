@@ -1,8 +1,8 @@
-"""What a slot writes next: filled from answers until it can be written.
+"""The transaction that a slot writes next, filled from answers until it can be written.
 
-Main type: `Filling`, at most one `Work` at a time. It knows how much goes into one
-transaction and how much to ask leaders for, and has a rewriter for each transaction
-that is filled or written at a time (`rewriters_for`). It writes nothing itself.
+Main type: `Filling`, of at most one `PendingTransaction` at a time. It knows how much
+goes into one transaction and how much to ask leaders for, and has a rewriter for each
+transaction that is filled or written at a time (`rewriters_for`). It writes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import codecs
 from mirror.relay import provenance
-from mirror.relay.pending_transaction import Work
+from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.target import MAX_IN_FLIGHT
 
@@ -56,16 +56,16 @@ class Filling:
         self._rewriters = rewriters_for(plan, MAX_IN_FLIGHT + 1)
         self._free = list(self._rewriters)
         self._growth = 1.0
-        self.work: Work | None = None
+        self.transaction: PendingTransaction | None = None
         """What was filled, as long as it cannot be written yet."""
 
     @property
     def room(self) -> bool:
         """Whether there is a transaction to put one more answer into."""
-        if self.work is not None:
+        if self.transaction is not None:
             most = self._most_bytes
             enough = min(max(most - FETCH_BYTES, _LEAST_BYTES), most)
-            return self.work.worked_bytes < enough
+            return self.transaction.worked_bytes < enough
         return self._writer.room and bool(self._free)
 
     @property
@@ -79,52 +79,55 @@ class Filling:
     ) -> None:
         """Put what leaders answered into the next transaction, and ask for more.
 
-        `meanwhile` is called now and then: what is under way shall not wait for it.
+        `meanwhile` is called now and then, so that transactions under way go on.
         """
-        if self.work is None:
-            self.work = Work(self._free.pop())
-            self.work.rewriter.begin()
-        work = self.work
-        self._intake.open(work)
+        if self.transaction is None:
+            self.transaction = PendingTransaction(self._free.pop())
+            self.transaction.rewriter.begin()
+        transaction = self.transaction
+        self._intake.open(transaction)
         for answer in self._reader.read(ready):
-            looked = work.worked_bytes
+            looked = transaction.worked_bytes
             self._reader.ask_ahead(self._intake.foresee(answer))
-            for _ in self._intake.take(answer, work):
-                if work.worked_bytes - looked >= _LOOK_BYTES:
-                    looked = work.worked_bytes
+            for _ in self._intake.take(answer, transaction):
+                if transaction.worked_bytes - looked >= _LOOK_BYTES:
+                    looked = transaction.worked_bytes
                     meanwhile()
-            self._measure(work)
+            self._measure(transaction)
             # Not after the next answer: the way to a leader may be long.
             self._reader.ask()
-            if work.worked_bytes >= self._most_bytes:
+            if transaction.worked_bytes >= self._most_bytes:
                 break
-        if not work.moved:
-            self.work = None
-            self.give_back(work)
+        if not transaction.moved:
+            self.transaction = None
+            self.give_back(transaction)
 
-    def take(self) -> Work | None:
+    def take(self) -> PendingTransaction | None:
         """What was filled, to be written now."""
-        work, self.work = self.work, None
-        return work
+        transaction, self.transaction = self.transaction, None
+        return transaction
 
-    def give_back(self, work: Work) -> None:
-        """It is written, or will not be: what it was made with is free."""
-        self._free.append(work.rewriter)
-        self._reader.give_back(work.buffers)
+    def give_back(self, transaction: PendingTransaction) -> None:
+        """It is committed, or has nothing to write: what it was made with is free."""
+        self._free.append(transaction.rewriter)
+        self._reader.give_back(transaction.buffers)
 
-    def begin_anew(self) -> int:
-        """Forget all works: how many were to be written, but for the one filled."""
-        begun = len(self._rewriters) - len(self._free) - (self.work is not None)
-        self._free = list(self._rewriters)
-        self.work = None
-        return begun
-
-    def _measure(self, work: Work) -> None:
-        """Ask for less where it grows when unpacked: a transaction shall not take long,
-        nor a busy partition hold up its neighbours.
+    def drop_all(self) -> int:
+        """Drop all transactions that are not given back; returns how many of them were
+        to be written. Fill the next one only when nothing more of these is being sent.
         """
-        if work.fetched_bytes >= _TELLING_BYTES:
-            growth = work.worked_bytes / work.fetched_bytes
+        dropped = len(self._rewriters) - len(self._free)
+        dropped -= self.transaction is not None
+        self._free = list(self._rewriters)
+        self.transaction = None
+        return dropped
+
+    def _measure(self, transaction: PendingTransaction) -> None:
+        """Ask for less where it grows when unpacked, so that no transaction takes long
+        and no busy partition holds up its neighbours.
+        """
+        if transaction.fetched_bytes >= _TELLING_BYTES:
+            growth = transaction.worked_bytes / transaction.fetched_bytes
             self._growth += _GROWTH_WEIGHT * (growth - self._growth)
         share = max(int(PARTITION_BYTES / self._growth), _LEAST_BYTES // 4)
         allowed = self._writer.quota.most_bytes
@@ -135,7 +138,7 @@ class Filling:
 
 
 def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
-    """So many: one for each transaction that is made or under way at a time.
+    """One for each transaction that is filled or under way at a time.
 
     Raises:
         TransformError: the flow's own function cannot be used.
@@ -154,7 +157,7 @@ def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
         most = flow.max_unpacked_bytes
         return [Rewriter(stamp, codec=codec, most_unpacked=most) for _ in range(count)]
 
-    # Who has no transform need not wait until more loops are compiled.
+    # Without a transform there is no need to wait until more loops are compiled.
     from mirror.relay.transforming import rewriters  # noqa: PLC0415
 
     return rewriters(flow, stamp, codec=codec, count=count)

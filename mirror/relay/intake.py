@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mirror.relay.faults import Faults
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
-    from mirror.relay.pending_transaction import Work
+    from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.rewrite import Rewritten
     from mirror.relay.source import Answer, SourceReader
     from mirror.relay.suspicions import Suspicions, Verdict
@@ -100,7 +100,7 @@ class Intake:
         self._jumps = {}
         self._settled = {}
 
-    def open(self, work: Work) -> None:
+    def open(self, work: PendingTransaction) -> None:
         """Put what is known without any answer into the work."""
         for key, jump in self._jumps.items():
             self._jump(key, jump, work)
@@ -128,7 +128,7 @@ class Intake:
         }
         return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
-    def take(self, answer: Answer, work: Work) -> Iterator[None]:
+    def take(self, answer: Answer, work: PendingTransaction) -> Iterator[None]:
         """Put what one leader answered into the work, a partition at a time.
 
         Raises:
@@ -168,7 +168,7 @@ class Intake:
         self._faults.set_aside(key, reason)
         self._reader.leave_out(key)
 
-    def _take(self, fetched: Fetched, buffer: Buffer, work: Work) -> None:
+    def _take(self, fetched: Fetched, buffer: Buffer, work: PendingTransaction) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
         end_offset = fetched.last_stable_offset
@@ -220,7 +220,7 @@ class Intake:
         work.count(key, counts)
 
     def _rewritten(
-        self, fetched: Fetched, buffer: Buffer, position: int, work: Work
+        self, fetched: Fetched, buffer: Buffer, position: int, work: PendingTransaction
     ) -> tuple[Batches, Rewritten] | None:
         """What a partition's answer holds, and what becomes of it; None if it is set
         aside for that.
@@ -260,7 +260,9 @@ class Intake:
         topics = (assignment.target_topic, self._flow.dead_letter_topic)
         return min(self._limits[topic] for topic in topics if topic)
 
-    def _bury(self, key: TopicPartition, done: Rewritten, work: Work) -> bool:
+    def _bury(
+        self, key: TopicPartition, done: Rewritten, work: PendingTransaction
+    ) -> bool:
         """Add dead letters to the work; False if there is no topic for them."""
         topic = self._flow.dead_letter_topic
         assert topic is not None
@@ -273,7 +275,11 @@ class Intake:
         return True
 
     def _move(
-        self, key: TopicPartition, offset: int, leader_epoch: int, work: Work
+        self,
+        key: TopicPartition,
+        offset: int,
+        leader_epoch: int,
+        work: PendingTransaction,
     ) -> None:
         work.moved[key] = Position(
             offset=offset,
@@ -281,9 +287,9 @@ class Intake:
             topic_id=self._ids[key[0]],
             left_id=self._left.get(key, NO_ID),
         )
-        self._reader.advance(key, offset, leader_epoch)
+        self._reader.seek(key, offset, leader_epoch)
 
-    def _jump(self, key: TopicPartition, jump: Jump, work: Work) -> None:
+    def _jump(self, key: TopicPartition, jump: Jump, work: PendingTransaction) -> None:
         loss = jump.loss
         self._log.error(
             "source offsets are gone", topic=key[0], partition=key[1],
@@ -293,7 +299,7 @@ class Intake:
         work.losses.append(loss)
         work.count(key, Counts(lost=loss.count or 0))
         work.moved[key] = jump.to
-        self._reader.advance(key, jump.to.offset, jump.to.leader_epoch)
+        self._reader.seek(key, jump.to.offset, jump.to.leader_epoch)
 
     def _failed(self, key: TopicPartition, error: int) -> None:
         name = codes.name_of(error)

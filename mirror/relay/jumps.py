@@ -1,8 +1,8 @@
 """Positions that move although nothing was copied: first ones, and those over gaps.
 
-Main type: `Jump`, a new position and the loss that its transaction notes. `begin_new`
-asks the source where partitions begin that were never copied; which gaps there are, and
-what is lost in them, `gaps` finds out.
+Main type: `Jump`, a new position and the loss that its transaction records.
+`first_positions` asks the source where partitions begin that were never copied; which
+gaps there are, and what is lost in them, `gaps` finds out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Jump:
     loss: Loss
 
 
-def begin_new(
+def first_positions(
     source: Cluster,
     keys: Iterable[TopicPartition],
     known: Progress,

@@ -1,8 +1,9 @@
-"""One transaction in the making: what it writes, and what it will have done.
+"""What one transaction writes, and what it will have done once it is committed.
 
-Main type: `Work`. A slot fills it from fetched answers; once the transaction is
-committed its positions and counts hold, and if it is not they are forgotten with it.
-Until then it owns the buffers that its batches lie in.
+Main type: `PendingTransaction`. `filling` makes it from fetched answers; once it is
+committed its positions and counts hold, and if it is not they are dropped with it.
+Until then it owns the buffers that its batches lie in. How it is written is in
+`transaction_path`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Work:
+class PendingTransaction:
     """Batches by target partition; positions and counts by source partition."""
 
     rewriter: Rewriter
@@ -39,7 +40,7 @@ class Work:
     begun: float = field(default_factory=time.monotonic)
     """When it was begun, by the monotonic clock."""
     worked_bytes: int = 0
-    """The same with what was compressed counted as unpacked."""
+    """The fetched bytes, with what was compressed counted as unpacked."""
 
     @property
     def size(self) -> int:

@@ -3,7 +3,7 @@
 Main type: `Quota`. A broker that is written more than a quota allows says for how long
 it will read nothing more from that connection: the more at once, the longer. So what
 goes into a transaction is kept to about a second of what the quota allows, and grows
-again when nobody throttles. Pure: who asks brokers is `target`.
+again when no broker throttles. Pure: `transaction_path` tells it what brokers said.
 """
 
 from __future__ import annotations

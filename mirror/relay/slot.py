@@ -4,7 +4,7 @@ Main type: `Slot`. There is one way to begin and to recover: take over. It fence
 every owner of the slot's ids, reads the committed progress, and goes on from there;
 so no error needs a repair of its own. A slot that stays in one process keeps its
 connections, epochs and positions from lease to lease and need not take over again.
-The driver's side (who gets which partitions, and when) is not known here.
+Which partitions it gets, and when, is the driver's to decide.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from mirror.errors import (
     SupersededError,
 )
 from mirror.log import LogThrottle
-from mirror.offsets import progress, starting
-from mirror.relay.faults import Faults, obstacle
+from mirror.offsets import starting
+from mirror.relay.faults import Faults
 from mirror.relay.filling import FETCH_BYTES, PARTITION_BYTES, Filling
-from mirror.relay.gaps import remade
 from mirror.relay.inquiry import Inquiry
 from mirror.relay.intake import Intake
-from mirror.relay.jumps import begin_new
+from mirror.relay.jumps import first_positions
 from mirror.relay.latency import bounds
 from mirror.relay.source import SourceReader
 from mirror.relay.suspicions import Suspicions
+from mirror.relay.take_over import Survey
 from mirror.relay.tally import Tally
 from mirror.relay.target import MAX_IN_FLIGHT, TargetWriter
-from mirror.relay.transaction_records import Notes
+from mirror.relay.transaction_records import TransactionRecords
 from mirror.relay.waiting import wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.topics import Topic
+    from mirror.clusters.wire.connection import Connection
     from mirror.offsets.progress import Position
     from mirror.relay.lease import Assignment, Lease, LeasePlan
-    from mirror.relay.pending_transaction import Work
     from mirror.relay.report import PartitionReport
+    from mirror.relay.take_over import Found
 
 TopicPartition = tuple[str, int]
 
@@ -57,8 +58,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 _HEAR_SECONDS = 0.05
 """How soon an inquiry's end is noticed when nothing else happens."""
-_SETTLE_SECONDS = 7.0
-"""Less than what makes a lease overdue: one slot's trouble shall not end the flow."""
+_FINISH_SECONDS = 7.0
+"""Less than what makes a lease overdue: one slot's trouble does not end the flow."""
 
 
 class Slot:
@@ -78,10 +79,10 @@ class Slot:
             max_bytes=FETCH_BYTES,
             partition_max_bytes=PARTITION_BYTES,
         )
-        self._notes = Notes.of(flow.source, flow.separator)
+        records = TransactionRecords.of(flow.source, flow.separator)
         self._writer = TargetWriter(
             self._target,
-            self._notes,
+            records,
             flow=flow.name,
             slot=number,
             exactly_once=flow.exactly_once,
@@ -89,16 +90,16 @@ class Slot:
         )
         self._faults = Faults()
         self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
-        self._target_topics: dict[str, Topic] = {}
-        self._limits: dict[str, int] = {}
-        self._closed: dict[TopicPartition, str] = {}
-        """Partitions of the target that nothing may be written to, and why."""
+        self._target_topics: Mapping[str, Topic] = {}
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._throttle = LogThrottle()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
+        self._survey = Survey(
+            flow, self._source, self._target, self._writer, records, log=self._log
+        )
         self._suspicions = Suspicions(
             flow,
             self._source,
@@ -136,8 +137,8 @@ class Slot:
                 pause = _FIRST_PAUSE_SECONDS
             except FencedError as error:
                 # Another process had this slot for a lease, or a replaced one woke up
-                # late, and takes id by id before it learns that. Taking over tells
-                # who is wanted.
+                # late, and takes id by id before it learns that. A take-over shows
+                # which of us is superseded.
                 self._owner = False
                 fenced += 1
                 if fenced > MAX_IN_FLIGHT or isinstance(error, SupersededError):
@@ -182,7 +183,7 @@ class Slot:
         """One round: take over if need be, read, fill, write. True when woken."""
         # Taking over would forget what is being looked into.
         if self._owner and self._faults.due() and not self._suspicions.pending:
-            self._settled(self._writer.settle(_SETTLE_SECONDS))
+            self._writer.finish(_FINISH_SECONDS)
             self._owner = False
         if not self._owner:
             self._take_over(lease)
@@ -202,45 +203,47 @@ class Slot:
             wakeup,
             min(max(0.0, deadline - time.monotonic()), longest),
         )
-        self._writer.receive(set(of_target).intersection(ready))
-        self._settled(self._writer.advance())
+        self._go_on_writing(set(of_target).intersection(ready))
         if of_source or (room and self._intake.jumps_wait):
-            self._filling.fill(set(of_source).intersection(ready), self._go_on_writing)
+            self._filling.fill(set(of_source).intersection(ready), self._meanwhile)
         if self._writer.ready:
             self._write_next()
         return woken
 
-    def _write_next(self) -> None:
-        if (work := self._filling.take()) is not None:
-            self._settled(self._writer.write(work, self._target_topics))
+    def _go_on_writing(self, ready: Iterable[Connection]) -> None:
+        self._writer.advance(ready)
+        self._count_committed()
 
-    def _go_on_writing(self) -> None:
-        """What is under way shall not wait until the next transaction is filled, nor
-        leaders until there is room for it.
+    def _write_next(self) -> None:
+        if (transaction := self._filling.take()) is not None:
+            self._writer.write(transaction, self._target_topics)
+            self._count_committed()
+
+    def _meanwhile(self) -> None:
+        """While the next transaction is filled, those under way go on, and leaders can
+        go on sending before there is room for what they send.
         """
         self._reader.read_on()
         ready, _ = wait(self._writer.connections(), None, 0.0)
         if ready:
-            self._writer.receive(ready)
-            self._settled(self._writer.advance())
+            self._go_on_writing(ready)
 
     def _finish(self) -> None:
-        end = time.monotonic() + _SETTLE_SECONDS
+        end = time.monotonic() + _FINISH_SECONDS
         try:
-            if self._owner and self._filling.work is not None:
-                self._settled(
-                    self._writer.settle(_SETTLE_SECONDS, left=MAX_IN_FLIGHT - 1)
-                )
+            if self._owner and self._filling.transaction is not None:
+                self._writer.finish(_FINISH_SECONDS, left=MAX_IN_FLIGHT - 1)
                 self._write_next()
-            self._settled(self._writer.settle(max(0.0, end - time.monotonic())))
+            self._writer.finish(max(0.0, end - time.monotonic()))
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)
+        self._count_committed()
 
     def _look_at_resting(self) -> None:
         """Where the source's ends are of what is not read: their lag is shown, too."""
         resting = [key for key, a in self._wanted.items() if a.paused_since]
         if resting and self._owner:
-            # Only a figure: whatever is wrong there will be said by who reads there.
+            # Only a figure: what is wrong there shows when the partition is read.
             with contextlib.suppress(ClusterError):
                 self._tally.ends(
                     topic_admin.list_offsets(
@@ -248,103 +251,74 @@ class Slot:
                     )
                 )
 
-    def _settled(self, done: Iterable[Work]) -> None:
-        """These transactions are committed."""
-        now = time.monotonic()
-        for work in done:
-            self._positions.update(work.moved)
-            for key in work.moved:
-                # What is read no longer was set aside behind this: not to be forgotten.
+    def _count_committed(self) -> None:
+        """What is committed counts from now on."""
+        for event in self._writer.take_events():
+            transaction = event.transaction
+            self._positions.update(transaction.moved)
+            for key in transaction.moved:
+                # What is no longer read was set aside after this: the fault stays.
                 if self._reader.offset(key) is not None:
                     self._faults.clear(key)
-            self._tally.committed(work.counts, work.moved, seconds=now - work.begun)
-            self._filling.give_back(work)
+            self._tally.committed(
+                transaction.counts, transaction.moved, seconds=event.seconds
+            )
+            self._filling.give_back(transaction)
 
     def _take_over(self, lease: Lease) -> None:
         """Become the slot's owner and stand where the committed progress says."""
         # What went wrong at the source leaves the target's side alone; and a commit
         # that was asked for counts, whatever went wrong behind it.
         with contextlib.suppress(ClusterError, PartitionError):
-            self._settled(self._writer.settle())
-        if not self._target.cluster_id:
-            self._target.connect()
-        if not self._source.cluster_id:
-            self._source.connect()
+            self._writer.finish()
+        self._count_committed()
+        for cluster in (self._target, self._source):
+            if not cluster.cluster_id:
+                cluster.connect()
         self._writer.take_over()
-        self._tally.aborted(self._filling.begin_anew())
-        names = {a.target_topic for a in self._wanted.values()}
-        if (dead := self._plan.flow.dead_letter_topic) is not None:
-            names.add(dead)
-        self._target_topics = self._target.topics({*names, *self._notes.topics})
-        self._complete_transactions(dead)
-        known = progress.read_proven(self._target, self._notes.progress[0])
-        if known.generation != lease.generation:
-            raise SupersededError(
-                f"flow {self._plan.flow.name}: a newer run of the flow is at work"
-            )
-        self._limits = topic_admin.max_message_bytes(self._target, names)
-        topics = self._source.topics({topic for topic, _ in self._wanted})
-        aside = self._faults.start_retry()
-        keys = [
-            key
-            for key, assignment in self._wanted.items()
-            if key not in aside and not assignment.paused_since
-        ]
-        self._positions = {
-            key: known.positions[key] for key in self._wanted if key in known.positions
-        }
-        place = starting.start_point(self._plan.flow.start)
-        self._positions |= begin_new(self._source, keys, known, topics, place=place)
-        usable = [key for key in keys if self._usable(key, topics)]
-        self._reader.assign({key: self._positions[key] for key in usable}, topics)
-        ids = {name: topic.topic_id for name, topic in topics.items()}
-        self._suspicions.begin(self._wanted, ids)
-        self._intake.begin(
-            self._wanted,
-            self._limits,
-            ids,
-            {key: self._positions[key].left_id for key in usable},
-            dead_letter_partitions=self._target_topics[dead].partitions if dead else 0,
-        )
-        for key in usable:
-            if key not in known.positions and key in known.unsettled:
-                self._intake.settle(key, self._positions[key])
-            if _doubtful(self._positions[key], topics[key[0]], key[1]):
-                self._suspicions.look_into(key, self._positions[key])
+        self._tally.aborted(self._filling.drop_all())
+        self._stand(self._survey.find(lease, self._wanted.values()))
         self._owner = True
         self._tally.slot_works()
 
-    def _complete_transactions(self, dead: str | None) -> None:
-        """What partitions missed the end of an earlier transaction get it now."""
-        partitions = {(a.target_topic, a.partition) for a in self._wanted.values()}
-        partitions.update(self._notes.partitions)
-        if dead is not None:
-            partitions |= {(dead, n) for n in self._target_topics[dead].leaders}
-        looked = self._writer.complete(self._target_topics, partitions)
-        known, self._closed = set(self._closed.values()), dict(looked.unseen)
-        for each in looked.hanging:
-            if each.text not in known:
-                self._log.warning("transaction left open", what=each.text)
-            if not each.ended:
-                # The next end of a transaction would decide on what is open there.
-                self._closed |= dict.fromkeys(each.partitions, each.text)
-
-    def _usable(self, key: TopicPartition, topics: Mapping[str, Topic]) -> bool:
-        """Whether a partition can be read and written now; if not, it is set aside."""
-        wanted = self._wanted[key]
-        reason = self._closed.get((wanted.target_topic, wanted.partition)) or obstacle(
+    def _stand(self, found: Found) -> None:
+        """Read on where the progress says, what can be read and written now."""
+        aside = self._faults.start_retry()
+        wanted = {
+            key: assignment
+            for key, assignment in self._wanted.items()
+            if key not in aside and not assignment.paused_since
+        }
+        known = found.progress.positions
+        self._positions = {key: known[key] for key in self._wanted if key in known}
+        self._positions |= first_positions(
+            self._source,
             wanted,
-            source=topics[key[0]],
-            target=self._target_topics[wanted.target_topic],
-            position=self._positions.get(key),
+            found.progress,
+            found.source_topics,
+            place=starting.start_point(self._plan.flow.start),
         )
-        if reason:
+        self._target_topics = found.target_topics
+        standing = found.standing(wanted, self._positions)
+        self._reader.assign(standing.read, found.source_topics)
+        self._suspicions.begin(self._wanted, found.ids)
+        self._intake.begin(
+            self._wanted,
+            found.limits,
+            found.ids,
+            {key: position.left_id for key, position in standing.read.items()},
+            dead_letter_partitions=found.dead_letter_partitions,
+        )
+        for key, reason in standing.obstacles.items():
             self._intake.set_aside(key, reason)
-        return not reason
+        for key, position in standing.first.items():
+            self._intake.settle(key, position)
+        for key, position in standing.doubtful.items():
+            self._suspicions.look_into(key, position)
 
     def _set_aside(self, error: MirrorError) -> bool:
-        """What is under way failed, and has to be taken over: whether because of some
-        partitions of ours alone, which are then set aside.
+        """After a failure: take over next. Returns whether only some partitions are to
+        blame, which are set aside.
         """
         self._owner = False
         guilty: dict[TopicPartition, str] = {}
@@ -364,9 +338,3 @@ class Slot:
         if not guilty:
             self._tally.slot_failed(str(error))
         return bool(guilty)
-
-
-def _doubtful(position: Position, topic: Topic, partition: int) -> bool:
-    """Whether the source shows another topic, or an older leader, than was copied."""
-    older = topic.leaders[partition].epoch < position.leader_epoch
-    return older or remade(topic.topic_id, position)

@@ -180,7 +180,7 @@ class SourceReader:
         channel = self._channel_of.get(key)
         return channel.answered if channel is not None and key in self._offsets else 0.0
 
-    def advance(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
+    def seek(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
         """Read on from here, after the others had their turn. `last_epoch`: of the
         record before, -1 if that is not known.
         """
@@ -207,7 +207,7 @@ class SourceReader:
 
     def ask_ahead(self, foreseen: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Ask for what comes next, before what came is worked on. `foreseen`: the
-        arguments of `advance` that are likely for each partition; where it is not
+        arguments of `seek` that are likely for each partition; where it is not
         called with them before `ask` is, the answer is dropped and it is asked again.
 
         Raises:

@@ -1,8 +1,8 @@
-"""What a transaction writes about itself: how far it got, and where records went.
+"""The records that a transaction writes about itself, beside the data.
 
-Main type: `Notes`, the topics on the target that take it. The positions go to the
-progress topic, the runs to the offset map, gaps to the loss ledger, all in the same
-transaction; the runs once it is known where the data beside them stands.
+Main type: `TransactionRecords`, of one flow: positions go to the progress topic, runs
+to the offset map, gaps to the loss ledger, all in the transaction itself. The runs can
+be written once the brokers have said where the data stands.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
-    from mirror.relay.pending_transaction import Work
+    from mirror.relay.pending_transaction import PendingTransaction
 
 TopicPartition = tuple[str, int]
 Batches = dict[TopicPartition, list["EncodedBatch"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
-    """The topics that take notes of one flow."""
+class TransactionRecords:
+    """The partitions that take the records of one flow's transactions."""
 
     progress: TopicPartition
     offset_map: TopicPartition
     losses: TopicPartition
 
     @classmethod
-    def of(cls, source_alias: str, separator: str) -> Notes:
+    def of(cls, source_alias: str, separator: str) -> TransactionRecords:
         return cls(
             progress=(progress.topic_name(source_alias), 0),
             offset_map=(runs.topic_name(source_alias, separator), 0),
@@ -52,35 +52,38 @@ class Notes:
     def topics(self) -> set[str]:
         return {topic for topic, _ in self.partitions}
 
-    def takers(self, work: Work) -> list[TopicPartition]:
-        """Where notes on this work will go."""
-        takers = [self.progress]
-        takers += [self.offset_map] if work.batches else []
-        takers += [self.losses] if work.losses else []
-        return takers
+    def written_by(self, transaction: PendingTransaction) -> list[TopicPartition]:
+        """The partitions that this transaction's records go to."""
+        partitions = [self.progress]
+        partitions += [self.offset_map] if transaction.batches else []
+        partitions += [self.losses] if transaction.losses else []
+        return partitions
 
-    def where(
-        self, placed: Iterable[Placed], work: Work, topics: Mapping[str, Topic]
+    def positions(self, transaction: PendingTransaction) -> Batches:
+        """How far source partitions are copied; holds as soon as it can be read."""
+        return {self.progress: progress.encode(transaction.moved)}
+
+    def placement(
+        self,
+        placed: Iterable[Placed],
+        transaction: PendingTransaction,
+        topics: Mapping[str, Topic],
     ) -> Batches:
-        """The map's part, runs of what was placed; and what is lost. `topics` are those
-        that it was placed in.
-        """
+        """Where the data stands that was `placed` in `topics`, and what is lost."""
         batches: Batches = {}
-        if values := runs.encode(_blocks(placed, work, topics)):
+        if values := runs.encode(_blocks(placed, transaction, topics)):
             batches[self.offset_map] = [
                 records.encode([(b"", value)]) for value in values
             ]
-        if work.losses:
-            batches[self.losses] = losses.encode(work.losses)
+        if transaction.losses:
+            batches[self.losses] = losses.encode(transaction.losses)
         return batches
-
-    def how_far(self, work: Work) -> Batches:
-        """The progress: positions, which hold as soon as they can be read."""
-        return {self.progress: progress.encode(work.moved)}
 
 
 def _blocks(
-    placed: Iterable[Placed], work: Work, topics: Mapping[str, Topic]
+    placed: Iterable[Placed],
+    transaction: PendingTransaction,
+    topics: Mapping[str, Topic],
 ) -> Iterable[runs.Block]:
     found: dict[TopicPartition, list[runs.RunArray]] = {}
     for each in placed:
@@ -91,12 +94,12 @@ def _blocks(
             part[:, runs.COUNT] = each.batch.runs[:, 2]
             found.setdefault(each.where, []).append(part)
     for where, parts in found.items():
-        topic, partition = work.origins[where]
+        topic, partition = transaction.origins[where]
         yield runs.Block(
             topic=topic,
             partition=partition,
             target_topic=where[0],
-            topic_id=work.moved[topic, partition].topic_id,
+            topic_id=transaction.moved[topic, partition].topic_id,
             copy_id=topics[where[0]].topic_id,
             runs=runs.joined(np.concatenate(parts) if parts[1:] else parts[0]),
         )

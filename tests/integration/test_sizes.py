@@ -22,9 +22,9 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
 from mirror.recovery import losses
 from mirror.recovery.losses import Cause, Loss
-from mirror.relay.pending_transaction import Work
+from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.target import TargetWriter
-from mirror.relay.transaction_records import Notes
+from mirror.relay.transaction_records import TransactionRecords
 from tests.harness.admin import create_topic
 from tests.harness.witness import read_topic
 
@@ -136,10 +136,10 @@ def test_a_transaction_with_ten_thousand_losses(
     """
     bootstrap = clusters["b"].bootstrap
     take_ownership(flow, cluster, cluster, slots=1, partitions={})
-    notes = Notes.of(flow.source, flow.separator)
+    records = TransactionRecords.of(flow.source, flow.separator)
     writer = TargetWriter(
         cluster,
-        notes,
+        records,
         flow=flow.name,
         slot=0,
         exactly_once=True,
@@ -147,11 +147,12 @@ def test_a_transaction_with_ten_thousand_losses(
     )
     writer.take_over()
     rewriter: Any = None
-    work = Work(rewriter, moved=_positions(), losses=_losses(flow))
-    done = writer.write(work, cluster.topics(notes.topics))
-    assert [*done, *writer.settle(60)] == [work]
+    transaction = PendingTransaction(rewriter, moved=_positions(), losses=_losses(flow))
+    writer.write(transaction, cluster.topics(records.topics))
+    writer.finish(60)
+    assert [event.transaction for event in writer.take_events()] == [transaction]
     _assert_all_lost(bootstrap, flow)
-    _assert_positions(bootstrap, flow, cluster, work.moved)
+    _assert_positions(bootstrap, flow, cluster, transaction.moved)
 
 
 def test_ten_thousand_positions_moved_on_purpose(

@@ -18,7 +18,7 @@ from mirror.relay.faults import Faults
 from mirror.relay.intake import Intake
 from mirror.relay.latency import bounds
 from mirror.relay.lease import Assignment
-from mirror.relay.pending_transaction import Work
+from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.source import Answer
 from mirror.relay.tally import Tally
@@ -50,7 +50,7 @@ class Reader:
     def offset(self, key):
         return self.at[key][0] if key in self.at else None
 
-    def advance(self, key, offset, last_epoch):
+    def seek(self, key, offset, last_epoch):
         self.at[key] = (offset, last_epoch)
 
     def leave_out(self, key):
@@ -89,8 +89,8 @@ class Taking:
         )
         self._logs = logs
 
-    def take(self) -> Work:
-        work = Work(self.rewriter)
+    def take(self) -> PendingTransaction:
+        work = PendingTransaction(self.rewriter)
         self.rewriter.begin()
         whole = bytearray(b"".join(self._logs))
         fetched, at = [], 0

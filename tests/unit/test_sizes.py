@@ -22,8 +22,8 @@ from mirror.offsets.progress import Position
 from mirror.offsets.runs import Block
 from mirror.recovery import losses
 from mirror.recovery.losses import Cause, Loss
-from mirror.relay.pending_transaction import Work
-from mirror.relay.transaction_records import Notes
+from mirror.relay.pending_transaction import PendingTransaction
+from mirror.relay.transaction_records import TransactionRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,20 +151,20 @@ def test_the_map_of_twenty_thousand_topics() -> None:
     assert found == {each.topic: len(each.runs) for each in blocks}
 
 
-def test_notes_of_a_large_transaction_and_of_a_small_one() -> None:
-    """Everything that a transaction of 10,000 partitions notes is in batches that any
+def test_records_of_a_large_transaction_and_of_a_small_one() -> None:
+    """Everything that a transaction of 10,000 partitions records is in batches that any
     topic takes; a small one still writes one batch to each of its topics.
     """
-    notes = Notes.of("A", ".")
+    own = TransactionRecords.of("A", ".")
     rewriter: Any = None
     for count in (1, 10_000):
-        work = Work(rewriter)
+        transaction = PendingTransaction(rewriter)
         for number in range(count):
             key = (_name(number), number)
-            work.moved[key] = Position(offset=number, topic_id=_TOPIC_ID)
-            work.losses.append(_loss(number))
-        written = {**notes.where((), work, {}), **notes.how_far(work)}
-        assert set(written) == {notes.progress, notes.losses}
+            transaction.moved[key] = Position(offset=number, topic_id=_TOPIC_ID)
+            transaction.losses.append(_loss(number))
+        written = {**own.placement((), transaction, {}), **own.positions(transaction)}
+        assert set(written) == {own.progress, own.losses}
         for batches in written.values():
             assert sum(each.count for each in batches) == count
             assert max(each.size for each in batches) <= _ANY_TOPIC_TAKES

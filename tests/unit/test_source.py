@@ -72,7 +72,7 @@ class _Connection:
 
     def read_answer(self) -> None:
         assert self.owed is not None
-        self.owed.settle(self.answer)
+        self.owed.resolve(self.answer)
 
     def read_on(self) -> None:
         """All is there already."""
@@ -251,7 +251,7 @@ def test_what_comes_next_is_asked_for_beforehand(
     reader.ask_ahead({("t", 0): (50, 3)})
     assert _asked(connection) == [{0: 7, 1: 7}, {0: 50, 1: 7}]
     if stands_at is not None:
-        reader.advance(("t", 0), *stands_at)
+        reader.seek(("t", 0), *stands_at)
     reader.ask()
     assert len(connection.requests) == 2
     assert _came(reader, connection) == brings
@@ -270,10 +270,10 @@ def test_who_is_left_out_meanwhile_is_not_read() -> None:
     """A partition that is set aside while more of it is on its way brings nothing."""
     reader, connection = _with_news_of(2)
     reader.ask_ahead({("t", 0): (50, 3), ("t", 1): (60, 3)})
-    reader.advance(("t", 1), 60, 3)
+    reader.seek(("t", 1), 60, 3)
     reader.leave_out(("t", 0))
     reader.ask()
     assert _came(reader, connection) == [1]
-    reader.advance(("t", 1), 70, 3)
+    reader.seek(("t", 1), 70, 3)
     reader.ask()
     assert _asked(connection)[2] == {1: 70}

@@ -186,7 +186,7 @@ def test_only_partitions_of_the_same_topic_wait(
             ),
         }
     )
-    found = jumps.begin_new(
+    found = jumps.first_positions(
         source, list(source.logs), known, source.topics([TOPIC]), place=LATEST
     )
     assert {key[1]: each.offset for key, each in found.items()} == {0: 80, 1: 0, 2: 0}

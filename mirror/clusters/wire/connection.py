@@ -260,7 +260,7 @@ class Connection:
             UnreachableError: it has; the connection is closed.
         """
         if self._overdue(patience):
-            # Of a large answer on a slow line nobody is told until much of it is there.
+            # A large answer on a slow line goes unnoticed until much of it is there.
             self.read_on()
             if self._overdue(patience):
                 self._break(TimeoutError())
@@ -276,7 +276,7 @@ class Connection:
         self._held_until = time.monotonic() + seconds
 
     def read_answer(self) -> None:
-        """Read the next answer and settle the oldest pending request with it."""
+        """Read the next answer and resolve the oldest pending request with it."""
         if self._closed is not None:
             raise self._closed
         try:
@@ -284,14 +284,14 @@ class Connection:
             self._take_in(wait=True)
         except OSError as error:
             self._break(error)
-        self._settle()
+        self._resolve_oldest()
 
-    def _settle(self) -> None:
-        """The oldest pending request, with the answer that is taken in whole."""
+    def _resolve_oldest(self) -> None:
+        """Resolve the oldest pending request with the answer that is taken in whole."""
         frame, self._frame, self._whole = self._frame, None, False
         assert frame is not None
         pending = self._pending.popleft()
-        pending.settle(frame)
+        pending.resolve(frame)
         if pending is self._identity:
             self._identity = None
             try:
@@ -315,7 +315,7 @@ class Connection:
                     self._break(error)
             if not self.closed and self._whole and self._pending[0] is self._identity:
                 with contextlib.suppress(ClusterChangedError):
-                    self._settle()
+                    self._resolve_oldest()
                 self.read_on()
 
     def _take_in(self, *, wait: bool) -> None:

@@ -52,7 +52,7 @@ class Pending:
         """Whether the answer stays undecoded in the connection's buffer."""
         return self._answer_class is None
 
-    def settle(self, frame: memoryview) -> None:
+    def resolve(self, frame: memoryview) -> None:
         if self._answer_class is None:
             self._answer = frame[4:]
         else:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-LANES = 2
+CHANNELS = 2
 """A broker works on what comes over one connection with one thread at a time."""
-PURPOSES = tuple(f"produce {channel}" for channel in range(LANES))
+PURPOSES = tuple(f"produce {channel}" for channel in range(CHANNELS))
 # Of what is behind the first round nothing is ever sent again, so that it does not
 # matter that brokers sort out repeats of five batches only.
 _ROUNDS_IN_FLIGHT = 20
@@ -73,8 +73,8 @@ class Write:
     ) -> None:
         """Sends nothing before `advance`.
 
-        `channels` says for each partition which of the `LANES` it takes. None: all the
-        first. Only what takes the same channel is written in the order it is sent in.
+        `channels` says for each partition which of the `CHANNELS` it takes. None: all
+        the first. Only what takes the same one is written in the order it is sent in.
         """
         parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
         for key, queue in batches.items():
@@ -99,9 +99,9 @@ class Write:
         ]
 
     @property
-    def resend_in(self) -> float | None:
+    def again_in(self) -> float | None:
         """Seconds until `advance` has something to do without any answer."""
-        pauses = [channel.resend_in for channel in self._channels]
+        pauses = [channel.again_in for channel in self._channels]
         return min((pause for pause in pauses if pause is not None), default=None)
 
     @property
@@ -137,8 +137,8 @@ class Write:
         while not self.advance():
             for pending in self.outstanding:
                 pending.result()
-            if self.resend_in:
-                time.sleep(self.resend_in)
+            if self.again_in:
+                time.sleep(self.again_in)
 
 
 class _Channel:
@@ -186,7 +186,7 @@ class _Channel:
         return [sent.pending for sent in self._sent]
 
     @property
-    def resend_in(self) -> float | None:
+    def again_in(self) -> float | None:
         if not self._put_off or self._sent:
             return None
         return max(0.0, self._resend_at - time.monotonic())

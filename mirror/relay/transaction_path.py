@@ -1,0 +1,202 @@
+"""The path of one transaction: filled, written, recorded, committed.
+
+Main type: `TransactionPath`, whose `advance` reads from top to bottom. A slot's
+transactions overlap, and each one looks only at the one before it:
+
+- It sends data, with exactly-once its positions too, when all data before is `sent`.
+- It sends its other records when all those before are on their way (`recorded`).
+- It asks for its commit when the one before is committed. `target` reports that as an
+  event, and the slot counts it.
+
+Without exactly-once there is no commit and the positions go last: dying in between
+then copies records twice, and loses none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters.wire.write import Write
+from mirror.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+    from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.pending import Pending
+    from mirror.relay.copies import Copies
+    from mirror.relay.pending_transaction import PendingTransaction
+    from mirror.relay.quota import Quota
+    from mirror.relay.transaction_records import Batches, TransactionRecords
+
+TopicPartition = tuple[str, int]
+
+_ASK_AGAIN_SECONDS = 0.002
+_PATIENCE_SECONDS = 30.0
+
+
+class Stage(IntEnum):
+    """How far a transaction is on its path."""
+
+    FILLED = 0
+    """Nothing of it is sent."""
+    WRITING = 1
+    """Its data is on its way."""
+    WRITTEN = 2
+    """Its data is acknowledged."""
+    RECORDING = 3
+    """What it says about itself is on its way."""
+    RECORDED = 4
+    """That is acknowledged, too."""
+    COMMITTING = 5
+    """Its commit is asked for: whatever goes wrong now, it may be committed."""
+    COMMITTED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """What all transactions of a slot go to, and what they teach about it."""
+
+    cluster: Cluster
+    records: TransactionRecords
+    copies: Copies
+    quota: Quota
+
+
+class TransactionPath:
+    """Takes one transaction to its end. After an error it goes no further."""
+
+    def __init__(
+        self,
+        transaction: PendingTransaction,
+        producer: Producer,
+        to: Destination,
+        topics: Mapping[str, Topic],
+        *,
+        channels: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Sends nothing before `advance`. For `channels` see `Write`."""
+        self.transaction = transaction
+        self.size = transaction.size
+        self.stage = Stage.FILLED
+        self._producer = producer
+        self._to = to
+        self._topics = topics
+        self._channels = channels
+        self._exactly_once = producer.transactional_id is not None
+        data: Batches = dict(transaction.batches)
+        if self._exactly_once:
+            data |= to.records.positions(transaction)
+        self._write = self._writing(data)
+        self._records: deque[Batches] = deque()
+        self._commit: Pending | None = None
+        self._commit_at = 0.0
+        self._patience = time.monotonic() + _PATIENCE_SECONDS
+
+    def advance(self, before: TransactionPath | None) -> None:
+        """Go as far as possible without waiting. `before` is the transaction before
+        this one, None if that is committed already.
+
+        Raises:
+            FencedError: another owner took over; this is not committed.
+            PartitionError: one partition refuses what we sent.
+            ClusterError: anything else.
+        """
+        if self.stage == Stage.FILLED:
+            self._open()
+        if self.stage == Stage.WRITING and self._write.advance():
+            self._to.quota.learn(self.size, self._write.throttled_seconds)
+            self.stage = Stage.WRITTEN
+        if self.stage == Stage.WRITTEN and (before is None or before.recorded):
+            self._begin_records()
+        while self.stage == Stage.RECORDING and self._write.advance():
+            self._write_records()
+        if self.stage == Stage.RECORDED and (before is None or before.committed):
+            self._ask_for_commit()
+        if self._commit is not None and self._commit.answered:
+            self._read_commit(self._commit)
+
+    @property
+    def sent(self) -> bool:
+        """Whether all data is on its way, and none of it will be sent again."""
+        return self.stage > Stage.WRITING or self._write.sent
+
+    @property
+    def recorded(self) -> bool:
+        """The same for what it says about itself."""
+        if self.stage == Stage.RECORDING:
+            return not self._records and self._write.sent
+        return self.stage > Stage.RECORDING
+
+    @property
+    def committed(self) -> bool:
+        return self.stage == Stage.COMMITTED
+
+    @property
+    def outstanding(self) -> Sequence[Pending]:
+        """The answers that are waited for."""
+        return self._write.outstanding if self._commit is None else [self._commit]
+
+    @property
+    def again_in(self) -> float | None:
+        """Seconds until `advance` has something to do without any answer."""
+        if self.stage == Stage.RECORDED and self._commit_at:
+            return max(0.0, self._commit_at - time.monotonic())
+        return self._write.again_in
+
+    def _writing(self, batches: Batches) -> Write:
+        return Write(
+            self._to.cluster, self._producer, batches, self._topics, self._channels
+        )
+
+    def _open(self) -> None:
+        """In transactions v2 the first write to a partition does this."""
+        if self._exactly_once and not self._producer.v2:
+            records = self._to.records.written_by(self.transaction)
+            self._producer.add_partitions([*self.transaction.batches, *records])
+        self.stage = Stage.WRITING
+
+    def _begin_records(self) -> None:
+        # Not before it is our turn: a log must be seen to grow in the order of
+        # transactions.
+        placed = self._write.placed
+        self._to.copies.after(placed)
+        records = self._to.records
+        self._records.append(records.placement(placed, self.transaction, self._topics))
+        if not self._exactly_once:
+            self._records.append(records.positions(self.transaction))
+        self._write_records()
+
+    def _write_records(self) -> None:
+        """Begin to write the next part of the records, if there is one."""
+        if not self._records:
+            self.stage = Stage.RECORDED
+            return
+        self._write = self._writing(self._records.popleft())
+        self.stage = Stage.RECORDING
+
+    def _ask_for_commit(self) -> None:
+        if not self._exactly_once:
+            self.stage = Stage.COMMITTED
+        elif time.monotonic() >= self._commit_at:
+            self._commit = self._producer.begin_commit()
+            self.stage = Stage.COMMITTING
+
+    def _read_commit(self, answer: Pending) -> None:
+        if self._producer.committed(answer.result()):
+            self.stage = Stage.COMMITTED
+            return
+        if time.monotonic() > self._patience:
+            raise UnreachableError(
+                f"cluster {self._to.cluster.alias}: a transaction of "
+                f"{self._producer.transactional_id} does not get committed"
+            )
+        self._commit = None
+        self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS
+        self.stage = Stage.RECORDED

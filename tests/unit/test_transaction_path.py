@@ -1,0 +1,262 @@
+"""The path of a transaction: what it sends when, and which event says that it ended."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from mirror.errors import UnreachableError
+from mirror.relay import target, transaction_path
+from mirror.relay.pending_transaction import PendingTransaction
+from mirror.relay.target import TargetWriter
+from mirror.relay.transaction_path import Stage
+from mirror.relay.transaction_records import TransactionRecords
+
+COPY = ("A.t", 0)
+RECORDS = TransactionRecords.of("A", ".")
+NO_WORDS: Any = {}
+
+
+class Write:
+    """Says that it is sent, and then acknowledged, when the test says so."""
+
+    made: list[Write]
+
+    def __init__(self, *arguments: Any) -> None:
+        self.partitions = set(arguments[2])
+        self.placed: list[Any] = []
+        self.sent = self.acknowledged = self.begun = False
+        self.failing = False
+        self.outstanding: list[Any] = []
+        self.again_in = None
+        self.throttled_seconds = 0.0
+        Write.made.append(self)
+
+    def advance(self) -> bool:
+        if self.failing:
+            raise UnreachableError("gone")
+        self.begun = True
+        return self.acknowledged
+
+    def acknowledge(self) -> None:
+        self.sent = self.acknowledged = True
+
+
+class Producer:
+    """Answers a commit when the test says so: committed, or ask again."""
+
+    def __init__(self, *_: Any, transactional_id: str | None, **__: Any) -> None:
+        self.transactional_id = transactional_id
+        self.v2 = True
+        self.answers: list[Any] = []
+
+    def begin_commit(self) -> Any:
+        answer = SimpleNamespace(answered=False, said=None, connection=Mock())
+        answer.result = lambda: answer.said
+        self.answers.append(answer)
+        return answer
+
+    def committed(self, said: bool) -> bool:
+        return said
+
+    def answer(self, *, committed: bool) -> None:
+        self.answers[-1].said = committed
+        self.answers[-1].answered = True
+
+
+class Copies:
+    """Notes whose data is seen, in which order."""
+
+    def __init__(self, *_: Any) -> None:
+        self.seen: list[Any] = []
+
+    def before(self, *_: Any) -> None:
+        pass
+
+    def after(self, placed: Any) -> None:
+        self.seen.append(placed)
+
+
+class Writing:
+    """A writer of transactions of one batch each."""
+
+    def __init__(self, *, exactly_once: bool = True) -> None:
+        cluster: Any = SimpleNamespace(alias="B", high_latency=False)
+        self.writer = TargetWriter(
+            cluster,
+            RECORDS,
+            flow="A->B",
+            slot=0,
+            exactly_once=exactly_once,
+            transaction_timeout_ms=1000,
+        )
+        self.producers: list[Any] = self.writer._producers
+
+    def begin(self) -> tuple[PendingTransaction, Write]:
+        """A transaction, and the write of its data."""
+        rewriter: Any = None
+        batch: Any = SimpleNamespace(size=10)
+        transaction = PendingTransaction(rewriter, batches={COPY: [batch]})
+        self.writer.write(transaction, NO_WORDS)
+        return transaction, Write.made[-1]
+
+    @property
+    def stages(self) -> list[Stage]:
+        return [path.stage for path in self.writer._under_way]
+
+    def committed(self) -> list[PendingTransaction]:
+        return [event.transaction for event in self.writer.take_events()]
+
+
+@pytest.fixture(autouse=True)
+def _no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    Write.made = []
+    monkeypatch.setattr(transaction_path, "Write", Write)
+    monkeypatch.setattr(target, "Producer", Producer)
+    monkeypatch.setattr(target, "Copies", Copies)
+
+
+def test_data_then_records_then_the_commit() -> None:
+    """Exactly once: the positions go with the data, the map behind it, and the event
+    comes with the commit.
+    """
+    writing = Writing()
+    transaction, data = writing.begin()
+    assert data.partitions == {COPY, RECORDS.progress}
+    assert writing.stages == [Stage.WRITING]
+    data.acknowledge()
+    writing.writer.advance()
+    assert writing.stages == [Stage.RECORDING]
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    assert writing.stages == [Stage.COMMITTING]
+    assert writing.committed() == []
+    writing.producers[0].answer(committed=True)
+    writing.writer.advance()
+    assert writing.stages == []
+    assert writing.committed() == [transaction]
+    assert writing.committed() == []
+
+
+def test_a_broker_that_wants_time_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit that is not taken yet is asked for once more, after a moment."""
+    writing = Writing()
+    _, data = writing.begin()
+    data.acknowledge()
+    writing.writer.advance()
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    monkeypatch.setattr(transaction_path, "_ASK_AGAIN_SECONDS", 60.0)
+    writing.producers[0].answer(committed=False)
+    writing.writer.advance()
+    assert writing.stages == [Stage.RECORDED]
+    assert 50 < (writing.writer.again_in or 0) <= 60
+    writing.writer._under_way[0]._commit_at = 0.0
+    writing.writer.advance()
+    assert writing.stages == [Stage.COMMITTING]
+    assert len(writing.producers[0].answers) == 2
+
+
+def test_at_least_once_writes_positions_last() -> None:
+    """Without transactions there is no commit: the map comes behind the data, the
+    positions behind the map.
+    """
+    writing = Writing(exactly_once=False)
+    transaction, data = writing.begin()
+    assert data.partitions == {COPY}
+    data.acknowledge()
+    writing.writer.advance()
+    assert Write.made[-1].partitions == set()  # no runs, so nothing for the map
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    assert Write.made[-1].partitions == {RECORDS.progress}
+    assert writing.committed() == []
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    assert writing.committed() == [transaction]
+
+
+def test_the_next_one_keeps_behind() -> None:
+    """Nothing is sent before all data ahead is on its way for good, no records before
+    those ahead are, and no commit before the one ahead; logs are looked at in order.
+    """
+    writing = Writing()
+    first, first_data = writing.begin()
+    second, second_data = writing.begin()
+    assert not second_data.begun
+    assert not writing.writer.ready
+    first_data.sent = True
+    writing.writer.advance()
+    assert second_data.begun
+
+    second_data.acknowledge()  # by another broker than the first one waits for
+    writing.writer.advance()
+    assert writing.stages == [Stage.WRITING, Stage.WRITTEN]
+    copies: Any = writing.writer._copies
+    assert copies.seen == []
+    first_data.acknowledge()
+    writing.writer.advance()
+    assert writing.stages == [Stage.RECORDING, Stage.WRITTEN]
+    assert copies.seen == [first_data.placed]
+    first_records = Write.made[-1]
+    first_records.sent = True
+    writing.writer.advance()
+    assert writing.stages == [Stage.RECORDING, Stage.RECORDING]
+
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    assert writing.stages == [Stage.RECORDING, Stage.RECORDED]
+    first_records.acknowledge()
+    writing.writer.advance()
+    assert writing.stages == [Stage.COMMITTING, Stage.RECORDED]
+    writing.producers[0].answer(committed=True)
+    writing.writer.advance()
+    assert writing.stages == [Stage.COMMITTING]
+    assert writing.committed() == [first]
+    writing.producers[1].answer(committed=True)
+    writing.writer.advance()
+    assert writing.committed() == [second]
+
+
+def test_a_failure_takes_all_but_the_one_that_commits() -> None:
+    """What fails is dropped with all behind it; a commit that was asked for may still
+    arrive.
+    """
+    writing = Writing()
+    first, data = writing.begin()
+    data.acknowledge()
+    writing.writer.advance()
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    _, failing = writing.begin()
+    failing.sent = True
+    writing.begin()
+    failing.failing = True
+    with pytest.raises(UnreachableError):
+        writing.writer.advance()
+    assert writing.stages == [Stage.COMMITTING]
+    writing.producers[0].answer(committed=True)
+    writing.writer.finish()
+    assert writing.committed() == [first]
+
+
+def test_a_commit_counts_when_the_next_transaction_fails_beside_it() -> None:
+    """Both come to light at the same moment: the event is there all the same."""
+    writing = Writing()
+    first, data = writing.begin()
+    data.acknowledge()
+    writing.writer.advance()
+    Write.made[-1].acknowledge()
+    writing.writer.advance()
+    _, failing = writing.begin()
+    failing.failing = True
+    writing.producers[0].answer(committed=True)
+    with pytest.raises(UnreachableError):
+        writing.writer.advance()
+    assert writing.stages == []
+    assert writing.committed() == [first]
