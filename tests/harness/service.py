@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import urllib.request
 
 import psutil
 
+from tests.harness import spark_archive
 from tests.harness.admin import end_offsets
 from tests.harness.waiting import PATIENCE_SECONDS, wait_for
 
@@ -69,6 +71,7 @@ class RunningMirror:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
+                env={**os.environ, **spark_archive.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
