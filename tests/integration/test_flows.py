@@ -32,6 +32,7 @@ pytestmark = pytest.mark.integration
 _CONTROL = 0x20
 
 
+@pytest.mark.quick
 def test_identity_both_ways(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

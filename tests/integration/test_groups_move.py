@@ -182,6 +182,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         )
 
 
+@pytest.mark.quick
 def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
     """Each group, of any lag, reads on the target what it had not read on the source:
     no record again, none left out; on plain, transactional and compacted topics, with
