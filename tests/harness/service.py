@@ -20,7 +20,7 @@ import psutil
 
 from tests.harness import spark_archive
 from tests.harness.admin import end_offsets
-from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ class RunningMirror:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while True:
             for line in self.log.read_text()[begins_at:].splitlines():
                 if _LISTENS in line:
@@ -107,7 +107,7 @@ class RunningMirror:
         timeout: float = PATIENCE_SECONDS,
     ) -> dict[str, Any]:
         """The first status document for which the predicate holds."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while True:
             assert self._process is not None
             assert self._process.poll() is None, f"it ended:\n{self.log_tail()}"
@@ -172,7 +172,7 @@ class RunningMirror:
 
     def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while not (pids := self.worker_pids()):
             assert time.monotonic() < deadline, f"no workers:\n{self.log_tail()}"
             time.sleep(0.05)
@@ -187,7 +187,7 @@ class RunningMirror:
         none was at work, as between two leases, are not missed by anyone.
         """
         before = self.flow(name)["restarts"]
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while self.flow(name)["restarts"] == before:
             assert time.monotonic() < deadline, f"nothing failed:\n{self.log_tail()}"
             self.kill_workers()
@@ -208,12 +208,12 @@ class RunningMirror:
         assert self._process is not None
         self._tree()
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout)
+        return self._process.wait(timeout * crowd())
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends by itself; returns the exit code."""
         assert self._process is not None
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while (code := self._process.poll()) is None:
             self._tree()
             assert time.monotonic() < deadline, f"it goes on:\n{self.log_tail()}"

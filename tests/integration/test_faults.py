@@ -28,7 +28,7 @@ from mirror.recovery import losses
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
@@ -85,7 +85,11 @@ def wait_faulted(mirror: RunningMirror, topic: str, reason: str) -> None:
         ),
         _SEEN_SECONDS,
     )
-    assert 0 < time.time() - partition(mirror, topic)["since"] < 2 * _SEEN_SECONDS
+    assert (
+        0
+        < time.time() - partition(mirror, topic)["since"]
+        < 2 * _SEEN_SECONDS * crowd()
+    )
 
 
 def wait_copied(
@@ -99,7 +103,7 @@ def wait_copied(
     """Wait until a copy has exactly these keys in this order; with `repeats`, which at
     least once allows, their first appearances count.
     """
-    deadline = time.monotonic() + _RESUMED_SECONDS
+    deadline = deadline_in(_RESUMED_SECONDS)
     found: list[bytes] = []
     while True:
         with contextlib.suppress(KeyError):  # not created yet
