@@ -54,7 +54,7 @@ def _fingerprint() -> str:
     version = subprocess.run(
         [require_java(), "-version"], capture_output=True, text=True, check=False
     ).stderr
-    jars = Path(pyspark.__file__).with_name("jars")  # the archive holds their paths
+    jars = Path(pyspark.__file__).resolve().parent  # the archive holds their paths
     return hashlib.sha256(f"{version}{jars}".encode()).hexdigest()[:12]
 
 
