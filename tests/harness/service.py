@@ -88,6 +88,10 @@ class RunningMirror:
             time.sleep(0.1)
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def url(self) -> str:
         """Where it listens, without a path."""
         return self._url.removesuffix("/status").rstrip("/")

@@ -1,4 +1,4 @@
-"""What several files share: one running service, since Spark takes long to start, and
+"""What several files share: running services, since Spark takes long to start, and
 slots that die with their test.
 """
 
@@ -11,12 +11,32 @@ import pytest
 
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.slots import SlotProcess
+from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.slots import Ambush, Setting
+
+
+@pytest.fixture(scope="session")
+def _standing(
+    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandingMirror]:
+    mirror = StandingMirror(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        tmp_path_factory.mktemp("standing"),
+    )
+    yield mirror
+    mirror.close()
+
+
+@pytest.fixture
+def standing(_standing: StandingMirror) -> StandingMirror:
+    """A service in which a test can have its flows; see `StandingMirror`."""
+    return _standing if _standing.runs else _standing.start()
 
 
 @pytest.fixture(scope="module")
