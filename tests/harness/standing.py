@@ -43,7 +43,8 @@ class StandingMirror(RunningMirror):
                 }
             },
         }
-        super().__init__(self._resting, folder)
+        # Tests start other services beside it, which have nothing to share with it.
+        super().__init__({**self._resting, "service": {"group": "standing"}}, folder)
         self._file = folder / "mirror.yaml"
 
     @contextlib.contextmanager

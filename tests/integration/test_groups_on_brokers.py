@@ -26,7 +26,7 @@ from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
-from tests.harness.waiting import crowd
+from tests.harness.waiting import crowd, deadline_in
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def at_work(
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     while not consumer.assignment():
         assert time.monotonic() < deadline
         consumer.poll(0.2)

@@ -15,7 +15,7 @@ import pytest
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import assert_exactly_once, eventually
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     """Of each partition; -1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     try:
         while True:
             try:
@@ -82,7 +82,7 @@ def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
     try:
         consumer.subscribe([topic])
         open_ends = set(found)
-        deadline = time.monotonic() + 60
+        deadline = deadline_in(60)
         while open_ends:
             assert time.monotonic() < deadline, f"{group} gets nothing more: {found}"
             message = consumer.poll(1.0)
