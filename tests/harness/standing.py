@@ -51,6 +51,9 @@ class StandingMirror(RunningMirror):
     def hosting(self, config: Mapping[str, Any]) -> Iterator[RunningMirror]:
         """Have these flows while the block runs; the status shows them alone."""
         assert config.keys() == {"clusters", "flows"}, "the rest is for all flows"
+        if not self.runs:
+            self.start()
+        assert not self.status()["flows"], "one test at a time"
         self._go_by(config)
         try:
             yield self

@@ -1,4 +1,4 @@
-"""What several files share: running services, since Spark takes long to start, and
+"""What several files share: one running service, since Spark takes long to start, and
 slots that die with their test.
 """
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.slots import SlotProcess
 from tests.harness.standing import StandingMirror
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
     from tests.harness.slots import Ambush, Setting
 
 
 @pytest.fixture(scope="session")
-def _standing(
+def standing(
     clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StandingMirror]:
+    """A service in which tests have their flows, one test after the other."""
     mirror = StandingMirror(
         clusters["a"].bootstrap,
         clusters["b"].bootstrap,
@@ -33,15 +35,9 @@ def _standing(
     mirror.close()
 
 
-@pytest.fixture
-def standing(_standing: StandingMirror) -> StandingMirror:
-    """A service in which a test can have its flows; see `StandingMirror`."""
-    return _standing if _standing.runs else _standing.start()
-
-
 @pytest.fixture(scope="module")
 def shared_mirror(
-    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+    clusters: dict[str, PlaygroundCluster], standing: StandingMirror
 ) -> Iterator[RunningMirror]:
     """A flow A->B of all topics `it-...`; tests must not stop it or kill its parts.
 
@@ -56,8 +52,8 @@ def shared_mirror(
         # Tests give copies configs of their own.
         sync_topic_configs=False,
     )
-    with RunningMirror(config, tmp_path_factory.mktemp("shared-mirror")) as mirror:
-        mirror.wait_until(lambda document: document["flows"][0]["leases"] > 0)
+    with standing.hosting(config) as mirror:
+        mirror.wait_running()
         yield mirror
 
 
