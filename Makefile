@@ -12,7 +12,7 @@ SOURCES := mirror tests
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
 BENCH_FILES ?= $(lastword $(sort $(wildcard artifacts/bench/*.json)))
@@ -51,21 +51,18 @@ $(STAMP): requirements.lock pyproject.toml
 demo: install ## two real clusters, a flow between them, killed workers, a count
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
-# A test that failed among brokers, JVMs and other tests gets one more go by itself, and
-# is named at the very end; one that counted wrong does not (tests/conftest.py does both).
-define once_more
-{ code=$$?; [ $$code -eq 1 ] || exit $$code; \
-    printf '\n== Once more, one by one: those that failed ==\n'; \
-    $(PYTEST) --last-failed --last-failed-no-failures none --exitfirst -rap $(TEST_ARGS) $(TESTS); }
-endef
 TESTS := tests/unit tests/integration tests/acceptance
 
+# Tests with services and brokers mostly wait, so there are more workers than cores.
+# A worker that runs out of tests takes some of those that wait at another one.
 .PHONY: test
-test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
-test: install ## all tests, two files at a time; those that keep time one by one
-	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadfile -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
-	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
+test: install ## all tests, three at a time; those that measure time last, one by one
+	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not alone" $(TEST_ARGS) $(TESTS)
+	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS)
+
+.PHONY: test-quick
+test-quick: install ## the unit tier, one flow, one kill, one failover of a group
+	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "unit or quick" $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-unit
 test-unit: install ## the tests that need neither broker nor Java

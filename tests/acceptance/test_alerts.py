@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = pytest.mark.acceptance
 
 ALERT = "MirrorReplicationLagHigh"
 SLA_SECONDS = 5

@@ -20,6 +20,7 @@ from tests.harness.admin import alter_topic, create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.service import RunningMirror
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,7 +297,7 @@ def looked(file: Path) -> RunPlan:
 
 
 def _until(condition: Callable[[], Any], running: RunningMirror) -> None:
-    deadline = time.monotonic() + 150
+    deadline = deadline_in(150)
     while not condition():
         assert time.monotonic() < deadline, running.log_tail()
         time.sleep(0.5)

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.alone]
+pytestmark = pytest.mark.acceptance
 
 
 def test_demo_copies_exactly_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import _consumer
 
 
@@ -32,7 +33,7 @@ def create_topic(
         config={name.replace("_", "."): value for name, value in configs.items()},
     )
     admin.create_topics([new])[topic].result(30)
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     while True:
         shown = admin.list_topics(topic, timeout=10).topics[topic].partitions
         if len(shown) == partitions and all(p.leader >= 0 for p in shown.values()):
@@ -44,7 +45,7 @@ def create_topic(
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < total:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -78,7 +79,7 @@ def topic_exists(bootstrap: str, topic: str) -> bool:
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """The high watermark of each partition; none, if there is no such topic."""
     consumer = _consumer(bootstrap)
-    deadline = time.monotonic() + 15
+    deadline = deadline_in(15)
     try:
         while True:
             try:

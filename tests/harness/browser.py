@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from tests import tools
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +94,7 @@ class Browser:
 
     def wait_for(self, script: str, *, seconds: float = 30) -> Any:
         """The first true answer of a script."""
-        deadline = time.monotonic() + seconds
+        deadline = deadline_in(seconds)
         while not (found := self.run(script)):
             assert time.monotonic() < deadline, f"{script}\n{self.text()}"
             time.sleep(0.2)

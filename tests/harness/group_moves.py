@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Reader:
 
     def join(self, timeout: float = 30) -> None:
         """Become a member, reading nothing yet that anybody would miss."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while not self._consumer.assignment():
             assert time.monotonic() < deadline, "no assignment"
             self._consumer.poll(0.2)
@@ -157,7 +158,7 @@ class Reader:
         """All that there is, once the ends of so many partitions are reached."""
         found: dict[str, list[Seen]] = {}
         ends: set[tuple[str, int]] = set()
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while len(ends) < partitions:
             assert time.monotonic() < deadline, f"only the ends of {ends}"
             for message in self._consumer.consume(10_000, 0.3):

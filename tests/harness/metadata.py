@@ -29,6 +29,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import acls, configs, topics
 from mirror.metadata.merging import Merging
+from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,7 +106,7 @@ def overrides(bootstrap: str, topic: str) -> dict[str, str]:
     """The configs that are set on a topic itself."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    deadline = time.monotonic() + 10
+    deadline = deadline_in(10)
     while True:  # a broker may not have heard of a topic just created
         try:
             entries = admin.describe_configs([resource])[resource].result(30)
@@ -173,7 +174,7 @@ def allow(
     binding = AclBinding(*_acl(kind, topic, pattern, principal, operation, permission))
     admin.create_acls([binding])[binding].result(30)
     wanted = (f"User:{principal}", operation, permission, topic, pattern)
-    _wait(lambda: wanted in acls_of(bootstrap, kind=kind))
+    wait_for(lambda: wanted in acls_of(bootstrap, kind=kind), 10)
 
 
 def revoke(
@@ -188,7 +189,7 @@ def revoke(
     )
     admin.delete_acls([exactly])[exactly].result(30)
     gone = (f"User:{principal}", operation, permission, topic, pattern)
-    _wait(lambda: gone not in acls_of(bootstrap, kind=kind))
+    wait_for(lambda: gone not in acls_of(bootstrap, kind=kind), 10)
 
 
 def _acl(  # noqa: PLR0917  an ACL has that many parts
@@ -231,13 +232,6 @@ def acls_of(
         for acl in admin.describe_acls(every).result(30)
         if about in acl.name
     }
-
-
-def _wait(condition: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import urllib.request
 
 import psutil
 
+from tests.harness import spark_archive
 from tests.harness.admin import end_offsets
-from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, crowd, deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,12 +71,13 @@ class RunningMirror:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
+                env={**os.environ, **spark_archive.environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while True:
             for line in self.log.read_text()[begins_at:].splitlines():
                 if _LISTENS in line:
@@ -83,6 +86,10 @@ class RunningMirror:
             assert self._process.poll() is None, f"it ended:\n{self.log_tail()}"
             assert time.monotonic() < deadline, f"no status:\n{self.log_tail()}"
             time.sleep(0.1)
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def url(self) -> str:
@@ -104,7 +111,7 @@ class RunningMirror:
         timeout: float = PATIENCE_SECONDS,
     ) -> dict[str, Any]:
         """The first status document for which the predicate holds."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while True:
             assert self._process is not None
             assert self._process.poll() is None, f"it ended:\n{self.log_tail()}"
@@ -169,7 +176,7 @@ class RunningMirror:
 
     def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while not (pids := self.worker_pids()):
             assert time.monotonic() < deadline, f"no workers:\n{self.log_tail()}"
             time.sleep(0.05)
@@ -184,7 +191,7 @@ class RunningMirror:
         none was at work, as between two leases, are not missed by anyone.
         """
         before = self.flow(name)["restarts"]
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while self.flow(name)["restarts"] == before:
             assert time.monotonic() < deadline, f"nothing failed:\n{self.log_tail()}"
             self.kill_workers()
@@ -205,12 +212,12 @@ class RunningMirror:
         assert self._process is not None
         self._tree()
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout)
+        return self._process.wait(timeout * crowd())
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Wait until it ends by itself; returns the exit code."""
         assert self._process is not None
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while (code := self._process.poll()) is None:
             self._tree()
             assert time.monotonic() < deadline, f"it goes on:\n{self.log_tail()}"

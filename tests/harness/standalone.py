@@ -24,6 +24,7 @@ from mirror.host import require_java
 from mirror.playground.leash import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
 from tests.harness.service import RunningMirror
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,7 +145,7 @@ class Standalone:
         self._leashes.append(Leash(process.pid))
 
     def _wait(self, name: str, sentence: str) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = deadline_in(_START_SECONDS)
         while sentence not in self._log(name).read_text():
             assert self._processes[name].poll() is None, self.log_tail(name)
             assert time.monotonic() < deadline, self.log_tail(name)

@@ -24,7 +24,7 @@ from tests.harness.admin import create_topic, end_offsets, topic_exists
 from tests.harness.copying import Witness
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Stage:
         timeout: float = 180,
     ) -> None:
         """Until every cluster's topics hold at least as many records as they should."""
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         for alias, topics in expected.items():
             bootstrap = self.bootstrap[alias]
             for topic, origins in topics.items():

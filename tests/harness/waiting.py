@@ -22,11 +22,16 @@ def crowd() -> float:
     return max(1.0, os.getloadavg()[0] / usable_cores())
 
 
+def deadline_in(seconds: float) -> float:
+    """When it is time to give up on what takes at most so long on a quiet machine."""
+    return time.monotonic() + seconds * crowd()
+
+
 def wait_for(
     condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.05
 ) -> None:
     """Wait until a condition outside of mirror holds."""
-    deadline = time.monotonic() + timeout
+    deadline = deadline_in(timeout)
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s"
         time.sleep(pause)

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def read_topic(
         )
         found: dict[int, list[Message]] = {number: [] for number in partitions}
         open_ends = set(partitions)
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while open_ends:
             assert time.monotonic() < deadline, f"{topic} has no end"
             for message in consumer.consume(5000, 0.5):
@@ -123,7 +123,7 @@ def eventually(
     bootstrap: str, topic: str, count: int, *, timeout: float = PATIENCE_SECONDS
 ) -> dict[int, list[Message]]:
     """What a consumer finds, as soon as it finds at least so many records."""
-    deadline = time.monotonic() + timeout
+    deadline = deadline_in(timeout)
     while True:
         found = read_topic(bootstrap, topic)
         have = sum(map(len, found.values()))

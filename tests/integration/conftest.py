@@ -9,19 +9,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.slots import SlotProcess
+from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
     from tests.harness.slots import Ambush, Setting
+
+
+@pytest.fixture(scope="session")
+def standing(
+    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandingMirror]:
+    """A service in which tests have their flows, one test after the other."""
+    mirror = StandingMirror(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        tmp_path_factory.mktemp("standing"),
+    )
+    yield mirror
+    mirror.close()
 
 
 @pytest.fixture(scope="module")
 def shared_mirror(
-    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+    clusters: dict[str, PlaygroundCluster], standing: StandingMirror
 ) -> Iterator[RunningMirror]:
     """A flow A->B of all topics `it-...`; tests must not stop it or kill its parts.
 
@@ -36,8 +52,8 @@ def shared_mirror(
         # Tests give copies configs of their own.
         sync_topic_configs=False,
     )
-    with RunningMirror(config, tmp_path_factory.mktemp("shared-mirror")) as mirror:
-        mirror.wait_until(lambda document: document["flows"][0]["leases"] > 0)
+    with standing.hosting(config) as mirror:
+        mirror.wait_running()
         yield mirror
 
 

@@ -32,6 +32,7 @@ from tests.harness.load import producer
 from tests.harness.proxy import BrokerProxy
 from tests.harness.service import RunningMirror
 from tests.harness.slots import Ambush, OwnerProcess, StartPoint
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import eventually
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _copying(source: str, target: str, topic: str) -> Copying:
 
 
 def _wait_until_said(said: Said, *words: str) -> None:
-    end = time.monotonic() + 30
+    end = deadline_in(30)
     while not any(
         all(word in each.get("error", "") for word in words) for each in said
     ):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 
 def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str
     }
 
 
+@pytest.mark.alone
 def test_remaining_time_goes_down(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

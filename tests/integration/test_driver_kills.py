@@ -23,6 +23,7 @@ pytestmark = pytest.mark.integration
 _PARTITIONS = 5
 
 
+@pytest.mark.quick
 def test_driver_killed_in_mid_copy(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

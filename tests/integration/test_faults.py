@@ -27,15 +27,15 @@ from mirror.playground.secured import USER
 from mirror.recovery import losses
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer
-from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,11 @@ def wait_faulted(mirror: RunningMirror, topic: str, reason: str) -> None:
         ),
         _SEEN_SECONDS,
     )
-    assert 0 < time.time() - partition(mirror, topic)["since"] < 2 * _SEEN_SECONDS
+    assert (
+        0
+        < time.time() - partition(mirror, topic)["since"]
+        < 2 * _SEEN_SECONDS * crowd()
+    )
 
 
 def wait_copied(
@@ -99,7 +103,7 @@ def wait_copied(
     """Wait until a copy has exactly these keys in this order; with `repeats`, which at
     least once allows, their first appearances count.
     """
-    deadline = time.monotonic() + _RESUMED_SECONDS
+    deadline = deadline_in(_RESUMED_SECONDS)
     found: list[bytes] = []
     while True:
         with contextlib.suppress(KeyError):  # not created yet
@@ -162,7 +166,8 @@ class Rights:
 
 
 def test_rights_on_single_topics(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """A copy that we may not write, a source topic that we may not read, and one that
     we may not even see any longer, each say so; once we may, each is copied.
@@ -179,7 +184,7 @@ def test_rights_on_single_topics(
         {"bootstrap_servers": made["a"].bootstrap, **made["a"].client_config},
         {"bootstrap_servers": made["b"].bootstrap, **made["b"].client_config},
     )
-    with RunningMirror(entered, tmp_path) as mirror:
+    with standing.hosting(entered) as mirror:
         for topic in topics:
             wait_copied(mirror, b, topic, keys(10))
         of_target.deny(f"A.{write}", AclOperation.WRITE)
@@ -209,7 +214,8 @@ def test_rights_on_single_topics(
 
 
 def test_copy_deleted_underneath(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """A copy that somebody deletes is made anew and gets all that was not copied yet,
     once; the flow says that what was copied before is missing, and how to get it.
@@ -220,7 +226,7 @@ def test_copy_deleted_underneath(
     for name in (topic, other):
         create_topic(a, name)
         put(a, name, range(10))
-    with RunningMirror(config(a, b), tmp_path) as mirror:
+    with standing.hosting(config(a, b)) as mirror:
         for name in (topic, other):
             wait_copied(mirror, b, name, keys(10))
         admin = AdminClient({"bootstrap.servers": b})
@@ -259,7 +265,8 @@ def wait_for_replicas(bootstrap: str, topics: Sequence[str], count: int) -> None
 
 
 def test_too_few_replicas_in_sync(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """Copies that demand more replicas than are in sync wait for them; those that are
     content with fewer are copied meanwhile. (Without transactions: what was written
@@ -271,7 +278,7 @@ def test_too_few_replicas_in_sync(
     strict, lenient = strict_and_lenient(a, b)
     options = config(a, b)
     options["flows"]["A->B"] |= {"sync_topic_configs": False, "exactly_once": False}
-    with RunningMirror(options, tmp_path) as mirror:
+    with standing.hosting(options) as mirror:
         for topic in (strict, lenient):
             wait_copied(mirror, b, topic, keys(10))
         target.kill(3)
@@ -289,7 +296,8 @@ def test_too_few_replicas_in_sync(
 
 
 def test_too_few_replicas_hold_up_a_transaction(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """A transaction that wrote where replicas are missing cannot end; its slot waits
     with a reason; once they are back all goes on by itself, each record once.
@@ -300,7 +308,7 @@ def test_too_few_replicas_hold_up_a_transaction(
     topics = strict, lenient = strict_and_lenient(a, b)
     options = config(a, b)
     options["flows"]["A->B"] |= {"sync_topic_configs": False}
-    with RunningMirror(options, tmp_path) as mirror:
+    with standing.hosting(options) as mirror:
         for topic in topics:
             wait_copied(mirror, b, topic, keys(10))
         target.kill(3)
@@ -323,7 +331,8 @@ def test_too_few_replicas_hold_up_a_transaction(
 
 
 def test_leader_gone_at_the_source(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """Partitions whose only replica is on a dead broker of the source wait for it, and
     all others are copied.
@@ -342,7 +351,7 @@ def test_leader_gone_at_the_source(
         future.result(30)
     for topic in (alone, safe):
         put(a, topic, range(10))
-    with RunningMirror(config(a, b), tmp_path) as mirror:
+    with standing.hosting(config(a, b)) as mirror:
         for topic in (alone, safe):
             wait_copied(mirror, b, topic, keys(10))
         put(a, alone, range(10, 20))
@@ -359,7 +368,8 @@ def test_leader_gone_at_the_source(
 
 
 def test_truncated_log(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """After an unclean election everything that the source holds now is copied, once,
     although its log is longer than the position again; what it lost is in the ledger
@@ -376,7 +386,7 @@ def test_truncated_log(
     admin = AdminClient({"bootstrap.servers": a})
     admin.create_topics([new])[topic].result(30)
     put(a, topic, range(10))
-    with RunningMirror(config(a, b), tmp_path) as mirror:
+    with standing.hosting(config(a, b)) as mirror:
         wait_copied(mirror, b, topic, keys(10))
         source.kill(2)
         put(a, topic, range(10, 20))
@@ -396,7 +406,8 @@ def test_truncated_log(
 
 
 def test_damaged_batch(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
 ) -> None:
     """All before a batch that the source's disk has damaged is copied, nothing of it
     or behind it, and its offset is named; once it is whole again, so is the copy.
@@ -421,7 +432,7 @@ def test_damaged_batch(
     damaged[at + 100] ^= 0xFF
     segment.write_bytes(damaged)
     made["a"].start()
-    with RunningMirror(config(a, b), tmp_path) as mirror:
+    with standing.hosting(config(a, b)) as mirror:
         wait_faulted(mirror, bad, "offset 12 is damaged")
         wait_copied(mirror, b, bad, keys(12))
         put(a, good, range(10, 20))
@@ -463,7 +474,7 @@ def _limit_writes(bootstrap: str, client_id: str, rate: float | None) -> None:
 
 
 def test_quota_of_the_target(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """A target that throttles us makes the copy slow, and nothing else: no fault, no
     failed lease, no record lost or doubled; without the quota it is quick again.
@@ -479,7 +490,7 @@ def test_quota_of_the_target(
     options = config(a, b, "QUOTA")
     options["flows"]["QUOTA->B"]["topics"] = [topic]
     states: set[str] = set()
-    with RunningMirror(options, tmp_path) as mirror:
+    with standing.hosting(options) as mirror:
         mirror.wait_running()
         began = time.monotonic()
         while (shown := partition(mirror, topic)).get("position", -1) < 8_000:

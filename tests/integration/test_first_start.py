@@ -20,7 +20,7 @@ from tests.harness.admin import add_partitions, create_topic, end_offsets
 from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
 from tests.harness.load import producer
 from tests.harness.slots import Ambush, OwnerProcess, Point, StartPoint
-from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def copy_to_the_end(copying: Copying) -> None:
     """Run leases until everything on the source is copied."""
     assert isinstance(copying.source, str)
     ends = end_offsets(copying.source, copying.topic)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = deadline_in(PATIENCE_SECONDS)
     with copying.slot() as slot:
         while True:
             reports = slot.run(copying.lease(0.5))

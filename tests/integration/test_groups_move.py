@@ -27,7 +27,7 @@ from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         )
 
 
+@pytest.mark.quick
 def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
     """Each group, of any lag, reads on the target what it had not read on the source:
     no record again, none left out; on plain, transactional and compacted topics, with
@@ -201,7 +202,7 @@ def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
         assert offset >= 0, (name, topic)
         consumer.assign([TopicPartition(f"A.{topic}", 0, offset)])
         found: list[bytes] = []
-        deadline = time.monotonic() + 30
+        deadline = deadline_in(30)
         while True:
             assert time.monotonic() < deadline
             message = consumer.poll(1.0)

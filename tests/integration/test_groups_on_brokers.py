@@ -26,6 +26,7 @@ from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
+from tests.harness.waiting import crowd, deadline_in
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def at_work(
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     while not consumer.assignment():
         assert time.monotonic() < deadline
         consumer.poll(0.2)
@@ -266,7 +267,7 @@ def test_heartbeats_keep_their_rhythm_without_the_source(
         source = Cluster(nowhere)
         began = time.monotonic()
         results = [beats.sync(source, cluster) for _ in range(5)]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 5 * crowd()
     assert all("127.0.0.1:1" in result.problem for result in results)
     assert [result.copied_at for result in results] == [0.0] * 5
     written = [

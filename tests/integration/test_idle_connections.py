@@ -19,6 +19,7 @@ import structlog
 from tests.harness.admin import create_topic
 from tests.harness.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness.load import producer
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -87,7 +88,7 @@ def quiet(
 
 def _wait_until_ended(cluster: Cluster, witness: Witness) -> None:
     """Until every broker has ended every connection of ours."""
-    end = time.monotonic() + 60
+    end = deadline_in(60)
     ours = {connection.fileno() for connection in cluster._connections.values()}
     assert len(ours) > 3
     while True:

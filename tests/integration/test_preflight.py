@@ -23,6 +23,7 @@ from mirror.preflight.permissions.rights import Right, rights
 from mirror.preflight.plan import plan
 from tests.harness.admin import create_topic
 from tests.harness.metadata import Sides, acls_of, allow, revoke
+from tests.harness.waiting import deadline_in, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def test_missing_rights_are_told_one_by_one(
     for right in needed:
         change(secured, right, give=True)
     try:
-        deadline = time.monotonic() + 10
+        deadline = deadline_in(10)
         while (left := missing(config)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert left == []
@@ -170,10 +171,10 @@ def test_acls_are_planned_as_they_are_then_given(
         assert any(t.topic == "mirror-acls.A.internal" for t in first.create)
         done = made.sync_acls()
         assert done.added == tuple(each.binding for each in first.acls)
-        _until(lambda: not plan(made.config).acls)
+        wait_for(lambda: not plan(made.config).acls, 10)
 
         revoke(a, "alice", "READ", topic_name)
-        _until(lambda: plan(made.config).acls)
+        wait_for(lambda: plan(made.config).acls, 10)
         second = plan(made.config)
         assert [each.change for each in second.acls] == ["remove"]
         assert made.sync_acls().removed == tuple(e.binding for e in second.acls)
@@ -237,14 +238,7 @@ def test_who_is_refused_is_told_how_to_go_on(
 
 
 def _eventually(config: MirrorConfig, count: int) -> list[Finding]:
-    deadline = time.monotonic() + 10
+    deadline = deadline_in(10)
     while len(found := missing(config)) != count and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

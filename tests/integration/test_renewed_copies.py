@@ -15,7 +15,7 @@ import pytest
 from tests.harness.admin import create_topic, delete_topic, topic_exists
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import assert_exactly_once, eventually
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +53,7 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
     """Of each partition; -1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-    deadline = time.monotonic() + 30
+    deadline = deadline_in(30)
     try:
         while True:
             try:
@@ -81,7 +82,7 @@ def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
     try:
         consumer.subscribe([topic])
         open_ends = set(found)
-        deadline = time.monotonic() + 60
+        deadline = deadline_in(60)
         while open_ends:
             assert time.monotonic() < deadline, f"{group} gets nothing more: {found}"
             message = consumer.poll(1.0)
@@ -126,7 +127,7 @@ def second_half() -> dict[int, list[bytes]]:
 @pytest.mark.parametrize("by_others", [False, True])
 def test_groups_older_than_the_deletion_skip_nothing(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
-    tmp_path: Path,
+    standing: StandingMirror,
     by_others: bool,
 ) -> None:
     """A copy is deleted and re-created, by the flow, or by somebody else between two
@@ -140,7 +141,7 @@ def test_groups_older_than_the_deletion_skip_nothing(
     for group, offset in GROUPS.items():
         commit(a, group, topic, offset)
     entered = config(a, b, topic, refresh_topics_seconds=300 if by_others else 1)
-    with RunningMirror(entered, tmp_path / "mirror") as mirror:
+    with standing.hosting(entered) as mirror:
         wait_for(lambda: synced(b, topic))
         commit(b, "bystander", copy, 500)
         delete_topic(b, copy)
@@ -153,7 +154,6 @@ def test_groups_older_than_the_deletion_skip_nothing(
         wait_for(lambda: topic_exists(b, copy))
         eventually(b, copy, PARTITIONS * HALF)
         wait_rounds(mirror)
-        assert mirror.terminate() == 0
     for group in GROUPS:
         assert_exactly_once(read_as(b, group, copy), second_half())
 

@@ -15,6 +15,7 @@ from mirror.playground.secured import USER
 from mirror.status.states import AclState
 from tests.harness.admin import alter_topic, create_topic, topic_exists
 from tests.harness.metadata import Sides, acls_of, allow, of, overrides, revoke, sides
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def as_user(cluster: PlaygroundCluster) -> dict[str, str]:
 
 def settle(made: Sides, flow: str = "A->B") -> None:
     """Turns until there is nothing to do: brokers learn of ACLs a moment later."""
-    deadline = time.monotonic() + 10
+    deadline = deadline_in(10)
     while (result := made.sync_acls(flow)).added or result.removed:
         assert time.monotonic() < deadline, result
         time.sleep(0.1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +99,7 @@ def test_a_new_topic_disturbs_nothing_and_keeps_its_configs(
 
 
 def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """With sync_topic_configs off a config that differs stands in the status with both
     values, stays as it is, and is gone from the status once somebody corrected it.
@@ -115,7 +116,7 @@ def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
         sync_topic_configs_seconds=1,
         sync_topic_acls=False,
     )
-    with RunningMirror(config, tmp_path) as mirror:
+    with standing.hosting(config) as mirror:
         mirror.wait_running()
         alter_topic(target, copy, retention_ms="5")
         wanted = {copy: {"retention.ms": ("5", "1000000")}}
@@ -129,7 +130,7 @@ def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
 def test_missing_rights_are_shown_and_stop_nothing(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
-    tmp_path: Path,
+    standing: StandingMirror,
 ) -> None:
     """A user who may copy and nothing else copies: that configs and ACLs may not be
     seen are problems of a flow that runs, and are gone, and made good, with the rights.
@@ -165,7 +166,7 @@ def test_missing_rights_are_shown_and_stop_nothing(
     load = NumberedLoad(source, topic_name, 1, seed=3)
     load.send(500)
     copy = f"A.{topic_name}"
-    with RunningMirror(config, tmp_path) as mirror:
+    with standing.hosting(config) as mirror:
         mirror.wait_copied(source, topic_name)
         status = mirror.wait_until(
             lambda d: d["flows"][0]["acls"]["state"] == "NOT_PERMITTED"
@@ -197,7 +198,7 @@ def test_missing_rights_are_shown_and_stop_nothing(
 
 
 def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """A copy is created larger than its topic when told so, with min.insync.replicas
     of its own; its records stand in the partitions they came from.
@@ -214,7 +215,7 @@ def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
     )
     load = NumberedLoad(source, topic_name, 2, seed=1)
     load.send(300)
-    with RunningMirror(config, tmp_path):
+    with standing.hosting(config):
         found = eventually(target, f"A.{topic_name}", load.total)
     copied = {partition: keys for partition, keys in keys_of(found).items() if keys}
     assert_exactly_once(copied, load.order)

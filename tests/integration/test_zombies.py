@@ -22,7 +22,7 @@ from tests.harness.slots import (
     SlotProcess,
     StartPoint,
 )
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def wait_copied(setting: Setting, load: NumberedLoad, timeout: float = 60) -> No
 
 def check(setting: Setting, load: NumberedLoad, timeout: float = 60) -> None:
     """Wait until a consumer sees as many records as were sent, then look closely."""
-    deadline = time.monotonic() + timeout
+    deadline = deadline_in(timeout)
     while True:
         found = order_of(setting.target, f"Z.{setting.topic}")
         enough = sum(map(len, found.values())) >= load.total

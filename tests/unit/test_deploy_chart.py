@@ -5,6 +5,7 @@ Needs helm, and the package kubernetes-validate, which has Kubernetes' own schem
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 import subprocess
@@ -58,10 +59,17 @@ def run(helm: str, values: Path, *more: str) -> subprocess.CompletedProcess[str]
 
 
 def render(helm: str, values: Path, *more: str) -> list[dict[str, Any]]:
+    documents = yaml.load_all(rendered(helm, values, *more), yaml.CSafeLoader)
+    return [document for document in documents if document]
+
+
+@functools.cache
+def rendered(helm: str, values: Path, *more: str) -> str:
+    """Many tests look at the same few examples."""
     apis = ("--api-versions", ",".join(APIS))
     ended = run(helm, values, *apis, *more)
     assert ended.returncode == 0, ended.stderr
-    return [document for document in yaml.safe_load_all(ended.stdout) if document]
+    return ended.stdout
 
 
 def one(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from mirror.config.schema import MirrorConfig
 from mirror.driver import leadership
 from mirror.driver.leadership import Leadership, Wish, share
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
@@ -162,7 +163,7 @@ def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
         found.change(config.flows.values(), config.clusters)
 
     def soon(*flows: str) -> None:
-        deadline = time.monotonic() + 5
+        deadline = deadline_in(5)
         while not all(found.leads(flow) for flow in flows):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -182,7 +183,7 @@ def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
         now(_config("A->B", "C->B", password="two"))
         assert group.left == ["C"]
         assert not found.leads("A->C")
-        deadline = time.monotonic() + 5
+        deadline = deadline_in(5)
         while not any(key == "Btwo" for key, _ in group.said[count:]):
             assert found.leads("A->B")
             assert time.monotonic() < deadline

@@ -33,6 +33,7 @@ from mirror.web.page.picture import NODE_HEIGHT, NODE_WIDTH, Flowing, draw
 from mirror.web.page.sparkline import HEIGHT, WIDTH, sparkline
 from mirror.web.routing import Request
 from tests.harness.statuses import partition_status, show
+from tests.harness.waiting import deadline_in
 
 pytestmark = pytest.mark.unit
 
@@ -597,7 +598,7 @@ def test_history_looks_by_itself():
     store = board_of()
     history = History(store, seconds=0.01)
     history.start()
-    deadline = time.monotonic() + 5
+    deadline = deadline_in(5)
     while len(history.rates("A->B")) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     history.close()

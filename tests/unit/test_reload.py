@@ -15,6 +15,7 @@ from mirror.config.changes import Effect
 from mirror.config.load import load
 from mirror.driver.reload import PendingConfig, Watch
 from mirror.driver.service import Service
+from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,7 @@ def watching(file: Path) -> Watch:
 
 
 def next_of(watch: Watch) -> Reading:
-    deadline = time.monotonic() + 5
+    deadline = deadline_in(5)
     while (found := watch.take()) is None:
         assert time.monotonic() < deadline, "nothing was read"
         time.sleep(0.01)

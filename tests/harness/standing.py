@@ -1,0 +1,91 @@
+"""One service for many tests: each has its flows in it for as long as it runs.
+
+Main type: `StandingMirror`. Spark takes seconds to start, a flow that a changed file
+adds takes one. It is for tests that look at flows and clusters; those that kill, stop
+or restart the service, or look at its processes or its log, start one of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from tests.harness.service import RunningMirror
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_OWN = "REST-A->REST-B"
+_NOTHING: dict[str, Any] = {"clusters": {}, "flows": {}}
+
+
+class StandingMirror(RunningMirror):
+    """A service whose own flow rests: without any flow it would end."""
+
+    def __init__(self, source: str, target: str, folder: Path) -> None:
+        own, other = _OWN.split("->")
+        self._resting = {
+            "clusters": {
+                own: {"bootstrap_servers": source},
+                other: {"bootstrap_servers": target},
+            },
+            "flows": {
+                _OWN: {
+                    "topics": ["rest"],
+                    "tasks": 1,
+                    "refresh_topics_seconds": 300,
+                    "emit_heartbeats": False,
+                    "emit_checkpoints": False,
+                }
+            },
+        }
+        # Tests start other services beside it, which have nothing to share with it.
+        super().__init__({**self._resting, "service": {"group": "standing"}}, folder)
+        self._file = folder / "mirror.yaml"
+
+    @contextlib.contextmanager
+    def hosting(self, config: Mapping[str, Any]) -> Iterator[RunningMirror]:
+        """Have these flows while the block runs; the status shows them alone."""
+        assert config.keys() == {"clusters", "flows"}, "the rest is for all flows"
+        if not self.runs:
+            self.start()
+        assert not self.status()["flows"], "one test at a time"
+        self._go_by(config)
+        try:
+            yield self
+        finally:
+            self._go_by(_NOTHING)
+
+    def status(self) -> dict[str, Any]:
+        document = super().status()
+        flows = [flow for flow in document["flows"] if flow["name"] != _OWN]
+        return {**document, "flows": flows}
+
+    def _go_by(self, config: Mapping[str, Any]) -> None:
+        reloads = self.status()["config"]["reloads"]
+        self._write(config)
+        os.kill(self.pids()[0], signal.SIGHUP)
+
+        def taken(status: dict[str, Any]) -> bool:
+            assert not (refused := status["config"]["refused"]), refused
+            names = {flow["name"] for flow in status["flows"]}
+            return status["config"]["reloads"] > reloads and names == {*config["flows"]}
+
+        try:
+            self.wait_until(taken)
+        except BaseException:
+            self.close()  # the next test starts it again
+            self._write(_NOTHING)
+            raise
+
+    def _write(self, config: Mapping[str, Any]) -> None:
+        document = json.loads(self._file.read_text())
+        for part, own in self._resting.items():
+            document[part] = {**own, **config[part]}
+        other = self._file.with_suffix(".new")
+        other.write_text(json.dumps(document))
+        other.rename(self._file)
