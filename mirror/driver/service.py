@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirror import __version__
+from mirror import __version__, retry
 from mirror import log as logs
 from mirror.config import changes
 from mirror.config.changes import Effect
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 _ATTEMPTS_ONCE = 5
 """A run with an end must end: after so many failures a flow is given up."""
 _YOUNG_OBJECTS = 20_000
@@ -336,7 +334,7 @@ class Service:
     def _supervise(
         self, flow: Flow, spark: SparkSession, preferred: PreferredExecutors
     ) -> None:
-        pause = _FIRST_PAUSE_SECONDS
+        pause = 0.0
         while self._await_lead(flow, spark):
             started = time.monotonic()
             reason = self._attempt(flow, spark, preferred)
@@ -345,7 +343,7 @@ class Service:
             if not reason or not self._leadership.leads(flow.name):
                 continue
             if time.monotonic() - started > _STABLE_SECONDS:
-                pause = _FIRST_PAUSE_SECONDS
+                pause = 0.0
             restarts = self.store.flow(flow.name).restarts + 1
             self.store.update(
                 flow.name, state=FlowState.RETRYING, reason=reason, restarts=restarts
@@ -358,8 +356,8 @@ class Service:
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self.store.update(flow.name, state=FlowState.FAILED)
                 return
+            pause = retry.RUN.after(pause)
             flow.pause(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self.store.update(flow.name, state=FlowState.STOPPED)
 
     def _attempt(
