@@ -40,6 +40,10 @@ class UnreachableError(ClusterError):
     retriable = True
 
 
+class NoLeaderError(UnreachableError):
+    """A partition has no leader now."""
+
+
 class LeaderError(UnreachableError):
     """The leader of some partitions does not answer; others may go on."""
 

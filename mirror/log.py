@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from structlog.typing import Processor
 
 _PY4J_MODULES = {"java_gateway", "clientserver"}
-_QUIET = {"kafka": logging.ERROR, "py4j": logging.CRITICAL}
+_QUIET = {
+    "kafka": logging.ERROR,
+    "py4j": logging.CRITICAL,
+    "httpx": logging.WARNING,
+    "tornado": logging.ERROR,
+    "tornado.access": logging.CRITICAL,  # a line per scrape would drown what matters
+}
 
 
 Level = Literal["debug", "info", "warning", "error"]

@@ -22,9 +22,10 @@ from mirror.errors import (
     BrokerError,
     ClusterError,
     CorruptBatchError,
+    NoLeaderError,
     RecreatedError,
-    UnreachableError,
 )
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,17 +175,17 @@ class TopicReader:
 
     def _edge(self, timestamp: int, *, committed: bool = False) -> int:
         """The log's start or end, waiting for a leader that has just been elected."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
         where = (self._topic, self._partition)
-        while True:
+
+        def ask() -> int:
             found = topic_admin.list_offsets(
                 self._cluster, [where], timestamp=timestamp, committed=committed
             )
-            if found:
-                return found[where]
-            if time.monotonic() > deadline:
+            if not found:
                 raise self._no_leader()
-            time.sleep(0.05)
+            return found[where]
+
+        return patiently(ask, seconds=_PATIENCE_SECONDS)
 
     def _recreated(self) -> RecreatedError:
         return RecreatedError(
@@ -192,7 +193,7 @@ class TopicReader:
             f"end after it was read up to offset {self.position}"
         )
 
-    def _no_leader(self) -> UnreachableError:
-        return UnreachableError(
+    def _no_leader(self) -> NoLeaderError:
+        return NoLeaderError(
             f"cluster {self._cluster.alias}: {self._topic} has no leader"
         )

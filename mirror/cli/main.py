@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from mirror import retry
 from mirror.cli import (
     acls,
     adopt,
@@ -139,7 +140,8 @@ def _top(
             help="Print mirror's version and exit.",
         ),
     ] = False,
-) -> None: ...
+) -> None:
+    retry.be_quiet()
 
 
 def main() -> None:

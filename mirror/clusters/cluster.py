@@ -20,7 +20,8 @@ from mirror.clusters import codes
 from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.clusters.wire.connection import Connection
 from mirror.clusters.wire.identity import QUESTIONS
-from mirror.errors import AuthenticationError, UnreachableError
+from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.errors import ClusterError
 
-_PATIENCE_SECONDS = 30.0
 _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
 """From this version on a request may ask for many coordinators."""
@@ -258,21 +258,20 @@ class Cluster:
         """The topic, once every partition of it has a leader.
 
         Raises:
-            UnreachableError: it has none for long after it was created.
+            NoLeaderError: it has none for long after it was created.
         """
-        end = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            topic = self.topics([name])[name]
-            if topic.error == codes.NONE and all(
-                leader.node >= 0 for leader in topic.leaders.values()
-            ):
-                return topic
-            if time.monotonic() > end:
-                raise UnreachableError(
-                    f"cluster {self.alias}: topic {name} has no leader "
-                    f"({codes.name_of(topic.error)})"
-                )
-            time.sleep(0.02)
+        return patiently(lambda: self._led_topic(name))
+
+    def _led_topic(self, name: str) -> Topic:
+        topic = self.topics([name])[name]
+        if topic.error == codes.NONE and all(
+            leader.node >= 0 for leader in topic.leaders.values()
+        ):
+            return topic
+        raise NoLeaderError(
+            f"cluster {self.alias}: topic {name} has no leader "
+            f"({codes.name_of(topic.error)})"
+        )
 
     def feature(self, name: str) -> int:
         """The finalized level of a cluster feature such as `transaction.version`."""
@@ -288,29 +287,24 @@ class Cluster:
 
     def coordinators(self, keys: Iterable[str], kind: int) -> dict[str, int]:
         """The broker of each key; many are asked for at once where brokers can."""
-        end = time.monotonic() + _PATIENCE_SECONDS
-        pause = 0.005
         nodes: dict[str, int] = {}
         waiting = list(dict.fromkeys(keys))
-        while True:
-            again = []
+
+        def ask() -> dict[str, int]:
+            errors = []
             for key, found in self._ask_for_coordinators(waiting, kind):
                 if found.error_code == codes.NONE:
                     self._brokers[found.node_id] = (found.host, found.port)
                     nodes[key] = int(found.node_id)
                     continue
-                if (
-                    found.error_code not in codes.WAIT_AND_ASK_AGAIN
-                    or time.monotonic() > end
-                ):
-                    what = f"cluster {self.alias}: coordinator of {key}"
-                    raise codes.error_for(found.error_code, what)
-                again.append(key)
-            if not again:
-                return nodes
-            waiting = again
-            time.sleep(pause)
-            pause = min(pause * 2, 0.5)
+                what = f"cluster {self.alias}: coordinator of {key}"
+                errors.append(codes.error_for(found.error_code, what))
+            if errors:
+                waiting[:] = [key for key in waiting if key not in nodes]
+                raise min(errors, key=lambda error: error.retriable)
+            return nodes
+
+        return patiently(ask)
 
     def _ask_for_coordinators(
         self, keys: Sequence[str], kind: int

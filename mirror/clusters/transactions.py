@@ -21,6 +21,7 @@ from kafka.protocol.producer import (
 
 from mirror.clusters import codes
 from mirror.errors import PartitionError, UnreachableError
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -255,9 +256,9 @@ class Producer:
         """Ask the coordinator until its answer is not "wait": bounded patience. With
         `state` it says each time, right before it answers, how things stand.
         """
-        end = time.monotonic() + _PATIENCE_SECONDS
-        pause = 0.002
-        while True:
+        what = f"cluster {self._cluster.alias}: {doing} {self.transactional_id or ''}"
+
+        def ask() -> Any:
             try:
                 connection = self._connection()
                 shown = self._ask_for_state(connection) if state else None
@@ -269,18 +270,13 @@ class Producer:
                 self._cluster.doubt(self._coordinator)
                 raise
             error = _code(answer)
-            if error == codes.NONE:
-                return answer
-            if not codes.is_retriable(error) or time.monotonic() > end:
-                raise codes.error_for(
-                    error,
-                    f"cluster {self._cluster.alias}: {doing} "
-                    f"{self.transactional_id or ''}".rstrip(),
-                )
             if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
                 self._find_coordinator()
-            time.sleep(pause)
-            pause = min(pause * 2, 0.1)
+            if error != codes.NONE:
+                raise codes.error_for(error, what.rstrip())
+            return answer
+
+        return patiently(ask)
 
     def _connection(self) -> Connection:
         if self.transactional_id is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror import retry
 from mirror.driver.executors import PreferredExecutors, warm_up
 from mirror.driver.query import short
 from mirror.driver.session import is_alive
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 _ATTEMPTS_ONCE = 5
 """A run with an end must end: after so many failures a flow is given up."""
 _STABLE_SECONDS = 60.0
@@ -91,7 +90,7 @@ class Supervisor:
         return False
 
     def _supervise(self, flow: Flow) -> None:
-        pause = _FIRST_PAUSE_SECONDS
+        pause = 0.0
         while self._await_lead(flow):
             started = time.monotonic()
             reason = self._attempt(flow)
@@ -100,7 +99,7 @@ class Supervisor:
             if not reason or not self._leadership.leads(flow.name):
                 continue
             if time.monotonic() - started > _STABLE_SECONDS:
-                pause = _FIRST_PAUSE_SECONDS
+                pause = 0.0
             restarts = self._store.flow(flow.name).restarts + 1
             self._show_failure(flow, reason, restarts)
             if not is_alive(self._spark):
@@ -111,8 +110,8 @@ class Supervisor:
             if self._once and restarts >= _ATTEMPTS_ONCE:
                 self._show(flow, FlowState.FAILED)
                 return
+            pause = retry.RUN.after(pause)
             flow.pause(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self._show(flow, FlowState.STOPPED)
 
     def _await_lead(self, flow: Flow) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.status.values import JobStatus
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 
 
@@ -103,17 +102,17 @@ class Jobs:
                 self._work(job, source, target)
 
     def _repeat(self, job: Job) -> None:
-        pause = _FIRST_PAUSE_SECONDS
+        pause = 0.0
         kick = self._kicks[job.name]
         with self._connections() as (source, target):
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
                 if self._work(job, source, target):
-                    pause = _FIRST_PAUSE_SECONDS
+                    pause = 0.0
                     rest = job.seconds - (time.monotonic() - began)
                 else:
-                    rest, pause = pause, min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                    rest = pause = retry.RUN.after(pause)
                 if rest > 0:
                     kick.wait(rest)
 

@@ -1,7 +1,7 @@
 """Partitions set aside: why, since when, and when to try again.
 
-Main type: `Faults`. The first pause is a second, each further one twice as long, up to
-a minute; a partition that was copied again starts over. Pauses use the monotonic clock;
+Main type: `Faults`. Pauses grow (`retry.PARTITION`); a partition that was copied again
+starts over. They use the monotonic clock;
 only what people read is a time of day. `obstacle` is pure: what metadata and progress
 say against copying a partition. What brokers answer later is judged in `slot`.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING
 
+from mirror import retry
 from mirror.clusters import codes
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from mirror.relay.lease import Assignment
 
 TopicPartition = tuple[str, int]
-
-_FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +44,7 @@ class Faults:
     def set_aside(self, key: TopicPartition, reason: str) -> None:
         """Set a partition aside, or leave it aside for longer than the last time."""
         known = self._faults.get(key)
-        pause = _FIRST_PAUSE_SECONDS
-        if known is not None:
-            pause = min(known.pause * 2, _LONGEST_PAUSE_SECONDS)
+        pause = retry.PARTITION.after(known.pause if known else 0.0)
         self._faults[key] = Fault(
             reason=reason,
             since=known.since if known else time.time(),

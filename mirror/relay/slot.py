@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror import retry
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-_FIRST_PAUSE_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 5.0
 _HEAR_SECONDS = 0.05
 """How soon an inquiry's end is noticed when nothing else happens."""
 _FINISH_SECONDS = 7.0
@@ -129,12 +128,12 @@ class Slot:
         """
         deadline = time.monotonic() + lease.seconds
         self._begin(lease)
-        pause = _FIRST_PAUSE_SECONDS
+        pause = 0.0
         fenced = 0
         while time.monotonic() < deadline:
             try:
                 woken = self._step(lease, deadline, wakeup)
-                pause = _FIRST_PAUSE_SECONDS
+                pause = 0.0
             except FencedError as error:
                 # Another process had this slot for a lease, or a replaced one woke up
                 # late, and takes id by id before it learns that. A take-over shows
@@ -149,8 +148,8 @@ class Slot:
                     continue
                 if self._throttle.due(str(error)):
                     self._log.warning("slot recovers", error=str(error))
+                pause = retry.SLOT.after(pause)
                 _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if woken:
                 break
         self._finish()

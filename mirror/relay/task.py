@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from mirror import log
+from mirror import log, retry
 from mirror.relay import report
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
@@ -121,6 +121,7 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
     if known is not None:
         known[1].close()
     log.set_up(*log_settings)
+    retry.be_quiet()
     slot = Slot(plan, number)
     _slots[key] = (made_for, slot)
     # Spark's worker collects garbage after every task; what is loaded by now stays.

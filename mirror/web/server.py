@@ -1,20 +1,22 @@
 """The service's HTTP port: pages, status, metrics, events, probes.
 
-Main type: `StatusServer`, a context manager around the standard library's WSGI server
-in a thread of its own. What it shows comes from the `StatusStore`; nothing can be
-changed through it. Whom it answers is `access`'s duty, TLS that of `tls`.
+Main type: `StatusServer`, a context manager around Tornado's server, whose loop has a
+thread of its own: slow or silent clients cost no thread, and are cut off. What it shows
+comes from the `StatusStore`; nothing can be changed through it. Whom it answers is
+`access`'s duty, TLS that of `tls`.
 """
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-import socketserver
-import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import TYPE_CHECKING, Self
 
-import structlog
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.wsgi import WSGIContainer
 
 from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
@@ -29,17 +31,18 @@ from mirror.web.tls import certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    import socket
     from types import TracebackType
 
     from mirror.status.store import StatusStore
     from mirror.web.routing import Request
-    from mirror.web.tls import Certificates
 
     Handler = Callable[[Request], Response]
 
-log = structlog.get_logger()
-
+_PATIENCE_SECONDS = 30.0
+"""For a request's headers, and once more for its body."""
+_LARGEST_BODY = 1 << 16
+_AT_ONCE = 8
+"""Requests that are worked on; others wait."""
 _READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
 """A flow that is led elsewhere is as ready as it is meant to be."""
 
@@ -63,36 +66,28 @@ class StatusServer:
             MirrorError: the address cannot be bound, or the certificate not used.
         """
         settings = access or HttpSettings(http_host=host)
-        tls = certificates(settings)
+        self._certificates = certificates(settings)
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
+        self._application = guarded(Routes(self._table()), settings)
         try:
-            self._server = make_server(
-                host,
-                port,
-                guarded(Routes(self._table()), settings),
-                server_class=_Server,
-                handler_class=_Handler,
-            )
+            self._sockets = bind_sockets(port, host)
         except OSError as error:
             raise MirrorError(
                 f"service.http_port: cannot listen on {host}:{port}: {error.strerror}; "
                 "choose another port, or 0 for any free one"
             ) from error
-        self._server.certificates = tls
-        scheme = "http" if tls is None else "https"
-        self.url = f"{scheme}://{host}:{self._server.server_port}"
+        scheme = "http" if self._certificates is None else "https"
+        self.url = f"{scheme}://{host}:{self._sockets[0].getsockname()[1]}"
+        self._listening = threading.Event()
         self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            # It looks so often whether to stop.
-            kwargs={"poll_interval": 0.1},
-            name="mirror-http",
-            daemon=True,
+            target=lambda: asyncio.run(self._serve()), name="mirror-http", daemon=True
         )
 
     def __enter__(self) -> Self:
         self._thread.start()
+        self._listening.wait()
         self.history.start()
         return self
 
@@ -103,8 +98,26 @@ class StatusServer:
         _traceback: TracebackType | None,
     ) -> None:
         self.history.close()
-        self._server.shutdown()
-        self._server.server_close()
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mirror-http")
+        server = HTTPServer(
+            WSGIContainer(self._application, workers),
+            no_keep_alive=True,
+            ssl_options=self._certificates and self._certificates.context,
+            idle_connection_timeout=_PATIENCE_SECONDS,
+            body_timeout=_PATIENCE_SECONDS,
+            max_body_size=_LARGEST_BODY,
+        )
+        server.add_sockets(self._sockets)
+        self._listening.set()
+        await self._closing.wait()
+        server.stop()
+        await server.close_all_connections()
+        workers.shutdown(wait=False)
 
     def _table(self) -> dict[str, Handler]:
         """What is answered, by path."""
@@ -153,31 +166,3 @@ class StatusServer:
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
-
-
-class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    certificates: Certificates | None = None
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        accepted, address = super().get_request()
-        if self.certificates is not None:
-            accepted = self.certificates.wrap(accepted)
-        return accepted, address
-
-    def handle_error(self, _request: Any, client_address: Any) -> None:
-        """Called while the error is handled; whoever hangs up is no news."""
-        error = sys.exception()
-        if isinstance(error, OSError):
-            log.debug("request ended early", client=str(client_address[0]),
-                      error=str(error))  # fmt: skip
-        else:
-            log.error("request failed", exc_info=error)
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = 30.0
-    """Who is silent for longer does not keep a thread."""
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: a line per poll would drown what matters."""

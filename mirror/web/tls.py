@@ -1,9 +1,8 @@
 """TLS on the service's HTTP port, with a certificate that may be rotated.
 
-Main type: `Certificates`, which makes a TLS context of the files and makes it show the
-new ones when they change, looked at before each connection. New files that cannot be
-used are complained of, and the old ones stay. Handshakes are left to the threads that
-answer, so that nobody who is silent holds up the others.
+Main type: `Certificates`, a TLS context that looks at the files in every handshake and
+shows the new ones when they change. Of new files that cannot be used a warning is
+logged, and the old ones stay.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from mirror.log import LogThrottle
 
 if TYPE_CHECKING:
     from pathlib import Path
-    import socket
 
     from mirror.config.http_settings import HttpSettings
 
@@ -28,7 +26,10 @@ _Seen = tuple[tuple[int, int, int], ...]
 
 
 class Certificates:
-    """The port's own certificate and key. Not thread-safe: one thread accepts."""
+    """The port's own certificate and key. Not thread-safe: one thread accepts.
+
+    `context` is what to listen with.
+    """
 
     def __init__(self, certificate: Path, key: Path | None) -> None:
         """Read the files.
@@ -38,11 +39,9 @@ class Certificates:
         """
         self._certificate, self._key = certificate, key
         self._throttle = LogThrottle()
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             self._seen = self._look()
-            self._load(self._context)
+            self.context = self._newest = self._load()
         except (OSError, ValueError) as error:
             raise MirrorError(
                 "service.http_certificate_file: the certificate cannot be used: "
@@ -50,22 +49,20 @@ class Certificates:
                 "key, without a password"
             ) from error
 
-    def wrap(self, accepted: socket.socket) -> ssl.SSLSocket:
-        """A connection that will speak TLS as soon as somebody reads from it."""
+        # Called in each handshake before the certificate is shown, with a name or not.
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, *_: object) -> None:
         self._refresh()
-        return self._context.wrap_socket(
-            accepted, server_side=True, do_handshake_on_connect=False
-        )
+        connection.context = self._newest
 
     def _refresh(self) -> None:
         try:
             if (now := self._look()) == self._seen:
                 return
-            # Certificate and key are replaced one after the other: only a pair that
-            # fits is let into the context that connections are made with.
-            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            self._load(self._context)
-            self._seen = now
+            # Certificate and key are replaced one after the other: until they fit, the
+            # old pair is shown.
+            self._newest, self._seen = self._load(), now
         except (OSError, ValueError) as error:
             if self._throttle.due(_short(error)):
                 log.warning("the HTTP port keeps its old certificate",
@@ -75,9 +72,12 @@ class Certificates:
             log.info("the HTTP port has a new certificate",
                      file=str(self._certificate))  # fmt: skip
 
-    def _load(self, context: ssl.SSLContext) -> None:
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Without an answer to the question for a password, OpenSSL asks the terminal.
         context.load_cert_chain(self._certificate, self._key, password="")
+        return context
 
     def _look(self) -> _Seen:
         files = [file for file in (self._certificate, self._key) if file is not None]

@@ -40,7 +40,7 @@ ROWS: tuple[set[str], ...] = (
     {"clusters"},
     {"config"},
     {"policy"},
-    {"host", "log"},
+    {"host", "log", "retry"},
     {"errors"},
 )
 # The playground stands beside the rows: only the demo's command knows of it.

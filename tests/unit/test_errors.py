@@ -17,6 +17,7 @@ from mirror.errors import (
     ClusterError,
     FencedError,
     LeaderError,
+    NoLeaderError,
     RecreatedError,
     SupersededError,
     UnreachableError,
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.unit
 _PASSES = {
     "unreachable": UnreachableError(),
     "leader": LeaderError("gone", ()),
+    "no leader": NoLeaderError(),
     "broker, for now": BrokerError(name="X", what="asking", retriable=True),
     "coordinator": codes.error_for(codes.COORDINATOR_NOT_AVAILABLE, "asking"),
     "leadership": codes.error_for(6, "asking"),

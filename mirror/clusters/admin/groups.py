@@ -9,23 +9,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.api_message import ApiMessage
 
 from mirror.clusters import codes
-from mirror.clusters.wire.flexible import Reader
-from mirror.clusters.wire.produce import uvarint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from mirror.clusters.cluster import Cluster
 
-_CONSUMER_GROUP_DESCRIBE = 69
 _GROUPS_AT_ONCE = 200
-_UUID_SIZE = 16
-_INT32_SIZE = 4
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):
+    """Kafka's own schema, from the file of this name: kafka-python has none."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):
+    """Its answer; kafka-python finds it by its key."""
 
 
 class GroupKind(StrEnum):
@@ -107,14 +111,15 @@ def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member
     Raises:
         ClusterError: a coordinator does not answer, or refuses.
     """
-    by_kind: dict[bool, list[str]] = {}
+    by_request: dict[Any, list[str]] = {}
     for group in groups:
-        by_kind.setdefault(group.kind is GroupKind.CONSUMER, []).append(group.group)
+        is_consumer = group.kind is GroupKind.CONSUMER
+        asked = ConsumerGroupDescribeRequest if is_consumer else DescribeGroupsRequest
+        by_request.setdefault(asked, []).append(group.group)
     found: dict[str, tuple[Member, ...]] = {}
-    for is_consumer, names in by_kind.items():
-        describe = _describe_consumer if is_consumer else _describe_classic
+    for request, names in by_request.items():
         for node, part in by_coordinator(cluster, names):
-            found.update(describe(cluster, node, part))
+            found.update(_describe(cluster, node, request, part))
     return found
 
 
@@ -147,77 +152,23 @@ def _state(listed: str | None) -> str:
     return text.lstrip("_").upper()
 
 
-def _describe_classic(
-    cluster: Cluster, node: int, groups: Sequence[str]
+def _describe(
+    cluster: Cluster, node: int, request: Any, names: list[str]
 ) -> dict[str, tuple[Member, ...]]:
-    request = DescribeGroupsRequest(
-        groups=list(groups), include_authorized_operations=False
-    )
+    # Both kinds of request name the first field differently, and agree on the rest.
     found = {}
-    for described in cluster.call(request, node=node).groups:
+    for described in cluster.call(request(names, False), node=node).groups:
         _check(cluster, described.error_code, described.group_id)
         found[described.group_id] = tuple(
             Member(
                 member_id=member.member_id,
                 client_id=member.client_id,
                 host=member.client_host.removeprefix("/"),
-                assignment=bytes(member.member_assignment or b""),
+                assignment=bytes(getattr(member, "member_assignment", None) or b""),
             )
             for member in described.members
         )
     return found
-
-
-def _describe_consumer(
-    cluster: Cluster, node: int, groups: Sequence[str]
-) -> dict[str, tuple[Member, ...]]:
-    names = [name.encode() for name in groups]
-    body = (
-        uvarint(len(names) + 1)
-        + b"".join(uvarint(len(name) + 1) + name for name in names)
-        + b"\0\0"  # no authorized operations, no tags
-    )
-    answer = (
-        cluster.connection(node)
-        .send_buffers(_CONSUMER_GROUP_DESCRIBE, 0, [body], flexible=True)
-        .result()
-    )
-    reader = Reader(answer)
-    reader.tags()
-    reader.int32()  # throttle time
-    found = {}
-    for _ in range(reader.count()):
-        error = reader.int16()
-        reader.string()  # error message
-        group = reader.string()
-        _check(cluster, error, group)
-        reader.string()  # state
-        reader.skip(2 * _INT32_SIZE)  # epochs of group and assignment
-        reader.string()  # assignor
-        found[group] = tuple(_member(reader) for _ in range(reader.count()))
-        reader.int32()  # authorized operations
-        reader.tags()
-    return found
-
-
-def _member(reader: Reader) -> Member:
-    member_id = reader.string()
-    reader.string()  # instance
-    reader.string()  # rack
-    reader.int32()  # epoch
-    client_id, host = reader.string(), reader.string()
-    for _ in range(reader.count()):
-        reader.string()  # subscribed topic
-    reader.string()  # subscribed pattern
-    for _ in ("current", "target"):
-        for _ in range(reader.count()):
-            reader.skip(_UUID_SIZE)
-            reader.string()
-            reader.skip(reader.count() * _INT32_SIZE)
-            reader.tags()
-        reader.tags()
-    reader.tags()
-    return Member(member_id=member_id, client_id=client_id, host=host.removeprefix("/"))
 
 
 def _check(cluster: Cluster, error: int, group: str) -> None:

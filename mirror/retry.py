@@ -1,0 +1,75 @@
+"""How long to wait before the next attempt: one policy for all that mirror repeats.
+
+`Backoff` is a pause that doubles. Those who use it wait themselves, since they must be
+woken meanwhile, or show that they wait: flows, jobs, slots, partitions set aside.
+`patiently` sleeps: it asks a cluster again that says "not yet". What an error means is
+not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import stamina
+from stamina.instrumentation import set_on_retry_hooks
+
+from mirror.errors import BrokerError, NoLeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A pause after each failure, twice as long as the last one."""
+
+    first: float
+    longest: float
+
+    def after(self, last: float = 0.0) -> float:
+        """The pause in seconds that follows one of `last`; 0 was none."""
+        return min(max(2 * last, self.first), self.longest)
+
+
+RUN = Backoff(0.5, 30.0)
+"""Of a flow, or a job of one, that failed."""
+SLOT = Backoff(0.05, 5.0)
+"""Of a slot, after an error of a broker or a connection."""
+PARTITION = Backoff(1.0, 60.0)
+"""Of a partition that is set aside."""
+QUESTION = Backoff(0.002, 0.1)
+"""Of a question to a cluster that says "not yet"."""
+_PATIENCE_SECONDS = 30.0
+
+
+def patiently(ask: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
+    """What `ask` returns, once the cluster no longer says "not yet".
+
+    Raises:
+        ClusterError: what `ask` raised: at once, or as "not yet" when time was up.
+    """
+    for attempt in stamina.retry_context(
+        _is_not_yet,
+        attempts=None,
+        timeout=seconds,
+        wait_initial=QUESTION.first,
+        wait_max=QUESTION.longest,
+        wait_jitter=0.0,
+    ):
+        with attempt:
+            return ask()
+    raise AssertionError  # stamina raises what the last attempt did
+
+
+def be_quiet() -> None:
+    """Keep stamina in this process from logging and counting every attempt."""
+    set_on_retry_hooks(())
+
+
+def _is_not_yet(error: Exception) -> bool:
+    if isinstance(error, BrokerError):
+        return error.retriable
+    return isinstance(error, NoLeaderError)

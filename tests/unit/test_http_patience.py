@@ -1,0 +1,111 @@
+"""Slow or silent clients: they are cut off, and others are answered meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+import socket
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from mirror.config.http_settings import HttpSettings
+from mirror.playground.certificates import CertificateAuthority
+from mirror.status.store import StatusStore
+from mirror.web import server as server_module
+from mirror.web.server import StatusServer
+from tests.unit.test_http_access import ask, trusting, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    import ssl
+
+pytestmark = pytest.mark.unit
+
+_PATIENCE = 2.0
+_MANY = 200
+_IN_TIME = 5.0
+"""For an answer, on a machine that others use as well."""
+
+
+class _Port:
+    """A server's address, and how to speak to it."""
+
+    def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
+        self.url, self.context = url, context
+        address = urlsplit(url)
+        self._address = (address.hostname or "", address.port or 0)
+
+    def reached(self) -> socket.socket:
+        return socket.create_connection(self._address, timeout=30)
+
+    def spoken_to(self) -> socket.socket:
+        reached = self.reached()
+        if self.context is None:
+            return reached
+        return self.context.wrap_socket(reached, server_hostname="127.0.0.1")
+
+    def answers_in_time(self) -> None:
+        for path in ("/healthz", "/metrics") * 5:
+            began = time.monotonic()
+            assert ask(self.url, path, context=self.context)[0] == 200
+            assert time.monotonic() - began < _IN_TIME
+
+
+@pytest.fixture(params=["http", "https"])
+def port(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[_Port]:
+    """A server that waits two seconds for a slow client."""
+    monkeypatch.setattr(server_module, "_PATIENCE_SECONDS", _PATIENCE)
+    access, context = HttpSettings(), None
+    if request.param == "https":
+        authority = CertificateAuthority()
+        access = HttpSettings.model_validate(write(tmp_path, authority))
+        context = trusting(authority)
+    store = StatusStore(("A->B",))
+    with StatusServer(store, "127.0.0.1", 0, access=access) as server:
+        yield _Port(server.url, context)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n",
+    ],
+    ids=["headers", "body"],
+)
+def test_a_slow_client_is_cut_off(port: _Port, begun: bytes) -> None:
+    """A byte now and then does not keep a connection, in the headers or in the body."""
+    with port.spoken_to() as slow:
+        slow.sendall(begun)
+        slow.settimeout(0.2)
+        began = time.monotonic()
+        while time.monotonic() - began < 30:
+            try:
+                slow.sendall(b"x")
+                assert slow.recv(100) == b""
+            except TimeoutError:
+                continue
+            except OSError:  # it closed, and what came later was refused
+                pass
+            break
+        assert time.monotonic() - began < 30
+        port.answers_in_time()
+
+
+def test_silent_clients_hold_up_no_one(port: _Port) -> None:
+    """Beside 200 connections on which nothing comes, 20 of them with half a request,
+    others are answered in time; then the silent ones are closed.
+    """
+    with ExitStack() as stack:
+        silent = [stack.enter_context(port.reached()) for _ in range(_MANY)]
+        for half in silent[:20]:
+            half.sendall(b"\x16" if port.context else b"GET /status HTTP/1.1\r\nX-A: ")
+        port.answers_in_time()
+        for each in silent:
+            with suppress(ConnectionError):  # closed with half a request unread
+                assert each.recv(100) == b""
