@@ -15,11 +15,10 @@ from pydantic import BaseModel, ValidationError
 from mirror.config import wording
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
-from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import flow_ends, near
 
-_SECTIONS = ("clusters", "defaults", "flows", "service")
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
@@ -61,8 +60,8 @@ class _Builder:
 
     def unknown_sections(self) -> None:
         for name, entries in self._raw.items():
-            if name not in _SECTIONS:
-                self._problem((name,), f"unknown setting{near(name, _SECTIONS)}")
+            if name not in SECTIONS:
+                self._problem((name,), f"unknown setting{near(name, SECTIONS)}")
             elif not isinstance(entries, Mapping) and entries is not None:
                 self._problem((name,), "is not a mapping")
         for name in ("clusters", "flows"):

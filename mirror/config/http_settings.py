@@ -7,72 +7,74 @@ of `web.access` and `web.tls`; no file is read here.
 from __future__ import annotations
 
 from ipaddress import ip_address
-from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.section import Secret, Section, Text, Whole
+from mirror.config.section import File, Secret, Section, Text, Whole
+from mirror.config.traits import Effect, setting
 
 
 class HttpSettings(Section):
     """Where status and metrics are told, and to whom."""
 
-    http_host: Text = Field(
+    on_change: ClassVar[Effect] = Effect.RESTART
+
+    http_host: Text = setting(
         default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
     )
-    http_port: Whole = Field(
+    http_port: Whole = setting(
         default=8083, ge=0, le=65535, description="0: any port that is free."
     )
-    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = Field(
+    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
         default=(),
         description="Names that requests may call this service by, without a port; a "
         "list, or one text with commas. Empty: localhost and its addresses while it "
         "listens there only, which keeps pages of other sites from asking; any name "
         "where it listens elsewhere.",
     )
-    http_certificate_file: Path | None = Field(
+    http_certificate_file: File | None = setting(
         default=None,
         description="PEM file of the port's certificate, with those that vouch for it; "
         "read again when it changes. Null: HTTP without TLS.",
     )
-    http_key_file: Path | None = Field(
+    http_key_file: File | None = setting(
         default=None,
         description="PEM file of its private key. Null: it stands in "
         "http_certificate_file.",
     )
-    http_ca_file: Path | None = Field(
+    http_ca_file: File | None = setting(
         default=None,
         description="PEM file of what mirror's own commands trust when they ask this "
         "port. Null: what http_certificate_file holds, and the system's.",
     )
-    http_token: Secret | None = Field(
+    http_token: Secret | None = setting(
         default=None,
         description="Who asks has to show this token (Authorization: Bearer). Better "
         "kept in http_token_file or in the environment. Null: see http_token_file.",
     )
-    http_token_file: Path | None = Field(
+    http_token_file: File | None = setting(
         default=None,
         description="A file that holds the token and nothing else, read again for "
         "each request. Null: no token, or http_token.",
     )
-    http_username: Text | None = Field(
+    http_username: Text | None = setting(
         default=None,
         description="Who asks may give this name and http_password instead, as people "
         "do in a browser (Authorization: Basic). Null: nobody may.",
     )
-    http_password: Secret | None = Field(
+    http_password: Secret | None = setting(
         default=None,
         description="Better kept in http_password_file or in the environment. Null: "
         "http_password_file has it.",
     )
-    http_password_file: Path | None = Field(
+    http_password_file: File | None = setting(
         default=None,
         description="A file that holds the password and nothing else, read again for "
         "each request. Null: http_password has it.",
     )
-    http_probes_open: bool = Field(
+    http_probes_open: bool = setting(
         default=True,
         description="Whether /healthz and /readyz answer everybody, as probes of an "
         "orchestrator need it. Off: they ask for token or password like all others.",

@@ -16,6 +16,7 @@ from mirror.config.build import build
 from mirror.config.document import Document, Path, dotted
 from mirror.config.mm2 import properties as mm2_properties
 from mirror.config.mm2 import strimzi
+from mirror.config.traits import is_file, settings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,18 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from mirror.config.schema import MirrorConfig
+    from mirror.config.section import Section
 
 _YAML = re.compile(r"(\s*#[^\n]*\n|\s*\n)*(---|\s*\{|(clusters|flows|defaults):\s*\n)")
 _MISSING = ": is missing"
-_FILES = (
-    *("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file"),
-    "sasl_oauthbearer_client_credentials_client_secret_file",
-    "sasl_oauthbearer_ca_file",
-)
-_HTTP_FILES = (
-    *("http_certificate_file", "http_key_file", "http_ca_file"),
-    *("http_token_file", "http_password_file"),
-)
 
 
 def load(
@@ -120,13 +113,16 @@ def _decoded(raw: bytes, path: FilePath) -> str:
 
 
 def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
-    named: list[tuple[Path, FilePath | None]] = [
-        (("clusters", alias, name), getattr(cluster, name))
-        for alias, cluster in config.clusters.items()
-        for name in _FILES
+    sections: list[tuple[Path, Section]] = [
+        *((("clusters", alias), each) for alias, each in config.clusters.items()),
+        *((("flows", name), each) for name, each in config.flows.items()),
+        (("service",), config.service),
     ]
-    named += [
-        (("service", name), getattr(config.service, name)) for name in _HTTP_FILES
+    named: list[tuple[Path, FilePath | None]] = [
+        ((*place, name), getattr(section, name))
+        for place, section in sections
+        for name, info in settings(type(section)).items()
+        if is_file(info)
     ]
     return [
         f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'

@@ -9,20 +9,18 @@ over the whole, `load` reads files and the environment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.cluster_settings import ClusterConfig  # noqa: TC001  pydantic reads it
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.group_settings import GroupSettings
+from mirror.config.mm2 import readers
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
+from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
 from mirror.policy.naming import ReplicationPolicy, TopicFilter, make_policy
 from mirror.policy.renaming import Rule  # noqa: TC001  pydantic reads it
@@ -34,144 +32,208 @@ TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 class FlowConfig(TopicSync, GroupSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
-    source: Alias = Field(description="Alias, taken from the flow's name.")
-    target: Alias = Field(description="Alias, taken from the flow's name.")
-    enabled: bool = Field(default=True, description="Off: kept, but does not run.")
-    topics: Patterns = Field(
+    on_change: ClassVar[Effect] = Effect.RUN
+
+    source: Alias = setting(
+        from_key=True, description="Alias, taken from the flow's name."
+    )
+    target: Alias = setting(
+        from_key=True, description="Alias, taken from the flow's name."
+    )
+    enabled: bool = setting(
+        default=True,
+        mm2=keys("enabled", where=Where.ONE_FLOW),
+        description="Off: kept, but does not run.",
+    )
+    topics: Patterns = setting(
         default=(".*",),
+        on_change=Effect.LOOK,
+        mm2=keys("topics", "topics.whitelist"),
         description="Regular expressions that must match a topic's whole name; a "
         "list, or one text with commas. Empty: no topic is copied.",
     )
-    topics_exclude: Patterns = Field(
+    topics_exclude: Patterns = setting(
         default=TOPICS_EXCLUDE,
+        on_change=Effect.LOOK,
+        mm2=keys("topics.exclude", "topics.blacklist"),
         description="Topics to leave out although `topics` matches them. Empty: "
         "none but internal topics, which are never copied.",
     )
-    tasks: Whole | None = Field(
+    tasks: Whole | None = setting(
         default=None,
         ge=1,
+        mm2=keys("tasks.max"),
+        mm2_default=Differs("1", "chosen by load"),
         description="How many tasks copy side by side. Null: chosen automatically, by "
         "partitions, cores and load.",
     )
-    policy: Literal["default", "identity", "rename"] = Field(
+    policy: Literal["default", "identity", "rename"] = setting(
         default="default",
+        on_change=Effect.RESTART,
+        mm2=keys("replication.policy.class", read=readers.policy),
         description="default: the copy is called <source><separator><topic>; "
         "identity: the copy has the topic's own name; rename: as `rename` says.",
     )
-    rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = Field(
+    rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = setting(
         default=(),
+        on_change=Effect.RESTART,
         description="For policy rename: rules {match, to}, of which the first whose "
         "`match` fits a topic's whole name says what the copy is called; \\1 or $1 in "
         "`to` stands for a group. A topic that none fits keeps its name. Empty: no "
         "rules, which policy rename refuses.",
     )
-    separator: Annotated[str, BeforeValidator(values.separator)] = Field(
+    separator: Annotated[str, BeforeValidator(values.separator)] = setting(
         default=".",
+        on_change=Effect.RESTART,
+        mm2=keys("replication.policy.separator"),
         description="Stands between alias and topic in the copy's name. Not empty.",
     )
-    provenance: bool = Field(
+    provenance: bool = setting(
         default=True,
         description="Whether each record gets a header that says where it was read, "
         "which stops loops. Off: records are copied byte for byte.",
     )
-    exactly_once: bool = Field(
+    exactly_once: bool = setting(
         default=True,
+        on_change=Effect.RESTART,
+        mm2=keys(
+            "exactly.once.source.support",
+            where=Where.FLOW | Where.TARGET,
+            read=readers.exactly_once,
+        )
+        + keys("exactly.once.support", read=readers.exactly_once),
+        mm2_default=Differs("false", "copies without repeating records"),
         description="Off: at least once; records may appear twice after a failure.",
     )
-    lease_seconds: Number | None = Field(
+    lease_seconds: Number | None = setting(
         default=None,
         ge=0.5,
         le=300,
+        on_change=Effect.LEASES,
         description="How long tasks copy before assignments may change. Null: chosen "
         "automatically, from 5 to 30.",
     )
-    replication_factor: Whole = Field(
+    replication_factor: Whole = setting(
         default=-1,
         ge=-1,
         le=32767,
+        on_change=Effect.JOBS,
+        mm2=keys("replication.factor", "target.topic.creation.replication.factor"),
+        mm2_default=Differs("2", "the brokers' default"),
         description="Replicas of topics created on the target. -1: the brokers' "
         "default; 0 is refused.",
     )
-    least_partitions: Whole = Field(
+    least_partitions: Whole = setting(
         default=1,
         ge=1,
+        on_change=Effect.LOOK,
+        mm2=keys("target.topic.creation.default.partitions"),
         description="Partitions that a copy has at least when it is created; more, if "
         "its topic has more.",
     )
-    min_insync_replicas: Whole | None = Field(
+    min_insync_replicas: Whole | None = setting(
         default=None,
         ge=1,
+        on_change=Effect.LOOK,
+        mm2=keys("target.topic.creation.min.insync.replicas"),
         description="min.insync.replicas of copies that are created. Null: the "
         "brokers' default; zero is refused.",
     )
-    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
+    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = setting(
         default="source",
+        on_change=Effect.LEASES,
+        mm2=keys(
+            "producer.override.compression.type",
+            where=Where.ONE_FLOW,
+            read=readers.lower,
+        )
+        + keys(
+            "producer.compression.type",
+            where=Where.TARGET | Where.TOP_AS_MEANT,
+            read=readers.lower,
+        )
+        + keys("compression.type", where=Where.TOP_AS_MEANT, read=readers.lower),
         description="source: as the source's batches are compressed; none: not at all.",
     )
-    max_unpacked_bytes: Whole = Field(
+    max_unpacked_bytes: Whole = setting(
         default=128 << 20,
         ge=1 << 20,
         le=1 << 30,
+        on_change=Effect.LEASES,
         description="What a compressed record batch may unpack to. One that exceeds "
         "it sets its partition aside: a kilobyte may hold gigabytes, and brokers only "
         "limit what is packed. A slot that meets one needs about four times as much "
         "memory beside its own.",
     )
-    isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
+    isolation_level: Literal["read_committed", "read_uncommitted"] = setting(
         default="read_committed",
+        on_change=Effect.LEASES,
+        mm2=keys("consumer.isolation.level", where=Where.SOURCE),
+        mm2_default=Differs("read_uncommitted", "leaves out what was aborted"),
         description="read_uncommitted also copies records of transactions that are "
         "still open or were aborted.",
     )
     start: Annotated[
         Literal["earliest", "latest"] | int, BeforeValidator(values.start)
-    ] = Field(
+    ] = setting(
         default="earliest",
+        on_change=Effect.JOBS,
+        mm2=keys("consumer.auto.offset.reset", where=Where.SOURCE, read=readers.lower),
         description="Where partitions begin that exist when the flow starts for the "
         "very first time: earliest, latest, or a moment (ISO 8601, UTC where it names "
         "no zone, or epoch milliseconds; 0 is 1970). Partitions found later always "
         "begin at the earliest.",
     )
-    on_loss: Literal["continue", "stop"] = Field(
+    on_loss: Literal["continue", "stop"] = setting(
         default="continue",
+        on_change=Effect.LEASES,
         description="When the source lost records before they were copied. continue: "
         "note it in the loss ledger and go on behind them; stop: set the partition "
         "aside until somebody decides.",
     )
-    on_recreated_topic: Literal["continue", "stop"] = Field(
+    on_recreated_topic: Literal["continue", "stop"] = setting(
         default="continue",
+        on_change=Effect.LEASES,
         description="When a source topic was deleted and made anew. continue: its "
         "copy goes on with the new topic's first record; stop: set it aside until "
         "somebody decides.",
     )
-    refresh_topics_seconds: Number = Field(
+    refresh_topics_seconds: Number = setting(
         default=5.0,
         gt=0,
+        on_change=Effect.LOOK,
+        mm2=keys("refresh.topics.interval.seconds")
+        + keys("refresh.topics.interval", read=readers.duration),
+        mm2_default=Differs("600", "5"),
         description="How often to look for new topics and partitions; zero is refused.",
     )
-    sla_seconds: Number = Field(
+    sla_seconds: Number = setting(
         default=60.0,
         gt=0,
+        on_change=Effect.LOOK,
         description="How far behind a copy may be before that is an alert; zero is "
         "refused. It changes nothing in how records are copied.",
     )
-    transaction_timeout_seconds: Number = Field(
+    transaction_timeout_seconds: Number = setting(
         default=60.0,
         ge=1,
         le=900,
         description="After this the target's brokers abort a transaction that hangs.",
     )
-    transform: Annotated[str, BeforeValidator(values.function)] | None = Field(
+    transform: Annotated[str, BeforeValidator(values.function)] | None = setting(
         default=None,
+        on_change=Effect.LEASES,
         description="A function of your own, package.module:function, that is given "
         "Arrow record batches and returns the rows to copy. Null: records are copied "
         "as they are.",
     )
-    transform_options: Mapping[str, Any] = Field(
+    transform_options: Mapping[str, Any] = setting(
         default={},
         repr=False,
+        on_change=Effect.LEASES,
         description="Keyword arguments for the function. Empty: none.",
     )
-    dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = Field(
+    dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = setting(
         default=None,
         description="Topic of the target that gets the records on which the function "
         "fails; made with one partition if there is none. Null: the partition is set "
@@ -224,10 +286,10 @@ class FlowConfig(TopicSync, GroupSettings):
 
     @model_validator(mode="after")
     def _transform_is_there(self) -> Self:
-        for setting in ("transform_options", "dead_letter_topic"):
-            if getattr(self, setting) and self.transform is None:
+        for name in ("transform_options", "dead_letter_topic"):
+            if getattr(self, name) and self.transform is None:
                 raise values.refusal(
-                    setting, "nothing would use it", "add transform, or remove it"
+                    name, "nothing would use it", "add transform, or remove it"
                 )
         return self
 
@@ -286,3 +348,12 @@ class MirrorConfig(Section):
         return self.model_copy(
             update={"flows": flows, "everywhere": self.enabled_flows}
         )
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "clusters": ClusterConfig,
+    "flows": FlowConfig,
+    "defaults": FlowConfig,
+    "service": ServiceConfig,
+}
+"""What stands under each key of a file."""

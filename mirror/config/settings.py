@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.mm2.convert import as_text
-from mirror.config.schema import FlowConfig
-from mirror.config.service_settings import ServiceConfig
+from mirror.config.schema import SECTIONS
+from mirror.config.traits import settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -24,18 +23,17 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-_FROM_KEY = {"alias", "source", "target"}
-_SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
-    ("clusters", ClusterConfig, "Each cluster, under its alias."),
-    ("flows", FlowConfig, 'Each flow, under "A->B". Under `defaults`: for all flows.'),
-    ("service", ServiceConfig, "The process itself."),
-)
+_ABOUT = {
+    "clusters": "Each cluster, under its alias.",
+    "flows": 'Each flow, under "A->B". Under `defaults`: for all flows.',
+    "service": "The process itself.",
+}
 
 
 def json_schema() -> str:
     """A JSON schema of the YAML file, for editors and for checks before a commit."""
     definitions: dict[str, Any] = {}
-    sections = {name: _section(model, definitions) for name, model, _ in _SECTIONS}
+    sections = {name: _section(SECTIONS[name], definitions) for name in _ABOUT}
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mirror's configuration",
@@ -73,12 +71,12 @@ def reference() -> str:
         "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` and",
         "`MIRROR_SERVICE__<name>`, which win over the file.",
     ]
-    for name, model, about in _SECTIONS:
+    for name, about in _ABOUT.items():
         lines += ["", f"## {name}", "", about, ""]
         lines += ["| Setting | Default | Meaning |", "|---|---|---|"]
         lines += [
             f"| `{field}` | {_in_cell(_default(info))} | {_cell(info.description)} |"
-            for field, info in _fields(model)
+            for field, info in settings(SECTIONS[name]).items()
         ]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +88,7 @@ def example() -> str:
         "clusters:",
         "  A:",
         '    bootstrap_servers: "a-1.example.com:9092"',
-        *_commented(ClusterConfig, indent="    "),
+        *_commented(SECTIONS["clusters"], indent="    "),
         '  B: {bootstrap_servers: "b-1.example.com:9092"}',
         "",
         "# What stands under defaults counts for all flows.",
@@ -99,29 +97,21 @@ def example() -> str:
         "flows:",
         "  A->B:",
         "    enabled: true",
-        *_commented(FlowConfig, indent="    ", besides={"enabled"}),
+        *_commented(SECTIONS["flows"], indent="    ", besides={"enabled"}),
         "",
         "service:",
         '  http_host: "127.0.0.1"',
-        *_commented(ServiceConfig, indent="  ", besides={"http_host"}),
+        *_commented(SECTIONS["service"], indent="  ", besides={"http_host"}),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
-    for name, info in model.model_fields.items():
-        if name not in _FROM_KEY:
-            yield name, info
 
 
 def _section(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
     made = model.model_json_schema(ref_template="#/$defs/{model}")
     definitions.update(made.pop("$defs", {}))
-    for name in _FROM_KEY & set(made["properties"]):
-        del made["properties"][name]
-    for name, schema in made["properties"].items():
-        made["properties"][name] = _as_written(schema)
-    required = [name for name in made.pop("required", []) if name not in _FROM_KEY]
+    known = settings(model)
+    made["properties"] = {name: _as_written(made["properties"][name]) for name in known}
+    required = [name for name in made.pop("required", []) if name in known]
     if required:
         made["required"] = required
     made.pop("description", None)
@@ -159,7 +149,7 @@ def _commented(
     indent: str,
     besides: Collection[str] = (),
 ) -> Iterator[str]:
-    for name, info in _fields(model):
+    for name, info in settings(model).items():
         if info.is_required() or name in besides:
             continue
         words = (info.description or "").split()

@@ -6,11 +6,11 @@ duty.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
-
+from mirror.config.mm2 import readers
 from mirror.config.section import Number, Patterns, Section
+from mirror.config.traits import Differs, Effect, Where, keys, setting
 
 CONFIG_PROPERTIES_EXCLUDE = (
     r"follower\.replication\.throttled\.replicas",
@@ -32,45 +32,58 @@ refuse records that wait long before they are copied."""
 class TopicSync(Section):
     """How copies are kept as their topics are."""
 
-    sync_topic_configs: bool = Field(
+    on_change: ClassVar[Effect] = Effect.JOBS
+
+    sync_topic_configs: bool = setting(
         default=True,
+        mm2=keys("sync.topic.configs.enabled"),
         description="Whether configs of copies are kept as those of their topics. Off: "
         "copies get them when they are created; later differences are only shown.",
     )
-    sync_topic_configs_seconds: Number = Field(
+    sync_topic_configs_seconds: Number = setting(
         default=60.0,
         gt=0,
+        mm2=keys("sync.topic.configs.interval.seconds")
+        + keys("sync.topic.configs.interval", read=readers.duration),
+        mm2_default=Differs("600", "60"),
         description="How often to compare configs of topics and copies; zero is "
         "refused, sync_topic_configs turns it off.",
     )
-    config_properties_exclude: Patterns = Field(
+    config_properties_exclude: Patterns = setting(
         default=CONFIG_PROPERTIES_EXCLUDE,
+        mm2=keys("config.properties.exclude", "config.properties.blacklist"),
         description="Regular expressions that must match a config's whole name: these "
         "configs are neither copied nor compared. Empty: none is left out.",
     )
-    use_defaults_from: Literal["target", "source"] = Field(
+    use_defaults_from: Literal["target", "source"] = setting(
         default="target",
+        mm2=keys("use.defaults.from", where=Where.ONE_FLOW),
         description="target: what is not set on a topic itself is as the target's "
         "brokers have it; source: as the source's brokers have it.",
     )
-    config_strategy: Literal["first", "intersection", "target"] = Field(
+    config_strategy: Literal["first", "intersection", "target"] = setting(
         default="first",
+        mm2=keys("sync.topic.configs.strategy", read=readers.lower),
         description="For a copy that several flows write: first: as the first of these "
         "flows has it; intersection: only what all sources agree on; target: as it is "
         "on the target. The setting of the first of these flows counts.",
     )
-    sync_topic_acls: bool = Field(
+    sync_topic_acls: bool = setting(
         default=True,
+        mm2=keys("sync.topic.acls.enabled", "sync.acls.enabled"),
         description="Whether ACLs of topics are given to their copies: who may read "
         "the topic may read the copy, nobody may write. Off: none are.",
     )
-    sync_topic_acls_seconds: Number = Field(
+    sync_topic_acls_seconds: Number = setting(
         default=60.0,
         gt=0,
+        mm2=keys("sync.topic.acls.interval.seconds")
+        + keys("sync.topic.acls.interval", read=readers.duration),
+        mm2_default=Differs("600", "60"),
         description="How often to compare ACLs; zero is refused, sync_topic_acls "
         "turns it off.",
     )
-    sync_prefixed_acls: bool = Field(
+    sync_prefixed_acls: bool = setting(
         default=False,
         description="Whether ACLs of all topics that begin alike (PREFIXED) are kept, "
         "too. Off: as MirrorMaker 2, which leaves them out.",

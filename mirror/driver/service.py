@@ -21,7 +21,6 @@ import structlog
 from mirror import __version__
 from mirror import log as logs
 from mirror.config import changes
-from mirror.config.changes import Effect
 from mirror.driver.autoscale import share
 from mirror.driver.executors import PreferredExecutors, warm_up
 from mirror.driver.flow import Flow
@@ -241,9 +240,7 @@ class Service:
         before, self._config = self._config.service, config
         now = config.service
         log_settings = (now.log_level, now.log_format)
-        effect = Effect.NONE
         if log_settings != (before.log_level, before.log_format):
-            effect = Effect.LEASES  # workers log, too
             logs.set_up(*log_settings)
         assert self._watch is not None
         self._watch.look_every(now.reload_seconds)
@@ -262,8 +259,8 @@ class Service:
         )
         for name in found.removed:
             self._flows[name].stop()
-        for name, asked in found.effects.items():
-            self._flows[name].adopt(config, asked | effect)
+        for name, effect in found.effects.items():
+            self._flows[name].adopt(config, effect)
         for name in found.added:
             self.store.add(name)
             self._flows[name] = Flow(config.flows[name], config, store=self.store)

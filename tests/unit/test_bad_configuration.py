@@ -51,6 +51,26 @@ YAML = [
         ['{file}: not valid YAML: found duplicate key "flows" in line 5, column 1'],
     ),
     (
+        "a mapping that may hold a secret",
+        "  A->B: {topics: [orders]}",
+        '  A->B: {transform: "a:b", transform_options: "pw=open-sesame"}',
+        ['flows."A->B".transform_options: is not a mapping'],
+    ),
+    (
+        "a secret that is a number",
+        '  A: {bootstrap_servers: "a:9092"}',
+        '  A: {bootstrap_servers: "a:9092", sasl_oauthbearer_parameters: {secret: 1234}}',
+        [
+            "clusters.A.sasl_oauthbearer_parameters: is not text: write it in quotes",
+        ],
+    ),
+    (
+        "a secret of Spark",
+        "flows:",
+        "service: {spark: {spark.hadoop.fs.s3a.secret.key: [open-sesame]}}\nflows:",
+        ["service.spark: is not text: write it in quotes"],
+    ),
+    (
         "a flow twice",
         "  A->B: {topics: [orders]}",
         "  A->B: {}\n  A->B: {}",

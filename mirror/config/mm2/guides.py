@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.mm2.answers import reason
+from mirror.config.mm2.keys import newest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,23 +23,6 @@ _REGEX = "topics.rename.regex"
 _REPLACEMENT = "topics.rename.replacement"
 RENAME_KEYS = frozenset({_REGEX, _REPLACEMENT})
 _NAMED_CLUSTER = re.compile(r"\$\{(?:clusters\.)?([A-Za-z0-9._-]+)\}")
-
-_NEWER = {
-    "topics.whitelist": "topics",
-    "topics.blacklist": "topics.exclude",
-    "groups.whitelist": "groups",
-    "groups.blacklist": "groups.exclude",
-    "config.properties.blacklist": "config.properties.exclude",
-    "exactly.once.support": "exactly.once.source.support",
-    "sync.acls.enabled": "sync.topic.acls.enabled",
-    "offsets.topic.replication.factor": "offset-syncs.topic.replication.factor",
-    "target.topic.creation.replication.factor": "replication.factor",
-    "compression.type": "producer.compression.type",
-}
-_TIMED = (
-    "emit.checkpoints", "emit.heartbeats", "sync.topic.configs", "sync.topic.acls",
-    "sync.group.offsets", "refresh.topics",
-)  # fmt: skip
 
 
 def merge_into_undeclared(
@@ -100,16 +84,9 @@ def prefer_newer(
     there = {(owner, rest): key for owner, rest, key in listed}
     kept, warnings = [], []
     for owner, rest, key in listed:
-        newer = there.get((owner, newer_name(rest)))
+        newer = there.get((owner, newest_name(rest)))
         if newer is None or newer == key:
             kept.append((owner, rest, key))
         else:
             warnings.append(f"{key}: {newer} says this as well, and counts")
     return kept, warnings
-
-
-def newer_name(rest: str) -> str:
-    """The name under which Apache's documentation has this, as far as it has it."""
-    if rest.endswith(".interval") and rest.removesuffix(".interval") in _TIMED:
-        return f"{rest}.seconds"
-    return _NEWER.get(rest, rest)

@@ -20,6 +20,7 @@ from mirror.config.mm2 import guides as mm2_guides
 from mirror.config.mm2 import keys as mm2_keys
 from mirror.config.mm2 import security as mm2_security
 from mirror.config.mm2 import text as mm2_text
+from mirror.config.traits import Where
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
 
 def _expect_cluster(alias: str, draft: _Draft) -> None:
     draft.raw["clusters"][alias] = {}
-    for key, (setting, _) in mm2_keys.CLUSTER.items():
+    for setting, key in mm2_keys.spelled(Where.CLUSTER).items():
         draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
     for setting, key in mm2_security.SPELLED.items():
         draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
@@ -185,7 +186,7 @@ def _flows(
         source, _, target = flow.partition("->")
         draft.raw["flows"][flow] = {"enabled": "false"}
         draft.spelled["flows", flow] = flow
-        for key, (setting, _) in reversed(mm2_keys.FLOW.items()):
+        for setting, key in mm2_keys.spelled(Where.FLOW).items():
             draft.spelled["flows", flow, setting] = f"{flow}.{key}"
         # What stands further down overrides what stands above.
         layers: list[tuple[str, dict[str, tuple[str, Callable[[str], Any]]]]] = [
