@@ -1,8 +1,12 @@
 """Reading the configuration: one call from a path to a checked `MirrorConfig`.
 
 Main function: `load`. Layers, highest first: MIRROR_ variables, the file, the
-schema's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
+model's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
 are raised together, each with the setting's name as the user wrote it.
+
+The layers are not dynaconf's, because its variables cannot name `us-east` or `A->B`,
+create an entry where a name is misspelled, and turn a password such as 1e3 into a
+number. It would also read a `mirror.local.yaml` beside the file, unasked.
 """
 
 from __future__ import annotations
@@ -99,7 +103,7 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
     if strimzi.is_manifest(text):
         return strimzi.read(text)
-    return yaml_file.read(path)
+    return yaml_file.read(path, text)
 
 
 def _decoded(raw: bytes, path: FilePath) -> str:

@@ -71,6 +71,18 @@ YAML = [
         ["service.spark: is not text: write it in quotes"],
     ),
     (
+        "a setting of a library",
+        "flows:",
+        "load_dotenv: true\nflows:",
+        ["load_dotenv: unknown setting"],
+    ),
+    (
+        "a very deep list",
+        "{topics: [orders]}",
+        "[" * 500,
+        ["{file}: not valid YAML: nested too deeply"],
+    ),
+    (
         "a flow twice",
         "  A->B: {topics: [orders]}",
         "  A->B: {}\n  A->B: {}",
