@@ -41,9 +41,9 @@ class GroupSettings(Section):
     emit_checkpoints: bool = setting(
         default=True,
         mm2=keys("emit.checkpoints.enabled"),
-        description="Whether the target's topic <source>.checkpoints.internal is told "
-        "where groups stand on both sides. Off: nothing is written, and nobody who has "
-        "only the target knows.",
+        description="Whether to write the groups' positions on both sides to "
+        "<source>.checkpoints.internal on the target. Off: applications cannot look "
+        "them up on the target alone.",
     )
     emit_checkpoints_seconds: Number = setting(
         default=10.0,
@@ -51,13 +51,14 @@ class GroupSettings(Section):
         mm2=keys("emit.checkpoints.interval.seconds")
         + keys("emit.checkpoints.interval", read=readers.duration),
         mm2_default=Differs("60", "10"),
-        description="From one look at the groups to the next; zero is refused.",
+        description="Time between two looks at the groups; zero is refused.",
     )
     sync_group_offsets: bool = setting(
         default=False,
         mm2=keys("sync.group.offsets.enabled"),
-        description="Whether the offsets of groups are set on the target, too: only "
-        "forward, and only of groups without members there. Needs emit_checkpoints.",
+        description="Whether to set the groups' offsets on the target as well: only "
+        "forward, and only for groups without members there. Requires "
+        "emit_checkpoints.",
     )
     sync_group_offsets_seconds: Number | None = setting(
         default=None,
@@ -70,8 +71,8 @@ class GroupSettings(Section):
     emit_heartbeats: bool = setting(
         default=True,
         mm2=keys("emit.heartbeats.enabled"),
-        description="Whether a record is written to the target's topic `heartbeats` "
-        "again and again.",
+        description="Whether to write records to the target's topic `heartbeats` at "
+        "regular intervals.",
     )
     emit_heartbeats_seconds: Number = setting(
         default=1.0,
@@ -82,27 +83,28 @@ class GroupSettings(Section):
     )
     heartbeats_on_source: bool = setting(
         default=False,
-        description="Whether the source gets heartbeats as well, so that their copy "
-        "shows on the target that copying works, and from where. Needs the right to "
-        "write there. Off: the source is only read; a flow back writes them as well.",
+        description="Whether to write heartbeats to the source as well, so that their "
+        "copies on the target show that copying works, and from which cluster. "
+        "Requires the right to write there. Off: the source is only read; a flow in "
+        "the other direction writes heartbeats there too.",
     )
     heartbeats_replication: bool = setting(
         default=True,
         mm2=keys("heartbeats.replication.enabled"),
         description="Whether the source's heartbeats are copied, whatever `topics` and "
-        "`topics_exclude` say. Off: only if `topics` spells the word out.",
+        "`topics_exclude` say. Off: only if `topics` lists the name literally.",
     )
     emit_offset_syncs: bool = setting(
         default=False,
         mm2=keys("emit.offset-syncs.enabled"),
         mm2_default=Differs("true", "mirror itself does not need them"),
-        description="Whether offset syncs are written in MirrorMaker 2's format, for "
+        description="Whether to write offset syncs in MirrorMaker 2's format, for "
         "going back to it; mirror itself does not need them.",
     )
     offset_syncs_location: Literal["source", "target"] = setting(
         default="source",
         mm2=keys("offset-syncs.topic.location"),
-        description="Where MirrorMaker 2 will look for them.",
+        description="The cluster in which MirrorMaker 2 will look for them.",
     )
     checkpoints_replication_factor: Whole | None = setting(
         default=None,

@@ -22,62 +22,64 @@ class HttpSettings(Section):
     on_change: ClassVar[Effect] = Effect.RESTART
 
     http_host: Text = setting(
-        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 means all."
     )
     http_port: Whole = setting(
-        default=8083, ge=0, le=65535, description="0: any port that is free."
+        default=8083, ge=0, le=65535, description="0: any free port."
     )
     http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
         default=(),
-        description="Names that requests may call this service by, without a port; a "
-        "list, or one text with commas. Empty: localhost and its addresses while it "
-        "listens there only, which keeps pages of other sites from asking; any name "
-        "where it listens elsewhere.",
+        description="Host names that requests may use for this service, without a "
+        "port; a list, or one text with commas. Empty: while it listens on localhost "
+        "only, localhost and its addresses, which stops pages of other sites from "
+        "reading it; any name otherwise.",
     )
     http_certificate_file: File | None = setting(
         default=None,
-        description="PEM file of the port's certificate, with those that vouch for it; "
+        description="PEM file with the port's certificate and its intermediate CAs; "
         "read again when it changes. Null: HTTP without TLS.",
     )
     http_key_file: File | None = setting(
         default=None,
-        description="PEM file of its private key. Null: it stands in "
+        description="PEM file with its private key. Null: the key is in "
         "http_certificate_file.",
     )
     http_ca_file: File | None = setting(
         default=None,
-        description="PEM file of what mirror's own commands trust when they ask this "
-        "port. Null: what http_certificate_file holds, and the system's.",
+        description="PEM file with the certificates that mirror's own commands trust "
+        "when they connect to this port. Null: those in http_certificate_file and the "
+        "system's.",
     )
     http_token: Secret | None = setting(
         default=None,
-        description="Who asks has to show this token (Authorization: Bearer). Better "
+        description="Requests must carry this token (Authorization: Bearer). Better "
         "kept in http_token_file or in the environment. Null: see http_token_file.",
     )
     http_token_file: File | None = setting(
         default=None,
-        description="A file that holds the token and nothing else, read again for "
-        "each request. Null: no token, or http_token.",
+        description="A file that holds only the token, read again for each request. "
+        "Null: no token, or http_token.",
     )
     http_username: Text | None = setting(
         default=None,
-        description="Who asks may give this name and http_password instead, as people "
-        "do in a browser (Authorization: Basic). Null: nobody may.",
+        description="Requests may carry this name and http_password instead, as "
+        "browsers send them (Authorization: Basic). Null: not accepted.",
     )
     http_password: Secret | None = setting(
         default=None,
         description="Better kept in http_password_file or in the environment. Null: "
-        "http_password_file has it.",
+        "read from http_password_file.",
     )
     http_password_file: File | None = setting(
         default=None,
-        description="A file that holds the password and nothing else, read again for "
-        "each request. Null: http_password has it.",
+        description="A file that holds only the password, read again for each request. "
+        "Null: use http_password.",
     )
     http_probes_open: bool = setting(
         default=True,
-        description="Whether /healthz and /readyz answer everybody, as probes of an "
-        "orchestrator need it. Off: they ask for token or password like all others.",
+        description="Whether /healthz and /readyz need no credentials, as an "
+        "orchestrator's probes expect. Off: they require a token or password like all "
+        "other paths.",
     )
 
     @property

@@ -43,7 +43,7 @@ class FlowConfig(TopicSync, GroupSettings):
     enabled: bool = setting(
         default=True,
         mm2=keys("enabled", where=Where.ONE_FLOW),
-        description="Off: kept, but does not run.",
+        description="Off: the flow does not run.",
     )
     topics: Patterns = setting(
         default=(".*",),
@@ -64,23 +64,23 @@ class FlowConfig(TopicSync, GroupSettings):
         ge=1,
         mm2=keys("tasks.max"),
         mm2_default=Differs("1", "chosen by load"),
-        description="How many tasks copy side by side. Null: chosen automatically, by "
+        description="How many tasks copy in parallel. Null: chosen automatically, by "
         "partitions, cores and load.",
     )
     policy: Literal["default", "identity", "rename"] = setting(
         default="default",
         on_change=Effect.RESTART,
         mm2=keys("replication.policy.class", read=readers.policy),
-        description="default: the copy is called <source><separator><topic>; "
-        "identity: the copy has the topic's own name; rename: as `rename` says.",
+        description="default: the copy is called <source><separator><topic>; identity: "
+        "the copy keeps the topic's name; rename: as `rename` says.",
     )
     rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = setting(
         default=(),
         on_change=Effect.RESTART,
-        description="For policy rename: rules {match, to}, of which the first whose "
-        "`match` fits a topic's whole name says what the copy is called; \\1 or $1 in "
-        "`to` stands for a group. A topic that none fits keeps its name. Empty: no "
-        "rules, which policy rename refuses.",
+        description="For policy rename: a list of rules {match, to}. The first rule "
+        "whose `match` matches a topic's whole name gives the copy's name; \\1 or $1 "
+        "in `to` stands for a group. A topic that no rule matches keeps its name. "
+        "Empty: no rules, which policy rename refuses.",
     )
     separator: Annotated[str, BeforeValidator(values.separator)] = setting(
         default=".",
@@ -90,8 +90,8 @@ class FlowConfig(TopicSync, GroupSettings):
     )
     provenance: bool = setting(
         default=True,
-        description="Whether each record gets a header that says where it was read, "
-        "which stops loops. Off: records are copied byte for byte.",
+        description="Whether to add a header to each record that says where it was "
+        "read, which stops loops. Off: records are copied byte for byte.",
     )
     exactly_once: bool = setting(
         default=True,
@@ -128,8 +128,8 @@ class FlowConfig(TopicSync, GroupSettings):
         ge=1,
         on_change=Effect.LOOK,
         mm2=keys("target.topic.creation.default.partitions"),
-        description="Partitions that a copy has at least when it is created; more, if "
-        "its topic has more.",
+        description="Minimum number of partitions of a copy when it is created; it has "
+        "more if its topic has more.",
     )
     min_insync_replicas: Whole | None = setting(
         default=None,
@@ -153,17 +153,18 @@ class FlowConfig(TopicSync, GroupSettings):
             read=readers.lower,
         )
         + keys("compression.type", where=Where.TOP_AS_MEANT, read=readers.lower),
-        description="source: as the source's batches are compressed; none: not at all.",
+        description="source: keep the compression of the source's batches; none: no "
+        "compression.",
     )
     max_unpacked_bytes: Whole = setting(
         default=128 << 20,
         ge=1 << 20,
         le=1 << 30,
         on_change=Effect.LEASES,
-        description="What a compressed record batch may unpack to. One that exceeds "
-        "it sets its partition aside: a kilobyte may hold gigabytes, and brokers only "
-        "limit what is packed. A slot that meets one needs about four times as much "
-        "memory beside its own.",
+        description="How large a compressed record batch may become when unpacked. A "
+        "larger one sets its partition aside: a kilobyte can unpack to gigabytes, and "
+        "brokers limit only the compressed size. A slot that meets such a batch needs "
+        "about four times this much extra memory.",
     )
     isolation_level: Literal["read_committed", "read_uncommitted"] = setting(
         default="read_committed",
@@ -179,24 +180,24 @@ class FlowConfig(TopicSync, GroupSettings):
         default="earliest",
         on_change=Effect.JOBS,
         mm2=keys("consumer.auto.offset.reset", where=Where.SOURCE, read=readers.lower),
-        description="Where partitions begin that exist when the flow starts for the "
-        "very first time: earliest, latest, or a moment (ISO 8601, UTC where it names "
-        "no zone, or epoch milliseconds; 0 is 1970). Partitions found later always "
-        "begin at the earliest.",
+        description="Where to begin partitions that exist when the flow starts for the "
+        "very first time: earliest, latest, or a time (ISO 8601, UTC where it names no "
+        "zone, or epoch milliseconds; 0 is 1970). Partitions found later always begin "
+        "at the earliest.",
     )
     on_loss: Literal["continue", "stop"] = setting(
         default="continue",
         on_change=Effect.LEASES,
         description="When the source lost records before they were copied. continue: "
-        "note it in the loss ledger and go on behind them; stop: set the partition "
-        "aside until somebody decides.",
+        "note it in the loss ledger and go on after them; stop: set the partition "
+        "aside until an operator decides.",
     )
     on_recreated_topic: Literal["continue", "stop"] = setting(
         default="continue",
         on_change=Effect.LEASES,
-        description="When a source topic was deleted and made anew. continue: its "
-        "copy goes on with the new topic's first record; stop: set it aside until "
-        "somebody decides.",
+        description="When a source topic was deleted and created again. continue: its "
+        "copy goes on with the new topic's first record; stop: set it aside until an "
+        "operator decides.",
     )
     refresh_topics_seconds: Number = setting(
         default=5.0,
@@ -212,20 +213,21 @@ class FlowConfig(TopicSync, GroupSettings):
         gt=0,
         on_change=Effect.LOOK,
         description="How far behind a copy may be before that is an alert; zero is "
-        "refused. It changes nothing in how records are copied.",
+        "refused. It does not change how records are copied.",
     )
     transaction_timeout_seconds: Number = setting(
         default=60.0,
         ge=1,
         le=900,
-        description="After this the target's brokers abort a transaction that hangs.",
+        description="After this time the target's brokers abort a transaction that "
+        "hangs.",
     )
     transform: Annotated[str, BeforeValidator(values.function)] | None = setting(
         default=None,
         on_change=Effect.LEASES,
-        description="A function of your own, package.module:function, that is given "
-        "Arrow record batches and returns the rows to copy. Null: records are copied "
-        "as they are.",
+        description="A function of your own, package.module:function, that gets Arrow "
+        "record batches and returns the rows to copy. Null: records are copied as they "
+        "are.",
     )
     transform_options: Mapping[str, Any] = setting(
         default={},
@@ -235,8 +237,8 @@ class FlowConfig(TopicSync, GroupSettings):
     )
     dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = setting(
         default=None,
-        description="Topic of the target that gets the records on which the function "
-        "fails; made with one partition if there is none. Null: the partition is set "
+        description="Topic on the target for records on which the function fails; "
+        "created with one partition if it does not exist. Null: the partition is set "
         "aside until the function works.",
     )
 

@@ -29,19 +29,19 @@ class ServiceConfig(HttpSettings):
 
     metrics_per: Literal["partition", "topic"] = setting(
         default="partition",
-        description="What /metrics has time series of. topic: fewer of them, sums and "
-        "maxima over a topic's partitions, for flows of thousands.",
+        description="What /metrics has time series for. topic: fewer series, with sums "
+        "and maxima over a topic's partitions, for flows with thousands of partitions.",
     )
     group: Text | None = setting(
         default="mirror",
-        description="Instances with the same group share the flows: each flow is led "
-        "by one, and others take over when that is gone. It is a consumer group on "
-        "each target. Null: this instance leads all its flows, and must be the only "
+        description="Instances with the same group share the flows: one instance leads "
+        "each flow, and the others take over when it is gone. This is a consumer group "
+        "on each target. Null: this instance leads all its flows, and must be the only "
         "one.",
     )
     state_dir: Path | None = setting(
         default=None,
-        description="Where Spark's checkpoints are. They only count leases and may be "
+        description="Folder for Spark's checkpoints. They only count leases and may be "
         "lost; several services may share the folder. A relative path starts at the "
         "working directory. Null: `mirror` in $XDG_STATE_HOME, or in ~/.local/state; "
         "for a service of systemd, `state` in its StateDirectory.",
@@ -49,7 +49,7 @@ class ServiceConfig(HttpSettings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
     ] = setting(
-        default="info", on_change=Effect.LEASES, description="error: only what failed."
+        default="info", on_change=Effect.LEASES, description="error: only failures."
     )
     log_format: Literal["auto", "console", "json"] = setting(
         default="auto",
@@ -60,9 +60,8 @@ class ServiceConfig(HttpSettings):
         default=2.0,
         gt=0,
         on_change=Effect.NONE,
-        description="How often to look whether the configuration file has changed; "
-        "changes take effect without a restart. Null: only when the process gets "
-        "SIGHUP; zero is refused.",
+        description="How often to check whether the configuration file has changed; "
+        "changes take effect without a restart. Null: only on SIGHUP; zero is refused.",
     )
     spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = setting(
         default={},

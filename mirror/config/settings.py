@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ABOUT = {
     "clusters": "Each cluster, under its alias.",
-    "flows": 'Each flow, under "A->B". Under `defaults`: for all flows.',
+    "flows": 'Each flow, under "A->B". Settings under `defaults` apply to all flows.',
     "service": "The process itself.",
 }
 
@@ -66,10 +66,10 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from the model by `make settings`; do not edit. Every setting may also",
-        "be given by a variable: `MIRROR_CLUSTERS__<alias>__<name>`,",
-        "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` and",
-        "`MIRROR_SERVICE__<name>`, which win over the file.",
+        "Made from the model by `make settings`; do not edit. A variable can also set",
+        "each setting, and overrides the file: `MIRROR_CLUSTERS__<alias>__<name>`,",
+        "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` or",
+        "`MIRROR_SERVICE__<name>`.",
     ]
     for name, about in _ABOUT.items():
         lines += ["", f"## {name}", "", about, ""]
@@ -91,7 +91,7 @@ def example() -> str:
         *_commented(SECTIONS["clusters"], indent="    "),
         '  B: {bootstrap_servers: "b-1.example.com:9092"}',
         "",
-        "# What stands under defaults counts for all flows.",
+        "# Settings under defaults apply to all flows.",
         "defaults: {}",
         "",
         "flows:",
@@ -136,7 +136,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def _in_cell(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|") if text else "needed"
+    return f"`{text}`".replace("|", "\\|") if text else "required"
 
 
 def _cell(text: str | None) -> str:

@@ -37,8 +37,8 @@ class TopicSync(Section):
     sync_topic_configs: bool = setting(
         default=True,
         mm2=keys("sync.topic.configs.enabled"),
-        description="Whether configs of copies are kept as those of their topics. Off: "
-        "copies get them when they are created; later differences are only shown.",
+        description="Whether to keep the copies' configs the same as their topics'. "
+        "Off: copies get them when they are created; later differences are only shown.",
     )
     sync_topic_configs_seconds: Number = setting(
         default=60.0,
@@ -46,8 +46,8 @@ class TopicSync(Section):
         mm2=keys("sync.topic.configs.interval.seconds")
         + keys("sync.topic.configs.interval", read=readers.duration),
         mm2_default=Differs("600", "60"),
-        description="How often to compare configs of topics and copies; zero is "
-        "refused, sync_topic_configs turns it off.",
+        description="How often to compare the configs of topics and copies; zero is "
+        "refused, use sync_topic_configs to turn it off.",
     )
     config_properties_exclude: Patterns = setting(
         default=CONFIG_PROPERTIES_EXCLUDE,
@@ -58,21 +58,22 @@ class TopicSync(Section):
     use_defaults_from: Literal["target", "source"] = setting(
         default="target",
         mm2=keys("use.defaults.from", where=Where.ONE_FLOW),
-        description="target: what is not set on a topic itself is as the target's "
-        "brokers have it; source: as the source's brokers have it.",
+        description="Where configs that a topic does not set come from. target: the "
+        "defaults of the target's brokers; source: those of the source's brokers.",
     )
     config_strategy: Literal["first", "intersection", "target"] = setting(
         default="first",
         mm2=keys("sync.topic.configs.strategy", read=readers.lower),
-        description="For a copy that several flows write: first: as the first of these "
+        description="For a copy that several flows write. first: as the first of these "
         "flows has it; intersection: only what all sources agree on; target: as it is "
-        "on the target. The setting of the first of these flows counts.",
+        "on the target. The setting of the first of these flows applies.",
     )
     sync_topic_acls: bool = setting(
         default=True,
         mm2=keys("sync.topic.acls.enabled", "sync.acls.enabled"),
-        description="Whether ACLs of topics are given to their copies: who may read "
-        "the topic may read the copy, nobody may write. Off: none are.",
+        description="Whether to give the ACLs of topics to their copies: principals "
+        "that may read a topic may read its copy; write access is not copied. Off: no "
+        "ACLs are copied.",
     )
     sync_topic_acls_seconds: Number = setting(
         default=60.0,
@@ -80,11 +81,11 @@ class TopicSync(Section):
         mm2=keys("sync.topic.acls.interval.seconds")
         + keys("sync.topic.acls.interval", read=readers.duration),
         mm2_default=Differs("600", "60"),
-        description="How often to compare ACLs; zero is refused, sync_topic_acls "
-        "turns it off.",
+        description="How often to compare ACLs; zero is refused, use sync_topic_acls "
+        "to turn it off.",
     )
     sync_prefixed_acls: bool = setting(
         default=False,
-        description="Whether ACLs of all topics that begin alike (PREFIXED) are kept, "
-        "too. Off: as MirrorMaker 2, which leaves them out.",
+        description="Whether to copy ACLs for all topics with a common prefix "
+        "(PREFIXED) as well. Off: they are left out, as in MirrorMaker 2.",
     )
