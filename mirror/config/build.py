@@ -105,7 +105,7 @@ class _Builder:
             path = ("flows", str(key))
             ends = flow_ends(str(key))
             if ends is None:
-                self._problem(path, 'not a flow\'s name; right would be "A->B"')
+                self._problem(path, 'not a flow\'s name; use "A->B"')
                 continue
             name = "->".join(ends)
             if name in first:
@@ -138,7 +138,9 @@ class _Builder:
         sound = True
         for name in filled_in or {}:
             if name in given:
-                self._problem((*path, name), "stands in the key above; remove it")
+                self._problem(
+                    (*path, name), "is already given by the key above; remove it"
+                )
                 sound = False
         try:
             made = model.model_validate({**(under or {}), **given, **(filled_in or {})})

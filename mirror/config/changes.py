@@ -45,7 +45,7 @@ class Changes:
     effects: Mapping[str, Effect] = field(default_factory=dict)
     """For each flow that runs in both."""
     refused: tuple[str, ...] = ()
-    """Why this takes a restart of the service; empty if it does not."""
+    """Why this requires a restart of the service; empty if it does not."""
 
     def __bool__(self) -> bool:
         return bool(self.settings or self.added or self.removed)
@@ -142,7 +142,7 @@ def _of_service(
 def _needs_restart(change: Change) -> str:
     hidden = HIDDEN in (change.old, change.new)
     what = "" if hidden else f"from {_text(change.old)} to {_text(change.new)}, "
-    return f"{change.setting}: is changed {what}which takes a restart of the service"
+    return f"{change.setting}: changed {what}which requires a restart of the service"
 
 
 def _text(value: Any) -> str:

@@ -157,10 +157,7 @@ def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | s
         return f"could mean the {what} {could_be}; rename one of them"
     given, found, _ = rest.rpartition("__")
     if not found:
-        return (
-            "names no setting; right would be "
-            f"{_PREFIX}{section.upper()}__<{what}>__<setting>"
-        )
+        return f"names no setting; use {_PREFIX}{section.upper()}__<{what}>__<setting>"
     suggested = near(given, [_as_variable(str(entry)) for entry in known])
     return f'there is no {what} "{given}"{suggested}'
 

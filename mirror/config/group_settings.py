@@ -145,7 +145,7 @@ class GroupSettings(Section):
             if getattr(self, field := f"{name}_replication_factor") == 0:
                 raise values.refusal(
                     field,
-                    "0 replicas would hold nothing",
-                    "right would be 3, -1 for the brokers' default, or null",
+                    "0 replicas are not possible",
+                    "use 3, -1 for the brokers' default, or null",
                 )
         return self

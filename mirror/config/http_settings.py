@@ -110,29 +110,29 @@ class HttpSettings(Section):
         ]
         if self.http_token is not None and self.http_token_file is not None:
             raise values.refusal(
-                "http_token_file", "the token is given twice", "keep one"
+                "http_token_file", "the token is set twice", "keep one"
             )
         if len(password) > 1:
             raise values.refusal(
-                "http_password_file", "the password is given twice", "keep one"
+                "http_password_file", "the password is set twice", "keep one"
             )
         if password and self.http_username is None:
             raise values.refusal(
-                password[0], "it is of no use without a name", "add http_username"
+                password[0], "it has no effect without a username", "add http_username"
             )
         if self.http_username is not None and not password:
             raise values.refusal(
                 "http_username",
-                "a name alone proves nothing",
+                "a username needs a password",
                 "add http_password_file (or http_password)",
             )
         for name in ("http_token", "http_password"):
             secret = getattr(self, name)
             if secret is not None and not secret.get_secret_value().strip():
-                raise values.refusal(name, "it is empty", "remove it, or fill it in")
+                raise values.refusal(name, "it is empty", "remove it, or set it")
         for name in ("http_key_file", "http_ca_file"):
             if getattr(self, name) is not None and self.http_certificate_file is None:
                 raise values.refusal(
-                    name, "it is of no use without TLS", "add http_certificate_file"
+                    name, "it has no effect without TLS", "add http_certificate_file"
                 )
         return self

@@ -109,7 +109,9 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
 def _decoded(raw: bytes, path: FilePath) -> str:
     """Java reads such files as Latin-1, people write them as UTF-8."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw:
-        raise ConfigError([f"{path}: is neither UTF-8 nor Latin-1 text; save it so"])
+        raise ConfigError(
+            [f"{path}: is neither UTF-8 nor Latin-1 text; save it as UTF-8"]
+        )
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:

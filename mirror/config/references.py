@@ -76,8 +76,8 @@ class Providers:
         if provider.kind == "directory":
             return _from_directory(_allowed(path or "", provider), key)
         raise UnresolvedError(
-            f'the provider "{name}" is {provider.kind}, which cannot run here; right '
-            f"would be {', '.join(_CLASSES)}"
+            f'the provider "{name}" is {provider.kind}, which cannot run here; '
+            f"use {', '.join(_CLASSES)}"
         )
 
     def _variable(self, key: str, provider: _Provider) -> str:
@@ -128,7 +128,7 @@ def providers(settings: Mapping[str, str], environ: Mapping[str, str]) -> Provid
 def _allowed(path: str, provider: _Provider) -> Path:
     if not path:
         raise UnresolvedError(
-            f"a reference without a path; right would be ${{{provider.name}:/path:key}}"
+            f"a reference without a path; use ${{{provider.name}:/path:key}}"
         )
     given = Path(path)
     real = given.resolve()

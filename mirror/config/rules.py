@@ -193,7 +193,7 @@ def _endless(circle: Way, ways: Ways) -> str | None:
             if unstamped:
                 return (
                     f"flows: {circle} is a circle, and provenance is off on "
-                    f"{' and '.join(unstamped)}: records would go round for ever; turn "
-                    "provenance on"
+                    f"{' and '.join(unstamped)}: records would circulate endlessly; "
+                    "turn provenance on"
                 )
     return None

@@ -272,8 +272,8 @@ class FlowConfig(TopicSync, GroupSettings):
         if self.replication_factor == 0:
             raise values.refusal(
                 "replication_factor",
-                "0 replicas would hold nothing",
-                "right would be 3, or -1 for the brokers' default",
+                "0 replicas are not possible",
+                "use 3, or -1 for the brokers' default",
             )
         least = self.min_insync_replicas
         if least is not None and 0 < self.replication_factor < least:
@@ -281,7 +281,7 @@ class FlowConfig(TopicSync, GroupSettings):
                 "min_insync_replicas",
                 f"{least} replicas of {self.replication_factor} can never be in sync, "
                 "so nothing could be written",
-                f"right would be {max(self.replication_factor - 1, 1)}, or a larger "
+                f"use {max(self.replication_factor - 1, 1)}, or a larger "
                 "replication_factor",
             )
         return self
@@ -291,7 +291,7 @@ class FlowConfig(TopicSync, GroupSettings):
         for name in ("transform_options", "dead_letter_topic"):
             if getattr(self, name) and self.transform is None:
                 raise values.refusal(
-                    name, "nothing would use it", "add transform, or remove it"
+                    name, "nothing uses it", "add transform, or remove it"
                 )
         return self
 

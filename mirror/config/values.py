@@ -33,11 +33,11 @@ _OTHER_MECHANISMS = {
     "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token and "
     "sasl_token_options: {region: ...}",
 }
-_A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
+_A_RULE = r"use {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 _EARLIEST_MS = 10**11
 """What is less was meant as seconds, or as a year."""
-_STARTS = "right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds"
+_STARTS = "use latest, 2026-01-31T08:00:00Z or epoch milliseconds"
 
 
 def refusal(field: str, what: str, right: str) -> PydanticCustomError:
@@ -66,8 +66,8 @@ def alias(value: Any) -> str:
     """Aliases become parts of topic names, so they must be legal in one."""
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
         _refuse(
-            f"{_shown(value)} cannot be an alias: it becomes part of topic names, "
-            "where only letters, digits, dot, underscore and hyphen are allowed"
+            f"{_shown(value)} cannot be an alias: aliases become part of topic names, "
+            "which allow only letters, digits, dot, underscore and hyphen"
         )
     return value
 
@@ -75,8 +75,8 @@ def alias(value: Any) -> str:
 def separator(value: Any) -> str:
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
         _refuse(
-            f"{_shown(value)} cannot stand in a topic's name; "
-            "letters, digits, dot, underscore and hyphen can"
+            f"{_shown(value)} is not allowed in a topic's name; use "
+            "letters, digits, dot, underscore and hyphen"
         )
     return value
 
@@ -85,8 +85,7 @@ def function(value: Any) -> str:
     """Where a function of the user's is found; whether it is there is asked later."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
         _refuse(
-            f"{_shown(value)} does not name a function; "
-            'right would be "package.module:function"'
+            f'{_shown(value)} does not name a function; use "package.module:function"'
         )
     return value.strip()
 
@@ -99,7 +98,7 @@ def topic(value: Any) -> str:
     if (wrong := why_illegal(name)) is not None:
         _refuse(wrong.replace("the target name ", ""))
     if is_internal(name):
-        _refuse(f"{_shown(name)} is a name that Kafka or mirror keeps for itself")
+        _refuse(f"{_shown(name)} is reserved for Kafka or mirror")
     return name
 
 
@@ -135,7 +134,7 @@ def token_endpoint(value: Any) -> str:
     """Not shown when it is wrong: people write passwords into addresses."""
     if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
         _refuse(
-            "this is no address of a token endpoint; right would be "
+            "not a valid address of a token endpoint; use "
             "https://id.example.com/oauth2/token without user and password, or "
             "file:///run/secrets/token"
         )
@@ -146,7 +145,8 @@ def sasl_extension(value: Any) -> str:
     """RFC 7628 allows letters only, and keeps `auth` for the token."""
     if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
         _refuse(
-            f"{_shown(value)} is no name of a SASL extension: letters only, not auth"
+            f"{_shown(value)} is not a valid name of a SASL extension: letters only, "
+            "and not auth"
         )
     return value
 
@@ -154,7 +154,7 @@ def sasl_extension(value: Any) -> str:
 def start(value: Any) -> Any:
     """A word, or a moment as epoch milliseconds. YAML makes dates of some texts."""
     if isinstance(value, bool):
-        _refuse(f"{_shown(value)} is no moment; {_STARTS}")
+        _refuse(f"{_shown(value)} is not a time; {_STARTS}")
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in {"earliest", "latest"}:
@@ -170,7 +170,7 @@ def start(value: Any) -> Any:
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         value = int(moment.timestamp() * 1000)
     if isinstance(value, int) and value != 0 and value < _EARLIEST_MS:
-        _refuse(f"{value} lies before 1973, in epoch milliseconds; {_STARTS}")
+        _refuse(f"{value} is before 1973 in epoch milliseconds; {_STARTS}")
     return value
 
 
@@ -184,7 +184,7 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
         if not match or not 0 < int(match.group(2)) < 65536:
             wrong.append(
                 f"[{index}]: {_shown(server)} is not host:port; "
-                'right would be "broker-1.example.com:9092"'
+                'use "broker-1.example.com:9092"'
             )
     _refuse_all(wrong)
     return servers
@@ -195,8 +195,7 @@ def hosts(value: Any) -> tuple[str, ...]:
     listed = _listed(value)
     _refuse_all(
         [
-            f"[{index}]: {_shown(host)} is not a host's name; "
-            'right would be "mirror.example.com"'
+            f'[{index}]: {_shown(host)} is not a host\'s name; use "mirror.example.com"'
             for index, host in enumerate(listed)
             if not _HOST.fullmatch(host)
         ]
@@ -333,7 +332,7 @@ def _complete_flows(
         entry = {} if given is None else given
         ends = flow_ends(str(key))
         if ends is None:
-            _refuse(f'{_shown(key)} is not a flow\'s name; right would be "A->B"')
+            _refuse(f'{_shown(key)} is not a flow\'s name; use "A->B"')
         name = "->".join(ends)
         if name in shaped:
             _refuse(f"the flow {name} is given twice")

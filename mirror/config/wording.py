@@ -108,7 +108,7 @@ def _meant(name: str, model: type[BaseModel]) -> str:
 
 def _what_is_wrong(kind: str) -> str:
     if kind == "string_too_short":
-        return "is empty; leave it out or give it a value"
+        return "is empty; remove it or give it a value"
     return _KINDS.get(kind.partition("_")[0], "cannot be used")
 
 
@@ -123,7 +123,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 def _example(name: str) -> str:
     if name == "bootstrap_servers":
-        return '; right would be "broker-1.example.com:9092"'
+        return '; use "broker-1.example.com:9092"'
     return ""
 
 

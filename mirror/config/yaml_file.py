@@ -24,11 +24,11 @@ _SHAPE = "a mapping with the keys clusters, flows, defaults and service"
 _ITSELF = "not valid YAML: an anchor (&) is used (*) within itself"
 _TOO_DEEP = "not valid YAML: nested too deeply"
 _HINTS = {
-    r"'\t'": "; indent with spaces, YAML takes no tabs",
+    r"'\t'": "; indent with spaces, YAML does not allow tabs",
     "another document": "; keep one, and no line --- before it",
-    "undefined alias": "; a text that begins with * has to stand in quotes",
-    "for the tag": "; a text that begins with ! has to stand in quotes",
-    "tag handle": "; a text that begins with ! has to stand in quotes",
+    "undefined alias": "; quote a text that begins with *",
+    "for the tag": "; quote a text that begins with !",
+    "tag handle": "; quote a text that begins with !",
 }
 _MARKED = re.compile(r"(alias|tag|tag handle|anchor) '.*'")
 """How a message names what follows a *, ! or &: it may be a password's beginning."""
@@ -94,8 +94,8 @@ def _no_date(text: str) -> str:
             try:
                 date(*map(int, found.groups()))
             except ValueError:
-                return f'"{found[0]}" in line {number} is no date'
-    return "holds what is no date, and no text in quotes"
+                return f'"{found[0]}" in line {number} is not a date'
+    return "holds what is not a date, and no text in quotes"
 
 
 def _other_kind(text: str) -> str:

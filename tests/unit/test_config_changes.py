@@ -106,7 +106,7 @@ def test_what_takes_a_restart_is_refused_by_name(
 
     (text,) = found.refused
     assert named in text
-    assert text.endswith("which takes a restart of the service")
+    assert text.endswith("which requires a restart of the service")
     assert SECRET not in text
 
 

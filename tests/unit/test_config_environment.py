@@ -207,7 +207,7 @@ def test_one_way_to_give_it_takes_the_place_of_the_other(
         ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
         (
             "MIRROR_CLUSTERS__eu",
-            "names no setting; right would be MIRROR_CLUSTERS__<cluster>__<setting>",
+            "names no setting; use MIRROR_CLUSTERS__<cluster>__<setting>",
         ),
         (
             "MIRROR_DEFALTS__tasks",

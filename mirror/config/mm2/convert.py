@@ -106,7 +106,7 @@ def _defaults_that_differ(given: Mapping[str, Any]) -> list[str]:
         for name, info in settings(FlowConfig).items()
         if (differs := traits(info).mm2_default) and name not in given
     ]
-    return ["    # Not set, and otherwise here than there:", *rows] if rows else []
+    return ["    # Not set; the defaults differ:", *rows] if rows else []
 
 
 def plain(value: Any) -> Any:

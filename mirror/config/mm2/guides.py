@@ -88,5 +88,5 @@ def prefer_newer(
         if newer is None or newer == key:
             kept.append((owner, rest, key))
         else:
-            warnings.append(f"{key}: {newer} says this as well, and counts")
+            warnings.append(f"{key}: {newer} says the same and takes precedence")
     return kept, warnings

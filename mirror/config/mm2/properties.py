@@ -93,8 +93,7 @@ def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
     for alias in aliases:
         if len(parts := alias.split()) > 1:
             draft.problems.append(
-                f'clusters: "{alias}" has a space; right would be '
-                f"clusters = {', '.join(parts)}"
+                f'clusters: "{alias}" has a space; use clusters = {", ".join(parts)}'
             )
     return list(dict.fromkeys(part for alias in aliases for part in alias.split()))
 
@@ -133,7 +132,7 @@ def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> N
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
     elif key in mm2_keys.TAKEN_AS_MEANT:
         draft.warnings.append(
-            f"{key}: MirrorMaker 2 passes over this here; taken for all flows"
+            f"{key}: MirrorMaker 2 ignores this here; applied to all flows"
         )
         _set(("defaults",), mm2_keys.TAKEN_AS_MEANT[key], key, value, draft)
     elif key in mm2_keys.CLUSTER:
@@ -169,10 +168,11 @@ def _of_cluster(
         # One role may not log in otherwise than the others: a cluster knows us once.
         known = security[alias].setdefault(bare, value)
         draft.warnings.append(
-            f"{key}: not needed, taken for the whole cluster {alias}"
+            f"{key}: not needed, applied to the whole cluster {alias}"
             if known == value
             else f"{key}: differs from {alias}.{bare} or another role's, ignored: "
-            "mirror comes to a cluster as one user, who needs the rights of all roles"
+            "mirror logs in to a cluster as one user, who needs the permissions of all "
+            "roles"
         )
     elif rest not in mm2_keys.FROM_SOURCE and rest not in mm2_keys.FROM_TARGET:
         draft.warnings.append(mm2_keys.answer(key, rest))

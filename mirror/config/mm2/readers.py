@@ -46,7 +46,7 @@ def policy(value: str) -> str:
     if value not in known:
         raise ValueError(
             f'there is no replication policy "{value}" here; '
-            f"right would be {' or '.join(_POLICIES)}; what another class calls its "
+            f"use {' or '.join(_POLICIES)}; what another class calls its "
             "copies can be said by policy rename in a YAML file"
         )
     return known[value]
@@ -66,7 +66,7 @@ def duration(value: str) -> str:
     """Guides write 30s, 1m or 2h; MirrorMaker 2 only knows seconds."""
     match = _DURATION.fullmatch(value)
     if not match:
-        raise ValueError(f'"{value}" is not a duration; right would be 30s, 5m or 1h')
+        raise ValueError(f'"{value}" is not a duration; use 30s, 5m or 1h')
     number, unit = match.groups()
     return f"{float(number) * _SECONDS[unit or 's']:g}"
 

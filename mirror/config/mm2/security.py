@@ -94,7 +94,7 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         return
     if module not in _MODULES:
         found.problems.append(
-            f'{name}: the login module "{module}" is not supported yet; right would be '
+            f'{name}: the login module "{module}" is not supported yet; use '
             f"{', '.join(_MODULES[:-1])} or {_MODULES[-1]}"
         )
         return
@@ -126,7 +126,7 @@ def _store(
     kind = given.get(f"ssl.{store}.type", "JKS").upper()
     if kind not in _READABLE:
         found.problems.append(
-            f"{names[key]}: a store of type {kind} cannot be read; right would be "
+            f"{names[key]}: a store of type {kind} cannot be read; use "
             f"{', '.join(_READABLE)}: keytool -importkeystore -deststoretype PKCS12 "
             "converts it"
         )

@@ -111,8 +111,8 @@ def _cluster(
     sasl = kind in _MECHANISMS
     if kind and not sasl and kind != "tls":
         lines.problems.append(
-            f"cluster {alias}: authentication of type {kind} cannot be done here; "
-            f"right would be tls, {', '.join(_MECHANISMS)}"
+            f"cluster {alias}: authentication of type {kind} is not supported; "
+            f"use tls, {', '.join(_MECHANISMS)}"
         )
     tls_used = tls is not None or kind == "tls"
     if sasl or tls_used:

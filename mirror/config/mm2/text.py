@@ -56,7 +56,7 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
     lines = Lines(settings={})
     for key, value in found:
         if key in lines.settings:
-            lines.warnings.append(f"{key}: given twice; the last one counts")
+            lines.warnings.append(f"{key}: set twice; the last one counts")
         lines.settings[key] = value
     for key, value in lines.settings.items():
         lines.settings[key] = _bare(key, value, lines)
@@ -76,7 +76,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         raise ConfigError(
             [
                 (
-                    f"the file has a broken escape: {error}; right would be four hex "
+                    f"the file has a broken escape: {error}; use four hex "
                     "digits after \\u, or two backslashes for one that is meant"
                 )
             ]

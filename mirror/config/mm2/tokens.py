@@ -46,12 +46,12 @@ def from_login(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
             extensions[option.removeprefix(_EXTENSION)] = text
         elif option.startswith(_UNSECURED):
             problems.append(
-                f"{option}: tokens that nobody signed are not made here; right would "
-                f"be {_KEYS[_URL]}, or sasl_token_provider in a YAML file"
+                f"{option}: unsigned tokens are not supported; use "
+                f"{_KEYS[_URL]}, or sasl_token_provider in a YAML file"
             )
         elif option not in _PASSED_OVER:
             problems.append(
-                f"{option}: this option is not known; right would be "
+                f"{option}: this option is not known; use "
                 f"clientId, clientSecret, scope, {_EXTENSION}NAME"
             )
     return settings, problems
