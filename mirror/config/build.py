@@ -1,7 +1,7 @@
-"""From a document's plain mappings to the schema's types, all problems at once.
+"""From a document's plain mappings to the model's types, all problems at once.
 
-Main function: `build`. Sections are checked one by one, so that one bad setting
-hides no other: what is sound is built and handed on, for `rules` to look at.
+Main function: `build`. Sections are checked one by one, so one bad setting hides no
+other: valid sections are built and passed on to `rules`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Section = TypeVar("_Section", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """The sound part of a configuration; all of it, if there are no problems."""
+    """The valid part of a configuration; all of it, if there are no problems."""
 
     config: MirrorConfig
     problems: tuple[str, ...]
@@ -54,7 +54,7 @@ class _Builder:
         self.problems: list[str] = []
 
     def mapping(self, section: str) -> Mapping[str, Any]:
-        """A section, or an empty one where there is none or something else."""
+        """A section; an empty one if it is missing or not a mapping."""
         entries = self._raw.get(section)
         return entries if isinstance(entries, Mapping) else {}
 
@@ -80,7 +80,7 @@ class _Builder:
         return built
 
     def defaults(self) -> dict[str, Any]:
-        """The settings to lay under each flow; bad ones are reported here, once."""
+        """The settings that each flow starts from; bad ones are reported here, once."""
         entries = dict(self.mapping("defaults"))
         ends = {"source": "A", "target": "B"}
         while entries:

@@ -1,8 +1,8 @@
-"""What differs between two configurations, and what it takes to go on with the new one.
+"""What differs between two configurations, and how to get from one to the other.
 
 Main function: `compare`, which returns `Changes`: each setting with its old and its new
-value, the flows that come, go or change, the `Effect` of that on each of them, and what
-only a restart of the service can change. Pure: nothing is read or done here.
+value, the flows that come, go or change, the `Effect` on each of them, and what only a
+restart of the service can change. Pure: nothing is read or done here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Changes:
 
 
 def compare(old: MirrorConfig, new: MirrorConfig) -> Changes:
-    """What differs, as far as it counts: what is not enabled does not."""
+    """What differs. Flows that are not enabled do not count."""
     before, after = _running(old), _running(new)
     kept = [flow for name, flow in after.items() if name in before]
     effects = {flow.name: Effect.NONE for flow in kept}
@@ -119,7 +119,7 @@ def _of_clusters(
 ) -> Iterator[_Found]:
     for alias, cluster in new.clusters.items():
         if (known := old.clusters.get(alias)) is None:
-            continue  # only flows that are new, too, can have to do with it
+            continue  # only flows that are new as well can use it
         users = tuple(f.name for f in kept if alias in {f.source, f.target})
         for name, change in _differences(("clusters", alias), known, cluster):
             effect = cluster.effect(name) if users else Effect.NONE

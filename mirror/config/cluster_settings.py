@@ -1,7 +1,7 @@
-"""The settings of one cluster: where it is, and how to prove who we are.
+"""The settings of one cluster: its address and mirror's credentials there.
 
-Main type: `ClusterConfig`. Whether its credentials fit together is `credentials`'
-to say; nothing is read or connected here.
+Main type: `ClusterConfig`. `credentials` checks that they fit together; nothing is read
+or connected here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirror.config.traits import Effect, Where, keys, setting
 
 
 class ClusterConfig(Section):
-    """How to reach one cluster. Holds credentials: its repr hides them."""
+    """How to reach one cluster. Holds credentials, which its repr hides."""
 
     alias: Alias = setting(
         from_key=True,

@@ -1,7 +1,7 @@
 """Whether a cluster's credentials fit its protocol, and each other.
 
-Main function: `check`. It sees that nothing is missing, given twice, or of no use: who
-gives a password expects that it is used. Files are not looked at.
+Main function: `check`. It refuses what is missing, set twice, or has no effect: a
+password that is set is meant to be used. It opens no files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_TOKENS = (
 
 
 def check(cluster: ClusterConfig) -> None:
-    """See that the protocol has what it needs, and nothing that it would not use."""
+    """Check that the protocol has what it needs, and nothing that it does not use."""
     protocol = cluster.security_protocol
     if protocol.startswith("SASL"):
         if cluster.sasl_mechanism == "OAUTHBEARER":
@@ -76,7 +76,7 @@ def _check_password(cluster: ClusterConfig) -> None:
 
 
 def _check_tokens(cluster: ClusterConfig) -> None:
-    """OAUTHBEARER: one way to tokens, and all of it."""
+    """OAUTHBEARER: exactly one source of tokens, and complete."""
     if useless := _given(cluster, *_LOGIN):
         raise refusal(
             useless[0],
@@ -103,7 +103,7 @@ def _check_tokens(cluster: ClusterConfig) -> None:
 
 
 def _check_client(cluster: ClusterConfig, url: str) -> None:
-    """As whom tokens are asked for at an endpoint."""
+    """The client id and secret for a token endpoint."""
     secrets = _given(cluster, _SECRET, f"{_SECRET}_file")
     if len(secrets) > 1:
         raise refusal(f"{_SECRET}_file", "the secret is set twice", "keep one")
@@ -148,7 +148,7 @@ def _check_tls(cluster: ClusterConfig) -> None:
 
 
 def _given(cluster: ClusterConfig, *names: str) -> list[str]:
-    """Those that say something."""
+    """Those that are set."""
     return [name for name in names if getattr(cluster, name) not in (None, {})]
 
 

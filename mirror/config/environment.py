@@ -4,11 +4,10 @@
     MIRROR_FLOWS__us_east__TO__eu__tasks       flows."us-east->eu".tasks
     MIRROR_DEFAULTS__tasks, MIRROR_SERVICE__http_port
 
-Main function: `lay_over`. Upper and lower case are the same, and `_` stands for
-any character that a variable's name cannot have; a name that could mean two
-clusters or flows is refused, as is one that means none. A value stays the text it
-is until the schema reads it; lists are written with commas or as JSON. A variable
-that is set to nothing counts as not set.
+Main function: `lay_over`. Names are not case-sensitive, and `_` stands for any
+character that a variable's name cannot have; a name that matches two clusters or flows
+is refused, as is one that matches none. A value stays text until the model reads it;
+lists are written with commas or as JSON. An empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
 
 
 def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The variables that may hold secrets, which no other process has to get."""
+    """The variables that may hold secrets, to be kept from other processes."""
     return tuple(
         variable
         for variable in environ
@@ -147,7 +146,7 @@ def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | s
         written = _as_variable(str(entry))
         if _flat(rest).startswith(f"{_flat(written)}__"):
             hits.append((entry, rest[: len(written)], rest[len(written) + 2 :]))
-    # us-east may stand beside us_east: who writes a name exactly means it.
+    # us-east may exist beside us_east: an exact name wins.
     exact = [hit for hit in hits if hit[1] == _as_variable(hit[0], keep=True)]
     hits = exact or hits
     if len(hits) == 1:

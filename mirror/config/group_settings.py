@@ -1,7 +1,7 @@
-"""Settings of a flow about who has read how far: groups, checkpoints, heartbeats.
+"""Settings of a flow about consumer groups: offsets, checkpoints, heartbeats.
 
-Main type: `GroupSettings`, a part of `FlowConfig`. What the settings do is the duty of
-`offsets` and of `jobs.groups`.
+Main type: `GroupSettings`, a part of `FlowConfig`. `offsets` and `jobs.groups` apply
+them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mirror.config.traits import Differs, Effect, keys, setting
 GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns)]
 
 GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
-"""What MirrorMaker 2 leaves out when it is told nothing."""
+"""MirrorMaker 2's default."""
 
 
 class GroupSettings(Section):
-    """Whose offsets are translated, and what is written because of it."""
+    """Which groups' offsets are translated, and what is written for them."""
 
     on_change: ClassVar[Effect] = Effect.JOBS
 

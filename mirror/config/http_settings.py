@@ -1,7 +1,7 @@
-"""The settings of the service's HTTP port: where it is, and whom it answers.
+"""The settings of the service's HTTP port: address, TLS and access.
 
-Main type: `HttpSettings`, a part of `ServiceConfig`. What each of them does is the duty
-of `web.access` and `web.tls`; no file is read here.
+Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.tls` apply
+them; no file is read here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirror.config.traits import Effect, setting
 
 
 class HttpSettings(Section):
-    """Where status and metrics are told, and to whom."""
+    """Where the HTTP port listens, and who may use it."""
 
     on_change: ClassVar[Effect] = Effect.RESTART
 
@@ -84,7 +84,7 @@ class HttpSettings(Section):
 
     @property
     def asks_who(self) -> bool:
-        """Whether a request has to say who it is from."""
+        """Whether requests need credentials."""
         return self.http_token_given or self.http_username is not None
 
     @property

@@ -61,7 +61,7 @@ def load(
 
 
 def _without_echoes(problems: list[str]) -> list[str]:
-    """A setting that could not be read is missing because of that."""
+    """Without those about a missing setting that could not be read."""
     return [
         text
         for text in problems
@@ -74,7 +74,7 @@ def _without_echoes(problems: list[str]) -> list[str]:
 
 
 def read(path: FilePath, environ: Mapping[str, str]) -> Document:
-    """What a file says, before any of it is believed.
+    """What a file says, before it is checked.
 
     Raises:
         ConfigError: it cannot be read, or is of no known format.

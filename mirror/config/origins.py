@@ -1,8 +1,7 @@
 """Where each setting's value comes from: a variable, the file, or the schema.
 
-Main function: `origins`, one `Setting` for each setting of each section. Secrets are
-shown as stars; `shown` does so for one value. It reads what `load` reads and decides
-nothing.
+Main function: `origins`, which returns a `Setting` for each setting of each section.
+`shown` and `hidden` put stars in place of secrets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The configuration: frozen, typed values that every other room is given.
+"""The configuration: frozen, typed values that every other room gets.
 
 Main type: `MirrorConfig`, made of `ClusterConfig`, `FlowConfig`, `ServiceConfig`.
-Each field says what its zero, null or empty value means. What one setting or one
-section can tell about itself is checked here; `rules` checks what takes a look
-over the whole, `load` reads files and the environment.
+Each setting is declared once, here or in a module that this one is made of, with its
+traits; its description says what zero, null or empty means. Models check one setting
+or one section; `rules` checks the whole, `load` reads files and the environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mirror.policy.naming import ReplicationPolicy, TopicFilter, make_policy
 from mirror.policy.renaming import Rule  # noqa: TC001  pydantic reads it
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
-"""What MirrorMaker 2 leaves out when it is told nothing."""
+"""MirrorMaker 2's default."""
 
 
 class FlowConfig(TopicSync, GroupSettings):
@@ -244,12 +244,12 @@ class FlowConfig(TopicSync, GroupSettings):
 
     @property
     def name(self) -> str:
-        """How the flow is called everywhere: source->target."""
+        """The flow's name everywhere: source->target."""
         return f"{self.source}->{self.target}"
 
     @property
     def replication_policy(self) -> ReplicationPolicy:
-        """What the copies are called."""
+        """Names the copies."""
         return make_policy(
             self.policy,
             source_alias=self.source,
@@ -297,7 +297,7 @@ class FlowConfig(TopicSync, GroupSettings):
 
 
 class MirrorConfig(Section):
-    """Everything. Flows are complete: `defaults` are already laid under each."""
+    """The whole configuration. Flows already include the `defaults`."""
 
     clusters: Mapping[str, ClusterConfig]
     flows: Mapping[str, FlowConfig]
@@ -313,7 +313,7 @@ class MirrorConfig(Section):
     @property
     def enabled_flows(self) -> tuple[FlowConfig, ...]:
         """All that are enabled, in the configuration's order, wherever they run:
-        flows that meet in one topic have to agree on it.
+        flows that write one topic must agree on it.
         """
         return self.everywhere or tuple(
             flow for flow in self.flows.values() if flow.enabled

@@ -1,7 +1,7 @@
-"""What all sections of the configuration have in common: their kind, and their types.
+"""What all sections of the configuration share: their base class and field types.
 
-Main type: `Section`. Nothing unknown gets into one, and nobody changes it. Settings
-themselves stand in `schema` and in the modules that it is made of.
+Main type: `Section`, frozen, which refuses unknown settings. The settings are in
+`schema` and in the modules that it is made of.
 """
 
 from __future__ import annotations

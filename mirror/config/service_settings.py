@@ -1,7 +1,6 @@
 """The settings of the process itself: where it listens, logs and runs.
 
-Main type: `ServiceConfig`; what concerns its HTTP port stands in `http_settings`. What
-it does for which clusters is not said here.
+Main type: `ServiceConfig`; those of its HTTP port are in `http_settings`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mirror.config.section import Number, Text  # noqa: TC001  pydantic reads th
 from mirror.config.traits import Effect, setting
 
 SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
-"""Which of Spark's own settings it hides itself (`spark.redaction.regex`)."""
+"""The settings that Spark itself hides (`spark.redaction.regex`)."""
 
 
 class ServiceConfig(HttpSettings):

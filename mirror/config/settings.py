@@ -1,4 +1,4 @@
-"""Every setting, written down from the model: for editors, for reading, for pasting.
+"""Every setting, written from the model: for editors, for reading, for pasting.
 
 Functions: `json_schema`, `reference` (Markdown) and `example` (YAML, all settings with
 their defaults as comments). The files that hold these texts are made by `make

@@ -1,7 +1,6 @@
-"""Settings of a flow about what surrounds its records: configs and ACLs of copies.
+"""Settings of a flow about the copies' configs and ACLs.
 
-Main type: `TopicSync`, a part of `FlowConfig`. What the settings do is `metadata`'s
-duty.
+Main type: `TopicSync`, a part of `FlowConfig`. `metadata` applies them.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ CONFIG_PROPERTIES_EXCLUDE = (
     r"unclean\.leader\.election\.enable",
     r"min\.insync\.replicas",
 )
-"""The list of MirrorMaker 2 in Kafka 4.3, which gives two settings the names that they
-have on brokers; here their names on topics stand as well. A limit on timestamps would
-refuse records that wait long before they are copied."""
+"""MirrorMaker 2's list in Kafka 4.3, which calls two configs by their broker names; the
+topic names are here as well. A limit on timestamps would refuse records that are copied
+long after they were written."""
 
 
 class TopicSync(Section):
-    """How copies are kept as their topics are."""
+    """How copies follow their topics."""
 
     on_change: ClassVar[Effect] = Effect.JOBS
 

@@ -1,8 +1,8 @@
-"""What a single setting may be: checks and conversions that the schema refers to.
+"""What a single setting may be: checks and conversions that the models use.
 
-Functions take what a file or a variable holds and return what the schema stores,
-or raise with a message that says what would be right. `complete` brings the
-sections into the schema's shape. No file and no other section is looked at.
+Functions take what a file or a variable holds and return what the model stores, or
+raise with a message that says what to write. `complete` brings the sections into the
+model's shape. They look at no file and no other section.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _OTHER_MECHANISMS = {
 _A_RULE = r"use {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 _EARLIEST_MS = 10**11
-"""What is less was meant as seconds, or as a year."""
+"""Smaller numbers were meant as seconds, or as a year."""
 _STARTS = "use latest, 2026-01-31T08:00:00Z or epoch milliseconds"
 
 
 def refusal(field: str, what: str, right: str) -> PydanticCustomError:
-    """An error about `field`, raised where a whole section is looked at."""
+    """An error about `field`, raised by a check of a whole section."""
     return PydanticCustomError(
         "mirror_section", "{what}", {"what": f"{what}; {right}", "field": field}
     )
 
 
 def near(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """The end of a message: the known word that was probably meant, or nothing."""
+    """The end of a message: the known word that was probably meant, or empty."""
     by_lower = {each.lower(): each for each in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
@@ -82,7 +82,7 @@ def separator(value: Any) -> str:
 
 
 def function(value: Any) -> str:
-    """Where a function of the user's is found; whether it is there is asked later."""
+    """The name of a user's function; whether it exists is checked later."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
         _refuse(
             f'{_shown(value)} does not name a function; use "package.module:function"'
@@ -91,7 +91,7 @@ def function(value: Any) -> str:
 
 
 def topic(value: Any) -> str:
-    """A topic that we write to and that others may read."""
+    """A topic that mirror writes and others may read."""
     if not isinstance(value, str):
         _refuse(f"{_shown(value)} is not text: write it in quotes")
     name = value.strip()
@@ -103,7 +103,7 @@ def topic(value: Any) -> str:
 
 
 def number(value: Any) -> Any:
-    """Python takes true for 1; nobody who writes it means that."""
+    """Python takes true for 1, which is never meant."""
     if isinstance(value, bool):
         _refuse(f"{str(value).lower()} is not a number")
     return value
@@ -131,7 +131,7 @@ def sasl_mechanism(value: Any) -> Any:
 
 
 def token_endpoint(value: Any) -> str:
-    """Not shown when it is wrong: people write passwords into addresses."""
+    """The message does not repeat it: people write passwords into addresses."""
     if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
         _refuse(
             "not a valid address of a token endpoint; use "
@@ -191,7 +191,7 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
 
 
 def hosts(value: Any) -> tuple[str, ...]:
-    """Names of hosts as they stand in an address, without scheme and port."""
+    """Host names as in a URL, without scheme and port."""
     listed = _listed(value)
     _refuse_all(
         [
@@ -204,7 +204,7 @@ def hosts(value: Any) -> tuple[str, ...]:
 
 
 def patterns(value: Any) -> tuple[str, ...]:
-    """Regular expressions, each tried once so that a bad one is found at start."""
+    """Regular expressions, compiled once so that a bad one is found at start."""
     listed = _listed(value)
     _refuse_all(
         [
@@ -230,7 +230,7 @@ def group_patterns(value: Any) -> tuple[str, ...]:
 
 
 def rename(value: Any) -> tuple[Rule, ...]:
-    """Rules for names, each tried once so that a bad one is found at start."""
+    """Rules for names, compiled once so that a bad one is found at start."""
     if value is None:
         return ()
     if not isinstance(value, Iterable) or isinstance(value, (str, Mapping)):
@@ -308,9 +308,9 @@ def flow_ends(name: str) -> tuple[str, str] | None:
 
 
 def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what keys say: the alias, source and target; lay defaults under flows.
+    """Fill in what keys say (alias, source, target), and add defaults to flows.
 
-    Entries that are no mappings are left as they are, for the schema to refuse.
+    Entries that are not mappings stay as they are; the model refuses them.
     """
     shaped = dict(raw)
     defaults = shaped.pop("defaults", None) or {}
@@ -357,7 +357,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _better_pattern(pattern: str) -> str:
-    """A suggestion that compiles and is likely meant, or nothing."""
+    """A suggestion that compiles and is probably meant, or empty."""
     globbed = re.sub(r"(?<![.\])\\])\*", ".*", pattern)
     for candidate in (
         globbed,
@@ -385,7 +385,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _refuse_all(messages: list[str]) -> None:
-    """Refuse a list for each of its elements that is wrong, if any is."""
+    """Refuse a list, with a message for each element that is wrong."""
     if messages:
         raise PydanticCustomError(
             "mirror_value",

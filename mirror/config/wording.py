@@ -1,7 +1,7 @@
 """Pydantic's findings as sentences: setting, value, and what would be right.
 
-Main function: `sentences`. Values of secrets and of unknown settings (a secret
-may stand under a mistyped name) are never repeated.
+Main function: `sentences`. Values that may hold secrets are never repeated, nor those
+of unknown settings, since a secret may have a mistyped name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sentences(
     found = []
     for detail in error.errors(include_url=False):
         context: Mapping[str, Any] = detail.get("ctx", {})
-        # Deeper parts are pydantic's own: tags of unions, positions in a list.
+        # Deeper parts are pydantic's: tags of unions, positions in a list.
         place = (*path, *(str(part) for part in detail["loc"][:1]))
         if detail["type"] == "mirror_section":
             place = (*path, context["field"])
@@ -113,7 +113,7 @@ def _what_is_wrong(kind: str) -> str:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The words of a Literal, however deep unions and annotations hide it."""
+    """The words of a Literal, also within unions and annotations."""
     parts = getattr(annotation, "__args__", ())
     words = tuple(part for part in parts if isinstance(part, str))
     for part in parts:

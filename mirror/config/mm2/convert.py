@@ -1,8 +1,8 @@
 """A file of MirrorMaker 2 as our YAML, with a comment wherever meaning differs.
 
-Main function: `convert`. Secrets are left out, with a line that says how to give them:
-what is printed ends up in repositories. What the file leaves to MirrorMaker 2's
-defaults is listed where ours are others, so that nobody has to guess.
+Main function: `convert`. Secrets are left out, with a line that says how to set them,
+since the output ends up in repositories. Comments list the settings that the file
+leaves at a default of MirrorMaker 2 which differs in mirror.
 """
 
 from __future__ import annotations

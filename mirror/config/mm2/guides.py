@@ -1,8 +1,8 @@
-"""What published guides to MirrorMaker 2 write, though MirrorMaker 2 knows none of it.
+"""What published guides to MirrorMaker 2 write, and MirrorMaker 2 does not know.
 
 Functions: `merge_into_undeclared`, a file whose target is in no list; `rename`, two
-keys that call copies otherwise; `prefer_newer`, one thing said under two names. They
-turn what a guide promises into what `mm2_properties` reads, and say so in warnings.
+keys that rename copies; `prefer_newer`, one setting under two names. They turn what a
+guide promises into what `properties` reads, and say so in warnings.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def rename(
 def prefer_newer(
     entries: Iterable[tuple[str, str, str]],
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Entries (owner, rest, key) without those that a newer name beside them says."""
+    """Entries (owner, rest, key) without those that are set by a newer name as well."""
     listed = list(entries)
     there = {(owner, rest): key for owner, rest, key in listed}
     kept, warnings = [], []

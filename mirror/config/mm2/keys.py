@@ -1,8 +1,8 @@
-"""The keys of MirrorMaker 2 that we serve, and what they are called here.
+"""The keys of MirrorMaker 2 that mirror serves, looked up from the settings' traits.
 
-Each table maps a key to our setting and to a function that turns the text into
-what the schema reads. The tables differ in who may hold a key: see `mm2_properties`
-for how they lie over one another. `answer` speaks of all other keys.
+Each table maps a key to its setting and to a function from the text to what the model
+reads. There is one for each place that may hold a key; `properties` knows which
+overrides which. `answer` is the warning about all other keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Meaning = tuple[str, Callable[[str], Any]]
 
 
 def table(where: Where) -> dict[str, Meaning]:
-    """The keys that this place may hold, each with what becomes of its text."""
+    """The keys that this place may hold, each with how to read its text."""
     return {
         key.name: (
             name,

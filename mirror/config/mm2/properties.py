@@ -1,11 +1,10 @@
 """MirrorMaker 2's properties file, turned into our sections.
 
 Main function: `read`. Top-level settings become `defaults`, `A.x` a cluster's, and
-`A->B.x` a flow's; where MirrorMaker 2 would let a cluster's setting win over the
-top level, so do we. A key that we do not serve gives one warning by name. What a
-client would have to be told but cannot be (a key store in Java's own format, a
-policy class we do not have) is a problem, not a warning. See `mm2_keys` for the
-keys, `mm2_security` for credentials.
+`A->B.x` a flow's; a cluster's setting overrides the top level where it does in
+MirrorMaker 2. A key that mirror does not serve gives one warning by name. What matters
+and cannot be served (a key store of an unknown type, a policy class) is a problem, not
+a warning. `keys` looks up the keys, `security` translates credentials.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Credentials as Java clients are given them, turned into a cluster's settings.
+"""Credentials of Java clients, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN and SCRAM, `mm2_tokens`
-that for OAUTHBEARER; stores are only named, `clusters` opens them. What a connection
-would need but cannot be given here is a problem: going on without would only fail
-later, or trust the wrong certificates. Messages name keys and classes, never passwords.
+Main function: `translate`. It reads login modules for PLAIN and SCRAM, `tokens` that
+for OAUTHBEARER; `clusters` opens the stores. What a connection needs and mirror cannot
+do is a problem: going on would only fail later, or trust the wrong certificates.
+Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPTION = re.compile(
 
 _KEYS = table(Where.CREDENTIAL)
 SPELLED = spelled(Where.CREDENTIAL)
-"""Which key each of our settings comes from."""
+"""The key that each setting comes from."""
 
 _STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
 _READABLE = ("JKS", "PKCS12", "PEM")
@@ -43,7 +43,7 @@ _SERVED = {
 
 @dataclass(slots=True)
 class Translation:
-    """A cluster's settings, the keys they came from, and what there is to say."""
+    """A cluster's settings, the keys they came from, warnings and problems."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Translation:
 
 
 def serves(key: str) -> bool:
-    """Whether `translate` wants to be given this key, if only to refuse it."""
+    """Whether `translate` handles this key, if only to refuse it."""
     return key in _SERVED
 
 

@@ -1,9 +1,8 @@
 """The text of a properties file as pairs of key and value, ready to be understood.
 
 Main function: `read`, which returns `Lines`. It does what Java does (escapes, joined
-lines, the last of two equal keys counts), puts secrets in the place of references,
-and takes away what published files put around values: quotes are `unquoted`'s,
-comments behind a value are removed here. What keys mean is not known here.
+lines, the last of two equal keys counts), resolves references, and removes comments
+after values; `unquoted` removes quotes. It does not know what keys mean.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1
 
 @dataclass(slots=True, kw_only=True)
 class Lines:
-    """What a file sets, in its order, and what there is to say about it."""
+    """What a file sets, in its order, with warnings and problems."""
 
     settings: dict[str, str]
     references: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,7 @@
-"""What Java clients are told of OAUTHBEARER, as our settings.
+"""Java clients' options for OAUTHBEARER, as mirror's settings.
 
-Main function: `from_login`, which reads the options of OAuthBearerLoginModule as
-Kafka's own handler knows them, and as Strimzi's does. Keys of a properties file stand
-in `KEYS`. Where tokens come from is not asked here, nor whether all is there.
+Main function: `from_login`, which reads the options of OAuthBearerLoginModule that
+Kafka's own handler and Strimzi's know. Whether they are complete is checked later.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PASSED_OVER = (
 
 
 def from_login(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Our settings, and what of the options would be missed."""
+    """The settings, and problems with options that cannot be served."""
     settings: dict[str, Any] = {}
     problems = []
     for option, text in options.items():
