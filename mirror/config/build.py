@@ -1,7 +1,7 @@
-"""From a document's plain mappings to the schema's types, all problems at once.
+"""From a document's plain mappings to the model's types, all problems at once.
 
-Main function: `build`. Sections are checked one by one, so that one bad setting
-hides no other: what is sound is built and handed on, for `rules` to look at.
+Main function: `build`. Sections are checked one by one, so one bad setting hides no
+other: valid sections are built and passed on to `rules`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from pydantic import BaseModel, ValidationError
 from mirror.config import wording
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
-from mirror.config.schema import FlowConfig, MirrorConfig
+from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import flow_ends, near
 
-_SECTIONS = ("clusters", "defaults", "flows", "service")
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """The sound part of a configuration; all of it, if there are no problems."""
+    """The valid part of a configuration; all of it, if there are no problems."""
 
     config: MirrorConfig
     problems: tuple[str, ...]
@@ -55,14 +54,14 @@ class _Builder:
         self.problems: list[str] = []
 
     def mapping(self, section: str) -> Mapping[str, Any]:
-        """A section, or an empty one where there is none or something else."""
+        """A section; an empty one if it is missing or not a mapping."""
         entries = self._raw.get(section)
         return entries if isinstance(entries, Mapping) else {}
 
     def unknown_sections(self) -> None:
         for name, entries in self._raw.items():
-            if name not in _SECTIONS:
-                self._problem((name,), f"unknown setting{near(name, _SECTIONS)}")
+            if name not in SECTIONS:
+                self._problem((name,), f"unknown setting{near(name, SECTIONS)}")
             elif not isinstance(entries, Mapping) and entries is not None:
                 self._problem((name,), "is not a mapping")
         for name in ("clusters", "flows"):
@@ -81,7 +80,7 @@ class _Builder:
         return built
 
     def defaults(self) -> dict[str, Any]:
-        """The settings to lay under each flow; bad ones are reported here, once."""
+        """The settings that each flow starts from; bad ones are reported here, once."""
         entries = dict(self.mapping("defaults"))
         ends = {"source": "A", "target": "B"}
         while entries:
@@ -106,7 +105,7 @@ class _Builder:
             path = ("flows", str(key))
             ends = flow_ends(str(key))
             if ends is None:
-                self._problem(path, 'not a flow\'s name; right would be "A->B"')
+                self._problem(path, 'not a flow\'s name; use "A->B"')
                 continue
             name = "->".join(ends)
             if name in first:
@@ -139,7 +138,9 @@ class _Builder:
         sound = True
         for name in filled_in or {}:
             if name in given:
-                self._problem((*path, name), "stands in the key above; remove it")
+                self._problem(
+                    (*path, name), "is already given by the key above; remove it"
+                )
                 sound = False
         try:
             made = model.model_validate({**(under or {}), **given, **(filled_in or {})})

@@ -1,172 +1,232 @@
-"""The settings of one cluster: where it is, and how to prove who we are.
+"""The settings of one cluster: its address and mirror's credentials there.
 
-Main type: `ClusterConfig`. Whether its credentials fit together is `credentials`'
-to say; nothing is read or connected here.
+Main type: `ClusterConfig`. `credentials` checks that they fit together; nothing is read
+or connected here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
-from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import credentials, values
-from mirror.config.section import Alias, Number, Secret, Section, Text
+from mirror.config.mm2 import readers
+from mirror.config.section import Alias, File, Number, Secret, Section, Text
+from mirror.config.traits import Effect, Where, keys, setting
 
 
 class ClusterConfig(Section):
-    """How to reach one cluster. Holds credentials: its repr hides them."""
+    """How to reach one cluster. Holds credentials, which its repr hides."""
 
-    alias: Alias = Field(
-        description="The cluster's short name, taken from the key it stands under. "
-        "Part of the copies' names, so upper and lower case matter."
+    alias: Alias = setting(
+        from_key=True,
+        description="The cluster's short name, taken from its key. Part of the copies' "
+        "names, so case matters.",
     )
     bootstrap_servers: Annotated[
         tuple[str, ...], BeforeValidator(values.bootstrap_servers)
-    ] = Field(
-        description="Brokers to ask first, each host:port; a list, or one text with "
-        "commas. At least one is needed."
+    ] = setting(
+        on_change=Effect.RESTART,
+        mm2=keys("bootstrap.servers", where=Where.CLUSTER, read=readers.servers),
+        description="Brokers to connect to first, each host:port; a list, or one text "
+        "with commas. At least one is required.",
     )
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(values.upper),
-    ] = Field(default="PLAINTEXT", description="Upper or lower case is the same.")
+    ] = setting(
+        default="PLAINTEXT",
+        mm2=keys("security.protocol", where=Where.CREDENTIAL),
+        description="Not case-sensitive.",
+    )
     sasl_mechanism: (
         Annotated[
             Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
             BeforeValidator(values.sasl_mechanism),
         ]
         | None
-    ) = Field(default=None, description="Needed by SASL_*; null otherwise.")
-    sasl_username: Text | None = Field(
+    ) = setting(
         default=None,
-        description="Needed by PLAIN and SCRAM; null otherwise.",
+        mm2=keys("sasl.mechanism", where=Where.CREDENTIAL),
+        description="Required for SASL_*; null otherwise.",
     )
-    sasl_password: Secret | None = Field(
+    sasl_username: Text | None = setting(
         default=None,
-        description="Better kept in sasl_password_file or in the environment. "
-        "Null: sasl_password_file has it.",
+        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        description="Required for PLAIN and SCRAM; null otherwise.",
     )
-    sasl_password_file: Path | None = Field(
+    sasl_password: Secret | None = setting(
         default=None,
-        description="A file that holds the password and nothing else, read again for "
-        "each connection. Null: sasl_password has it.",
+        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        description="Better kept in sasl_password_file or in the environment. Null: "
+        "read from sasl_password_file.",
+    )
+    sasl_password_file: File | None = setting(
+        default=None,
+        description="A file that holds only the password, read again for each "
+        "connection. Null: use sasl_password.",
     )
     sasl_oauthbearer_token_endpoint_url: (
         Annotated[str, BeforeValidator(values.token_endpoint)] | None
-    ) = Field(
+    ) = setting(
         default=None,
-        description="For OAUTHBEARER: where tokens are asked for with client "
-        "credentials, https://...; or file:///... for a file that holds a token, read "
-        "again for each connection. Null: sasl_token_provider has them.",
+        mm2=keys("sasl.oauthbearer.token.endpoint.url", where=Where.CREDENTIAL)
+        + keys("oauth.token.endpoint.uri", where=Where.LOGIN),
+        description="For OAUTHBEARER: https://... requests tokens with client "
+        "credentials; file:///... is a file that holds a token, read again for each "
+        "connection. Null: use sasl_token_provider.",
     )
-    sasl_oauthbearer_client_credentials_client_id: Text | None = Field(
+    sasl_oauthbearer_client_credentials_client_id: Text | None = setting(
         default=None,
-        description="Our name at the token endpoint. Null for a file or a provider.",
+        mm2=keys(
+            "sasl.oauthbearer.client.credentials.client.id", where=Where.CREDENTIAL
+        )
+        + keys("clientId", "oauth.client.id", where=Where.LOGIN),
+        description="The client id for the token endpoint. Null for a token file or a "
+        "provider.",
     )
-    sasl_oauthbearer_client_credentials_client_secret: Secret | None = Field(
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None = setting(
         default=None,
-        description="Our password there; better kept in the file below or in the "
-        "environment. Null: the file has it.",
+        mm2=keys(
+            "sasl.oauthbearer.client.credentials.client.secret", where=Where.CREDENTIAL
+        )
+        + keys("clientSecret", "oauth.client.secret", where=Where.LOGIN),
+        description="The client secret; better kept in the file below or in the "
+        "environment. Null: read from that file.",
     )
-    sasl_oauthbearer_client_credentials_client_secret_file: Path | None = Field(
+    sasl_oauthbearer_client_credentials_client_secret_file: File | None = setting(
         default=None,
-        description="A file that holds this password and nothing else, read again for "
-        "each token. Null: the setting above has it.",
+        description="A file that holds only the client secret, read again for each "
+        "token. Null: use the setting above.",
     )
-    sasl_oauthbearer_scope: Text | None = Field(
+    sasl_oauthbearer_scope: Text | None = setting(
         default=None,
-        description="The scope to ask for. Null: the endpoint's default.",
+        mm2=keys("sasl.oauthbearer.scope", where=Where.CREDENTIAL)
+        + keys("scope", "oauth.scope", where=Where.LOGIN),
+        description="The scope to request. Null: the endpoint's default.",
     )
-    sasl_oauthbearer_parameters: Mapping[str, str] = Field(
+    sasl_oauthbearer_parameters: Mapping[str, str] = setting(
         default={},
         repr=False,
-        description="What else to send to the token endpoint, such as {audience: "
-        "kafka}. Empty: nothing.",
+        description="Further parameters for the token endpoint, such as {audience: "
+        "kafka}. Empty: none.",
     )
     sasl_oauthbearer_extensions: Mapping[
         Annotated[str, BeforeValidator(values.sasl_extension)], str
-    ] = Field(
+    ] = setting(
         default={},
-        description="SASL extensions to send to the brokers with a token, such as "
+        description="SASL extensions to send to the brokers with each token, such as "
         "{logicalCluster: lkc-1}. Empty: none.",
     )
-    sasl_oauthbearer_ca_file: Path | None = Field(
+    sasl_oauthbearer_ca_file: File | None = setting(
         default=None,
-        description="The certificates to trust at the token endpoint: a PEM file, or a "
+        mm2=keys(
+            "ssl.truststore.location",
+            "oauth.ssl.truststore.location",
+            where=Where.LOGIN,
+        ),
+        description="Certificates to trust at the token endpoint: a PEM file, or a "
         "PKCS12 or JKS trust store. Null: the system's.",
     )
-    sasl_oauthbearer_ca_password: Secret | None = Field(
-        default=None, description="Opens that trust store. Null: it has none, as PEM."
+    sasl_oauthbearer_ca_password: Secret | None = setting(
+        default=None,
+        mm2=keys(
+            "ssl.truststore.password",
+            "oauth.ssl.truststore.password",
+            where=Where.LOGIN,
+        ),
+        description="Password of that trust store. Null: none, as for PEM.",
     )
-    sasl_oauthbearer_timeout_seconds: Number = Field(
+    sasl_oauthbearer_timeout_seconds: Number = setting(
         default=10.0,
         gt=0,
         description="How long the token endpoint may take to answer; zero is refused.",
     )
     sasl_token_provider: Annotated[str, BeforeValidator(values.function)] | None = (
-        Field(
+        setting(
             default=None,
             description="For OAUTHBEARER: a function, package.module:function, that "
-            "returns a token and when it ends, such as a cloud's signer. Null: "
-            "sasl_oauthbearer_token_endpoint_url is asked.",
+            "returns a token and when it expires, such as a cloud provider's signer. "
+            "Null: use sasl_oauthbearer_token_endpoint_url.",
         )
     )
-    sasl_token_options: Mapping[str, Any] = Field(
+    sasl_token_options: Mapping[str, Any] = setting(
         default={},
         repr=False,
         description="Keyword arguments for that function. Empty: none.",
     )
-    ssl_ca_file: Path | None = Field(
+    ssl_ca_file: File | None = setting(
         default=None,
-        description="The certificates to trust: a PEM file, or a PKCS12 or JKS trust "
+        mm2=keys("ssl.truststore.location", where=Where.CREDENTIAL),
+        description="Certificates to trust: a PEM file, or a PKCS12 or JKS trust "
         "store. Null: ssl_ca_certificates, or else the system's.",
     )
-    ssl_ca_password: Secret | None = Field(
+    ssl_ca_password: Secret | None = setting(
         default=None,
-        description="Opens the trust store. Null: it has none, as a PEM file.",
+        mm2=keys("ssl.truststore.password", where=Where.CREDENTIAL),
+        description="Password of the trust store. Null: none, as for PEM.",
     )
-    ssl_ca_certificates: Text | None = Field(
+    ssl_ca_certificates: Text | None = setting(
         default=None,
-        description="The certificates to trust as PEM text. Null: see ssl_ca_file.",
+        mm2=keys(
+            "ssl.truststore.certificates", where=Where.CREDENTIAL, read=readers.pem
+        ),
+        instead_of="ssl_ca_file",
+        description="Certificates to trust, as PEM text. Null: see ssl_ca_file.",
     )
-    ssl_certificate_file: Path | None = Field(
+    ssl_certificate_file: File | None = setting(
         default=None,
-        description="Our own certificate: a PEM file, or a PKCS12 or JKS key store. "
-        "Null: none is shown, or ssl_certificate_chain.",
+        mm2=keys("ssl.keystore.location", where=Where.CREDENTIAL),
+        description="The client certificate: a PEM file, or a PKCS12 or JKS key store. "
+        "Null: ssl_certificate_chain, or else none.",
     )
-    ssl_certificate_password: Secret | None = Field(
-        default=None, description="Opens the key store. Null: it has none, as PEM."
-    )
-    ssl_certificate_chain: Text | None = Field(
+    ssl_certificate_password: Secret | None = setting(
         default=None,
-        description="Our own certificate as PEM text, with those that vouch for it. "
+        mm2=keys("ssl.keystore.password", where=Where.CREDENTIAL),
+        description="Password of the key store. Null: none, as for PEM.",
+    )
+    ssl_certificate_chain: Text | None = setting(
+        default=None,
+        mm2=keys(
+            "ssl.keystore.certificate.chain", where=Where.CREDENTIAL, read=readers.pem
+        ),
+        instead_of="ssl_certificate_file",
+        description="The client certificate and its intermediate CAs, as PEM text. "
         "Null: see ssl_certificate_file.",
     )
-    ssl_key_file: Path | None = Field(
+    ssl_key_file: File | None = setting(
         default=None,
-        description="PEM file of our private key. Null: it stands in "
+        description="PEM file with the client's private key. Null: the key is in "
         "ssl_certificate_file, or in ssl_key.",
     )
-    ssl_key: Secret | None = Field(
+    ssl_key: Secret | None = setting(
         default=None,
-        description="Our private key as PEM text, for ssl_certificate_chain. Null: "
-        "see ssl_key_file.",
+        mm2=keys("ssl.keystore.key", where=Where.CREDENTIAL, read=readers.pem),
+        description="The client's private key as PEM text, for ssl_certificate_chain. "
+        "Null: see ssl_key_file.",
     )
-    ssl_key_password: Secret | None = Field(
+    ssl_key_password: Secret | None = setting(
         default=None,
-        description="Opens the private key. Null: it is not encrypted, or in a store "
-        "by that store's password.",
+        mm2=keys("ssl.key.password", where=Where.CREDENTIAL),
+        description="Password of the private key. Null: the key is not encrypted, or "
+        "in a store that has the same password.",
     )
-    ssl_check_hostname: bool = Field(
+    ssl_check_hostname: bool = setting(
         default=True,
-        description="Whether a broker's certificate must name the host we called.",
+        mm2=keys(
+            "ssl.endpoint.identification.algorithm",
+            where=Where.CREDENTIAL,
+            read=readers.whether_set,
+        ),
+        description="Whether a broker's certificate must match the host that mirror "
+        "connects to.",
     )
-    request_timeout_seconds: Number = Field(
+    request_timeout_seconds: Number = setting(
         default=30.0,
         gt=0,
+        mm2=keys("request.timeout.ms", where=Where.CLUSTER, read=readers.milliseconds),
         description="How long a broker may take to answer; zero is refused.",
     )
 

@@ -1,7 +1,7 @@
 """Whether a cluster's credentials fit its protocol, and each other.
 
-Main function: `check`. It sees that nothing is missing, given twice, or of no use: who
-gives a password expects that it is used. Files are not looked at.
+Main function: `check`. It refuses what is missing, set twice, or has no effect: a
+password that is set is meant to be used. It opens no files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_TOKENS = (
 
 
 def check(cluster: ClusterConfig) -> None:
-    """See that the protocol has what it needs, and nothing that it would not use."""
+    """Check that the protocol has what it needs, and nothing that it does not use."""
     protocol = cluster.security_protocol
     if protocol.startswith("SASL"):
         if cluster.sasl_mechanism == "OAUTHBEARER":
@@ -45,7 +45,7 @@ def check(cluster: ClusterConfig) -> None:
     elif given := _given(cluster, "sasl_mechanism", *_LOGIN, *_OF_TOKENS):
         raise refusal(
             given[0],
-            f"security_protocol {protocol} would not use it",
+            f"security_protocol {protocol} does not use it",
             "set security_protocol to SASL_SSL or SASL_PLAINTEXT",
         )
     _check_tls(cluster)
@@ -55,7 +55,7 @@ def _check_password(cluster: ClusterConfig) -> None:
     protocol, mechanism = cluster.security_protocol, cluster.sasl_mechanism
     passwords = _given(cluster, *_PASSWORDS)
     if len(passwords) > 1:
-        raise refusal("sasl_password_file", "the password is given twice", "keep one")
+        raise refusal("sasl_password_file", "the password is set twice", "keep one")
     missing = [
         name
         for name in ("sasl_mechanism", "sasl_username")
@@ -70,43 +70,43 @@ def _check_password(cluster: ClusterConfig) -> None:
     if useless := _given(cluster, *_OF_TOKENS):
         raise refusal(
             useless[0],
-            f"sasl_mechanism {mechanism} would not use it",
+            f"sasl_mechanism {mechanism} does not use it",
             "set sasl_mechanism to OAUTHBEARER",
         )
 
 
 def _check_tokens(cluster: ClusterConfig) -> None:
-    """OAUTHBEARER: one way to tokens, and all of it."""
+    """OAUTHBEARER: exactly one source of tokens, and complete."""
     if useless := _given(cluster, *_LOGIN):
         raise refusal(
             useless[0],
-            "sasl_mechanism OAUTHBEARER would not use it",
-            f"right would be {_CLIENT} and its secret",
+            "sasl_mechanism OAUTHBEARER does not use it",
+            f"use {_CLIENT} and its secret",
         )
     url = cluster.sasl_oauthbearer_token_endpoint_url
     if url is None and cluster.sasl_token_provider is None:
         raise refusal(
             "sasl_mechanism",
-            "OAUTHBEARER needs to be told where tokens come from",
+            "OAUTHBEARER needs a source of tokens",
             f"add {_ENDPOINT}, or {_PROVIDER}",
         )
     if url is not None and cluster.sasl_token_provider is not None:
-        raise refusal(_PROVIDER, f"{_ENDPOINT} says this as well", "keep one")
+        raise refusal(_PROVIDER, f"{_ENDPOINT} says the same", "keep one")
     if cluster.sasl_token_options and cluster.sasl_token_provider is None:
-        raise refusal("sasl_token_options", "nothing would use it", f"add {_PROVIDER}")
+        raise refusal("sasl_token_options", "nothing uses it", f"add {_PROVIDER}")
     if url is None or url.startswith("file:"):
         source = _PROVIDER if url is None else "a token in a file"
         if useless := _given(cluster, *_OF_ENDPOINT):
-            raise refusal(useless[0], f"{source} would not use it", "remove it")
+            raise refusal(useless[0], f"{source} does not use it", "remove it")
     else:
         _check_client(cluster, url)
 
 
 def _check_client(cluster: ClusterConfig, url: str) -> None:
-    """As whom tokens are asked for at an endpoint."""
+    """The client id and secret for a token endpoint."""
     secrets = _given(cluster, _SECRET, f"{_SECRET}_file")
     if len(secrets) > 1:
-        raise refusal(f"{_SECRET}_file", "the secret is given twice", "keep one")
+        raise refusal(f"{_SECRET}_file", "the secret is set twice", "keep one")
     missing = [] if _given(cluster, _CLIENT) else [_CLIENT]
     if not secrets:
         missing.append(f"{_SECRET}_file (or {_SECRET})")
@@ -115,7 +115,7 @@ def _check_client(cluster: ClusterConfig, url: str) -> None:
     if _given(cluster, "sasl_oauthbearer_ca_file") and not url.startswith("https:"):
         raise refusal(
             "sasl_oauthbearer_ca_file",
-            f"{_ENDPOINT} is no https: address",
+            f"{_ENDPOINT} is not an https: address",
             "make it one, or remove this",
         )
 
@@ -126,7 +126,7 @@ def _check_tls(cluster: ClusterConfig) -> None:
     if files and not protocol.endswith("SSL"):
         raise refusal(
             files[0],
-            f"security_protocol {protocol} would not use it",
+            f"security_protocol {protocol} does not use it",
             "set security_protocol to SSL or SASL_SSL",
         )
     for one, other in (
@@ -134,13 +134,13 @@ def _check_tls(cluster: ClusterConfig) -> None:
         ("ssl_certificate_chain", "ssl_certificate_file"),
     ):
         if one in files and other in files:
-            raise refusal(one, f"{other} says this as well", "keep one")
+            raise refusal(one, f"{other} says the same", "keep one")
     for one, other in (
         ("ssl_certificate_chain", "ssl_key"),
         ("ssl_key", "ssl_certificate_chain"),
     ):
         if one in files and other not in files:
-            raise refusal(one, f"it is of no use without {other}", f"add {other}")
+            raise refusal(one, f"it has no effect without {other}", f"add {other}")
     if "ssl_key_file" in files and "ssl_certificate_file" not in files:
         raise refusal(
             "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
@@ -148,7 +148,7 @@ def _check_tls(cluster: ClusterConfig) -> None:
 
 
 def _given(cluster: ClusterConfig, *names: str) -> list[str]:
-    """Those that say something."""
+    """Those that are set."""
     return [name for name in names if getattr(cluster, name) not in (None, {})]
 
 

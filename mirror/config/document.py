@@ -1,8 +1,8 @@
-"""A configuration as it was written down, before any of it is believed.
+"""A configuration as it was written, before it is checked.
 
-Main type: `Document`. Readers of file formats make one, `environment` lays
-variables over it, `build` turns it into the schema's types. It remembers how each
-setting was spelled, so that a message names what the user wrote.
+Main type: `Document`. Readers of file formats make one, `environment` lays variables
+over it, `build` turns it into the model's types. It remembers how each setting was
+spelled, so that messages name what the user wrote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Sections as plain mappings, and what there is to say about them so far."""
+    """Sections as plain mappings, with the warnings and problems so far."""
 
     raw: Mapping[str, Any]
     spelled: Mapping[Path, str] = field(default_factory=dict)

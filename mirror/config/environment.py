@@ -4,28 +4,34 @@
     MIRROR_FLOWS__us_east__TO__eu__tasks       flows."us-east->eu".tasks
     MIRROR_DEFAULTS__tasks, MIRROR_SERVICE__http_port
 
-Main function: `lay_over`. Upper and lower case are the same, and `_` stands for
-any character that a variable's name cannot have; a name that could mean two
-clusters or flows is refused, as is one that means none. A value stays the text it
-is until the schema reads it; lists are written with commas or as JSON. A variable
-that is set to nothing counts as not set.
+Main function: `lay_over`. Names are not case-sensitive, and `_` stands for any
+character that a variable's name cannot have; a name that matches two clusters or flows
+is refused, as is one that matches none. A value stays text until the model reads it;
+lists are written with commas or as JSON. An empty variable counts as not set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import json
 import re
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path
-from mirror.config.schema import FlowConfig
-from mirror.config.service_settings import ServiceConfig
+from mirror.config.schema import SECTIONS
+from mirror.config.traits import (
+    is_list,
+    is_list_of_texts,
+    is_mapping,
+    may_hide_secrets,
+    settings,
+    traits,
+)
 from mirror.config.values import flow_ends, near
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from pydantic.fields import FieldInfo
 
 _PREFIX = "MIRROR_"
 _NOT_SETTINGS = (
@@ -34,34 +40,29 @@ _NOT_SETTINGS = (
 )
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
-_FIELDS = {
-    "clusters": tuple(set(ClusterConfig.model_fields) - {"alias"}),
-    "flows": tuple(set(FlowConfig.model_fields) - {"source", "target"}),
-    "defaults": tuple(set(FlowConfig.model_fields) - {"source", "target"}),
-    "service": tuple(ServiceConfig.model_fields),
-}
 _NAMED = ("clusters", "flows")
-_ANNOTATIONS = {
-    name: field.annotation
-    for section in (ClusterConfig, FlowConfig, ServiceConfig)
-    for name, field in section.model_fields.items()
+_SETTINGS = {
+    name: info for model in SECTIONS.values() for name, info in settings(model).items()
 }
-_LISTED = {name for name, kind in _ANNOTATIONS.items() if get_origin(kind) is tuple}
-_MAPPED = {name for name, kind in _ANNOTATIONS.items() if get_origin(kind) is Mapping}
-_SECRETS = _MAPPED | {
-    name.lower() for name, kind in _ANNOTATIONS.items() if "SecretStr" in str(kind)
+_SECRETS = {
+    name.lower()
+    for name, info in _SETTINGS.items()
+    if may_hide_secrets(info) or is_mapping(info)
 }
-# A variable that says one of these means it instead of the other, not beside it.
-_PAIRS = (
-    *(
-        (name, f"{name}_file")
-        for name in _ANNOTATIONS
-        if f"{name}_file" in _ANNOTATIONS
-    ),
-    ("ssl_ca_certificates", "ssl_ca_file"),
-    ("ssl_certificate_chain", "ssl_certificate_file"),
-)
-_INSTEAD_OF = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+
+
+def _instead_of() -> dict[str, str]:
+    """Settings of which a variable sets one instead of the other, not beside it."""
+    pairs = [
+        (name, other)
+        for name, info in _SETTINGS.items()
+        for other in (traits(info).instead_of, f"{name}_file")
+        if other in _SETTINGS
+    ]
+    return {one: other for pair in pairs for one, other in (pair, pair[::-1])}
+
+
+_INSTEAD_OF = _instead_of()
 
 
 def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
@@ -93,7 +94,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
             place = place.setdefault(part, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
             continue  # the file has something else there, which is a problem of its own
-        place[found[-1]] = _parsed(found[-1], value)
+        place[found[-1]] = _parsed(_SETTINGS[found[-1]], value)
         place.pop(_INSTEAD_OF.get(found[-1], ""), None)
         spelled[found] = variable
 
@@ -106,7 +107,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
 
 
 def secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The variables that may hold secrets, which no other process has to get."""
+    """The variables that may hold secrets, to be kept from other processes."""
     return tuple(
         variable
         for variable in environ
@@ -119,8 +120,8 @@ def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
     """Which setting a variable means, or why it means none."""
     section, _, rest = name.partition("__")
     section = section.lower()
-    if section not in _FIELDS:
-        return f'there is no section "{section}"{near(section, _FIELDS)}'
+    if section not in SECTIONS:
+        return f'there is no section "{section}"{near(section, SECTIONS)}'
     path: Path = (section,)
     if section in _NAMED:
         known = raw.get(section)
@@ -129,10 +130,11 @@ def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
             return found
         entry, rest = found
         path = (section, entry)
-    by_lower = {each.lower(): each for each in _FIELDS[section]}
+    known_settings = settings(SECTIONS[section])
+    by_lower = {each.lower(): each for each in known_settings}
     setting = by_lower.get(rest.lower())
     if setting is None:
-        return f'unknown setting "{rest}"{near(rest, _FIELDS[section])}'
+        return f'unknown setting "{rest}"{near(rest, known_settings)}'
     return (*path, setting)
 
 
@@ -144,7 +146,7 @@ def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | s
         written = _as_variable(str(entry))
         if _flat(rest).startswith(f"{_flat(written)}__"):
             hits.append((entry, rest[: len(written)], rest[len(written) + 2 :]))
-    # us-east may stand beside us_east: who writes a name exactly means it.
+    # us-east may exist beside us_east: an exact name wins.
     exact = [hit for hit in hits if hit[1] == _as_variable(hit[0], keep=True)]
     hits = exact or hits
     if len(hits) == 1:
@@ -154,10 +156,7 @@ def _named(section: str, rest: str, known: Iterable[str]) -> tuple[str, str] | s
         return f"could mean the {what} {could_be}; rename one of them"
     given, found, _ = rest.rpartition("__")
     if not found:
-        return (
-            "names no setting; right would be "
-            f"{_PREFIX}{section.upper()}__<{what}>__<setting>"
-        )
+        return f"names no setting; use {_PREFIX}{section.upper()}__<{what}>__<setting>"
     suggested = near(given, [_as_variable(str(entry)) for entry in known])
     return f'there is no {what} "{given}"{suggested}'
 
@@ -172,19 +171,19 @@ def _flat(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
-def _parsed(setting: str, value: str) -> Any:
+def _parsed(info: FieldInfo, value: str) -> Any:
     """JSON where a list or a mapping is meant; everything else stays text."""
-    if setting not in _LISTED | _MAPPED:
+    if not (is_list(info) or is_mapping(info)):
         return value
     try:
         found = json.loads(value)
     except ValueError:
         return value
-    if setting in _MAPPED:
+    if is_mapping(info):
         return found if isinstance(found, dict) else value
     # A regular expression may look like a list: [0-9] is none in JSON, but [0] is.
     listed = isinstance(found, list) and (
-        setting == "rename" or all(isinstance(each, str) for each in found)
+        not is_list_of_texts(info) or all(isinstance(each, str) for each in found)
     )
     return found if listed else value
 

@@ -1,104 +1,134 @@
-"""Settings of a flow about who has read how far: groups, checkpoints, heartbeats.
+"""Settings of a flow about consumer groups: offsets, checkpoints, heartbeats.
 
-Main type: `GroupSettings`, a part of `FlowConfig`. What the settings do is the duty of
-`offsets` and of `jobs.groups`.
+Main type: `GroupSettings`, a part of `FlowConfig`. `offsets` and `jobs.groups` apply
+them.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
+from mirror.config.mm2 import readers
 from mirror.config.section import Number, Section, Whole
+from mirror.config.traits import Differs, Effect, keys, setting
 
 GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns)]
 
 GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
-"""What MirrorMaker 2 leaves out when it is told nothing."""
+"""MirrorMaker 2's default."""
 
 
 class GroupSettings(Section):
-    """Whose offsets are translated, and what is written because of it."""
+    """Which groups' offsets are translated, and what is written for them."""
 
-    groups: GroupPatterns = Field(
+    on_change: ClassVar[Effect] = Effect.JOBS
+
+    groups: GroupPatterns = setting(
         default=(".*",),
+        mm2=keys("groups", "groups.whitelist"),
         description="Consumer groups whose offsets are translated: regular expressions "
         "that must match a group's whole name; a list, or one text with commas. Empty: "
         "no group.",
     )
-    groups_exclude: GroupPatterns = Field(
+    groups_exclude: GroupPatterns = setting(
         default=GROUPS_EXCLUDE,
+        mm2=keys("groups.exclude", "groups.blacklist"),
         description="Groups to leave out although `groups` matches them. Empty: none.",
     )
-    emit_checkpoints: bool = Field(
+    emit_checkpoints: bool = setting(
         default=True,
-        description="Whether the target's topic <source>.checkpoints.internal is told "
-        "where groups stand on both sides. Off: nothing is written, and nobody who has "
-        "only the target knows.",
+        mm2=keys("emit.checkpoints.enabled"),
+        description="Whether to write the groups' positions on both sides to "
+        "<source>.checkpoints.internal on the target. Off: applications cannot look "
+        "them up on the target alone.",
     )
-    emit_checkpoints_seconds: Number = Field(
+    emit_checkpoints_seconds: Number = setting(
         default=10.0,
         gt=0,
-        description="From one look at the groups to the next; zero is refused.",
+        mm2=keys("emit.checkpoints.interval.seconds")
+        + keys("emit.checkpoints.interval", read=readers.duration),
+        mm2_default=Differs("60", "10"),
+        description="Time between two looks at the groups; zero is refused.",
     )
-    sync_group_offsets: bool = Field(
+    sync_group_offsets: bool = setting(
         default=False,
-        description="Whether the offsets of groups are set on the target, too: only "
-        "forward, and only of groups without members there. Needs emit_checkpoints.",
+        mm2=keys("sync.group.offsets.enabled"),
+        description="Whether to set the groups' offsets on the target as well: only "
+        "forward, and only for groups without members there. Requires "
+        "emit_checkpoints.",
     )
-    sync_group_offsets_seconds: Number | None = Field(
+    sync_group_offsets_seconds: Number | None = setting(
         default=None,
         gt=0,
+        mm2=keys("sync.group.offsets.interval.seconds")
+        + keys("sync.group.offsets.interval", read=readers.duration),
         description="How often, at most. Null: with every look at the groups; zero is "
         "refused.",
     )
-    emit_heartbeats: bool = Field(
+    emit_heartbeats: bool = setting(
         default=True,
-        description="Whether a record is written to the target's topic `heartbeats` "
-        "again and again.",
+        mm2=keys("emit.heartbeats.enabled"),
+        description="Whether to write records to the target's topic `heartbeats` at "
+        "regular intervals.",
     )
-    emit_heartbeats_seconds: Number = Field(
-        default=1.0, gt=0, description="How often; zero is refused."
+    emit_heartbeats_seconds: Number = setting(
+        default=1.0,
+        gt=0,
+        mm2=keys("emit.heartbeats.interval.seconds")
+        + keys("emit.heartbeats.interval", read=readers.duration),
+        description="How often; zero is refused.",
     )
-    heartbeats_on_source: bool = Field(
+    heartbeats_on_source: bool = setting(
         default=False,
-        description="Whether the source gets heartbeats as well, so that their copy "
-        "shows on the target that copying works, and from where. Needs the right to "
-        "write there. Off: the source is only read; a flow back writes them as well.",
+        description="Whether to write heartbeats to the source as well, so that their "
+        "copies on the target show that copying works, and from which cluster. "
+        "Requires the right to write there. Off: the source is only read; a flow in "
+        "the other direction writes heartbeats there too.",
     )
-    heartbeats_replication: bool = Field(
+    heartbeats_replication: bool = setting(
         default=True,
+        mm2=keys("heartbeats.replication.enabled"),
         description="Whether the source's heartbeats are copied, whatever `topics` and "
-        "`topics_exclude` say. Off: only if `topics` spells the word out.",
+        "`topics_exclude` say. Off: only if `topics` lists the name literally.",
     )
-    emit_offset_syncs: bool = Field(
+    emit_offset_syncs: bool = setting(
         default=False,
-        description="Whether offset syncs are written in MirrorMaker 2's format, for "
+        mm2=keys("emit.offset-syncs.enabled"),
+        mm2_default=Differs("true", "mirror itself does not need them"),
+        description="Whether to write offset syncs in MirrorMaker 2's format, for "
         "going back to it; mirror itself does not need them.",
     )
-    offset_syncs_location: Literal["source", "target"] = Field(
-        default="source", description="Where MirrorMaker 2 will look for them."
+    offset_syncs_location: Literal["source", "target"] = setting(
+        default="source",
+        mm2=keys("offset-syncs.topic.location"),
+        description="The cluster in which MirrorMaker 2 will look for them.",
     )
-    checkpoints_replication_factor: Whole | None = Field(
+    checkpoints_replication_factor: Whole | None = setting(
         default=None,
         ge=-1,
         le=32767,
+        mm2=keys("checkpoints.topic.replication.factor"),
         description="Replicas of the checkpoints topic. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )
-    heartbeats_replication_factor: Whole | None = Field(
+    heartbeats_replication_factor: Whole | None = setting(
         default=None,
         ge=-1,
         le=32767,
+        mm2=keys("heartbeats.topic.replication.factor"),
         description="Replicas of the topic `heartbeats`. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )
-    offset_syncs_replication_factor: Whole | None = Field(
+    offset_syncs_replication_factor: Whole | None = setting(
         default=None,
         ge=-1,
         le=32767,
+        mm2=keys(
+            "offset-syncs.topic.replication.factor", "offsets.topic.replication.factor"
+        ),
         description="Replicas of the offset syncs topic. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )
@@ -115,7 +145,7 @@ class GroupSettings(Section):
             if getattr(self, field := f"{name}_replication_factor") == 0:
                 raise values.refusal(
                     field,
-                    "0 replicas would hold nothing",
-                    "right would be 3, -1 for the brokers' default, or null",
+                    "0 replicas are not possible",
+                    "use 3, -1 for the brokers' default, or null",
                 )
         return self

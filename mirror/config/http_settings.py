@@ -1,86 +1,90 @@
-"""The settings of the service's HTTP port: where it is, and whom it answers.
+"""The settings of the service's HTTP port: address, TLS and access.
 
-Main type: `HttpSettings`, a part of `ServiceConfig`. What each of them does is the duty
-of `web.access` and `web.tls`; no file is read here.
+Main type: `HttpSettings`, a part of `ServiceConfig`. `web.access` and `web.tls` apply
+them; no file is read here.
 """
 
 from __future__ import annotations
 
 from ipaddress import ip_address
-from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.section import Secret, Section, Text, Whole
+from mirror.config.section import File, Secret, Section, Text, Whole
+from mirror.config.traits import Effect, setting
 
 
 class HttpSettings(Section):
-    """Where status and metrics are told, and to whom."""
+    """Where the HTTP port listens, and who may use it."""
 
-    http_host: Text = Field(
-        default="127.0.0.1", description="Address to listen on; 0.0.0.0 is all."
+    on_change: ClassVar[Effect] = Effect.RESTART
+
+    http_host: Text = setting(
+        default="127.0.0.1", description="Address to listen on; 0.0.0.0 means all."
     )
-    http_port: Whole = Field(
-        default=8083, ge=0, le=65535, description="0: any port that is free."
+    http_port: Whole = setting(
+        default=8083, ge=0, le=65535, description="0: any free port."
     )
-    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = Field(
+    http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
         default=(),
-        description="Names that requests may call this service by, without a port; a "
-        "list, or one text with commas. Empty: localhost and its addresses while it "
-        "listens there only, which keeps pages of other sites from asking; any name "
-        "where it listens elsewhere.",
+        description="Host names that requests may use for this service, without a "
+        "port; a list, or one text with commas. Empty: while it listens on localhost "
+        "only, localhost and its addresses, which stops pages of other sites from "
+        "reading it; any name otherwise.",
     )
-    http_certificate_file: Path | None = Field(
+    http_certificate_file: File | None = setting(
         default=None,
-        description="PEM file of the port's certificate, with those that vouch for it; "
+        description="PEM file with the port's certificate and its intermediate CAs; "
         "read again when it changes. Null: HTTP without TLS.",
     )
-    http_key_file: Path | None = Field(
+    http_key_file: File | None = setting(
         default=None,
-        description="PEM file of its private key. Null: it stands in "
+        description="PEM file with its private key. Null: the key is in "
         "http_certificate_file.",
     )
-    http_ca_file: Path | None = Field(
+    http_ca_file: File | None = setting(
         default=None,
-        description="PEM file of what mirror's own commands trust when they ask this "
-        "port. Null: what http_certificate_file holds, and the system's.",
+        description="PEM file with the certificates that mirror's own commands trust "
+        "when they connect to this port. Null: those in http_certificate_file and the "
+        "system's.",
     )
-    http_token: Secret | None = Field(
+    http_token: Secret | None = setting(
         default=None,
-        description="Who asks has to show this token (Authorization: Bearer). Better "
+        description="Requests must carry this token (Authorization: Bearer). Better "
         "kept in http_token_file or in the environment. Null: see http_token_file.",
     )
-    http_token_file: Path | None = Field(
+    http_token_file: File | None = setting(
         default=None,
-        description="A file that holds the token and nothing else, read again for "
-        "each request. Null: no token, or http_token.",
+        description="A file that holds only the token, read again for each request. "
+        "Null: no token, or http_token.",
     )
-    http_username: Text | None = Field(
+    http_username: Text | None = setting(
         default=None,
-        description="Who asks may give this name and http_password instead, as people "
-        "do in a browser (Authorization: Basic). Null: nobody may.",
+        description="Requests may carry this name and http_password instead, as "
+        "browsers send them (Authorization: Basic). Null: not accepted.",
     )
-    http_password: Secret | None = Field(
+    http_password: Secret | None = setting(
         default=None,
         description="Better kept in http_password_file or in the environment. Null: "
-        "http_password_file has it.",
+        "read from http_password_file.",
     )
-    http_password_file: Path | None = Field(
+    http_password_file: File | None = setting(
         default=None,
-        description="A file that holds the password and nothing else, read again for "
-        "each request. Null: http_password has it.",
+        description="A file that holds only the password, read again for each request. "
+        "Null: use http_password.",
     )
-    http_probes_open: bool = Field(
+    http_probes_open: bool = setting(
         default=True,
-        description="Whether /healthz and /readyz answer everybody, as probes of an "
-        "orchestrator need it. Off: they ask for token or password like all others.",
+        description="Whether /healthz and /readyz need no credentials, as an "
+        "orchestrator's probes expect. Off: they require a token or password like all "
+        "other paths.",
     )
 
     @property
     def asks_who(self) -> bool:
-        """Whether a request has to say who it is from."""
+        """Whether requests need credentials."""
         return self.http_token_given or self.http_username is not None
 
     @property
@@ -106,29 +110,29 @@ class HttpSettings(Section):
         ]
         if self.http_token is not None and self.http_token_file is not None:
             raise values.refusal(
-                "http_token_file", "the token is given twice", "keep one"
+                "http_token_file", "the token is set twice", "keep one"
             )
         if len(password) > 1:
             raise values.refusal(
-                "http_password_file", "the password is given twice", "keep one"
+                "http_password_file", "the password is set twice", "keep one"
             )
         if password and self.http_username is None:
             raise values.refusal(
-                password[0], "it is of no use without a name", "add http_username"
+                password[0], "it has no effect without a username", "add http_username"
             )
         if self.http_username is not None and not password:
             raise values.refusal(
                 "http_username",
-                "a name alone proves nothing",
+                "a username needs a password",
                 "add http_password_file (or http_password)",
             )
         for name in ("http_token", "http_password"):
             secret = getattr(self, name)
             if secret is not None and not secret.get_secret_value().strip():
-                raise values.refusal(name, "it is empty", "remove it, or fill it in")
+                raise values.refusal(name, "it is empty", "remove it, or set it")
         for name in ("http_key_file", "http_ca_file"):
             if getattr(self, name) is not None and self.http_certificate_file is None:
                 raise values.refusal(
-                    name, "it is of no use without TLS", "add http_certificate_file"
+                    name, "it has no effect without TLS", "add http_certificate_file"
                 )
         return self

@@ -1,8 +1,12 @@
 """Reading the configuration: one call from a path to a checked `MirrorConfig`.
 
 Main function: `load`. Layers, highest first: MIRROR_ variables, the file, the
-schema's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
+model's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
 are raised together, each with the setting's name as the user wrote it.
+
+The layers are not dynaconf's, because its variables cannot name `us-east` or `A->B`,
+create an entry where a name is misspelled, and turn a password such as 1e3 into a
+number. It would also read a `mirror.local.yaml` beside the file, unasked.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from mirror.config.build import build
 from mirror.config.document import Document, Path, dotted
 from mirror.config.mm2 import properties as mm2_properties
 from mirror.config.mm2 import strimzi
+from mirror.config.traits import is_file, settings
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,18 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from mirror.config.schema import MirrorConfig
+    from mirror.config.section import Section
 
 _YAML = re.compile(r"(\s*#[^\n]*\n|\s*\n)*(---|\s*\{|(clusters|flows|defaults):\s*\n)")
 _MISSING = ": is missing"
-_FILES = (
-    *("sasl_password_file", "ssl_ca_file", "ssl_certificate_file", "ssl_key_file"),
-    "sasl_oauthbearer_client_credentials_client_secret_file",
-    "sasl_oauthbearer_ca_file",
-)
-_HTTP_FILES = (
-    *("http_certificate_file", "http_key_file", "http_ca_file"),
-    *("http_token_file", "http_password_file"),
-)
 
 
 def load(
@@ -64,7 +61,7 @@ def load(
 
 
 def _without_echoes(problems: list[str]) -> list[str]:
-    """A setting that could not be read is missing because of that."""
+    """Without those about a missing setting that could not be read."""
     return [
         text
         for text in problems
@@ -77,7 +74,7 @@ def _without_echoes(problems: list[str]) -> list[str]:
 
 
 def read(path: FilePath, environ: Mapping[str, str]) -> Document:
-    """What a file says, before any of it is believed.
+    """What a file says, before it is checked.
 
     Raises:
         ConfigError: it cannot be read, or is of no known format.
@@ -106,13 +103,15 @@ def read(path: FilePath, environ: Mapping[str, str]) -> Document:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
     if strimzi.is_manifest(text):
         return strimzi.read(text)
-    return yaml_file.read(path)
+    return yaml_file.read(path, text)
 
 
 def _decoded(raw: bytes, path: FilePath) -> str:
     """Java reads such files as Latin-1, people write them as UTF-8."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw:
-        raise ConfigError([f"{path}: is neither UTF-8 nor Latin-1 text; save it so"])
+        raise ConfigError(
+            [f"{path}: is neither UTF-8 nor Latin-1 text; save it as UTF-8"]
+        )
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -120,13 +119,16 @@ def _decoded(raw: bytes, path: FilePath) -> str:
 
 
 def _missing_files(config: MirrorConfig, document: Document) -> list[str]:
-    named: list[tuple[Path, FilePath | None]] = [
-        (("clusters", alias, name), getattr(cluster, name))
-        for alias, cluster in config.clusters.items()
-        for name in _FILES
+    sections: list[tuple[Path, Section]] = [
+        *((("clusters", alias), each) for alias, each in config.clusters.items()),
+        *((("flows", name), each) for name, each in config.flows.items()),
+        (("service",), config.service),
     ]
-    named += [
-        (("service", name), getattr(config.service, name)) for name in _HTTP_FILES
+    named: list[tuple[Path, FilePath | None]] = [
+        ((*place, name), getattr(section, name))
+        for place, section in sections
+        for name, info in settings(type(section)).items()
+        if is_file(info)
     ]
     return [
         f'{document.spelled.get(place, dotted(place))}: there is no file "{file}"'

@@ -1,43 +1,28 @@
 """Where each setting's value comes from: a variable, the file, or the schema.
 
-Main function: `origins`, one `Setting` for each setting of each section. Secrets are
-shown as stars; `shown` does so for one value. It reads what `load` reads and decides
-nothing.
+Main function: `origins`, which returns a `Setting` for each setting of each section.
+`shown` and `hidden` put stars in place of secrets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-import re
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
-
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
-from mirror.config.schema import FlowConfig
-from mirror.config.service_settings import ServiceConfig
+from mirror.config.traits import may_hide_secrets, settings, traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
     from mirror.config.document import Document
     from mirror.config.schema import MirrorConfig
 
-_FROM_KEY = {"alias", "source", "target"}
 HIDDEN = "***"
-SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
-"""Which of Spark's own settings it hides itself (`spark.redaction.regex`)."""
-_MAY_HIDE = {
-    name
-    for model in (ClusterConfig, FlowConfig, ServiceConfig)
-    for name, field in model.model_fields.items()
-    if not field.repr
-}
-"""Settings of many values, of which one may be a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +54,17 @@ def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
     return tuple(found)
 
 
-def shown(name: str, value: Any) -> Any:
-    """A setting's value in plain types, or stars where it is or may hide a secret."""
-    hidden = isinstance(value, SecretStr) or (name in _MAY_HIDE and value)
-    return HIDDEN if hidden else plain(value)
+def shown(info: FieldInfo, value: Any) -> Any:
+    """A setting's value in plain types, with stars in place of what may be secret."""
+    pattern = traits(info).secret_keys
+    if pattern is not None:
+        return {k: HIDDEN if pattern.search(k) else each for k, each in value.items()}
+    return hidden(info, value)
+
+
+def hidden(info: FieldInfo, value: Any) -> Any:
+    """The same, with stars in place of a whole mapping that may hold secrets."""
+    return HIDDEN if may_hide_secrets(info) and value else plain(value)
 
 
 def _settings(
@@ -82,10 +74,7 @@ def _settings(
     document: Document,
     under: Mapping[str, Any],
 ) -> Iterator[Setting]:
-    for name in type(section).model_fields:
-        if name in _FROM_KEY:
-            continue
-        value = getattr(section, name)
+    for name, info in settings(type(section)).items():
         path: Path | None = None
         if name in given:
             path = (*place, name)
@@ -95,14 +84,9 @@ def _settings(
         origin = "file" if path else "default"
         if written.startswith("MIRROR_"):
             origin = "variable"
-        if name == "spark":
-            value = {
-                key: HIDDEN if SPARK_SECRET.search(key) else each
-                for key, each in value.items()
-            }
         yield Setting(
             setting=dotted((*place, name)),
-            value=shown(name, value),
+            value=shown(info, getattr(section, name)),
             origin=origin,
             written=written,
         )

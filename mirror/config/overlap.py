@@ -1,10 +1,10 @@
-"""Which ways topics take through several flows, found out by trying names.
+"""The ways that topics take through several flows, found by trying names.
 
 Main type: `Ways`, all ways from one cluster to others, each with the names that get
-through and what they are called at its end. The names to try come from the flows'
-own filters: those listed, and those that patterns could mean. A pattern for which no
-such name can be thought of lets through all that begins like it, so that the answer
-errs towards yes. No cluster is asked.
+through and what they are called at its end. The names to try come from the flows' own
+filters: those listed, and those that patterns could match. A pattern for which no name
+can be made up matches everything with the same beginning, so the answer errs towards
+yes. No cluster is asked.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
 
 MOST_HOPS = 4
-"""Longer ways are not followed: a mesh of ten clusters has millions of them."""
+"""Longer ways are not followed: a mesh of ten clusters has millions."""
 _MOST_NAMES = 2000
 _FEWEST_NAMES = 8
 _MOST_STEPS = 400_000
-"""So many names are followed over single flows, which takes about a second."""
+"""Limit on names times flows, which takes about a second."""
 _MOST_PER_PATTERN = 40
 _MOST_WORDS = 12
 _ANYTHING = "topic"
@@ -82,11 +82,11 @@ class Ways:
         )
 
     def is_listed(self, topic: str) -> bool:
-        """Whether the user wrote that name, so that a message may speak of it."""
+        """Whether the user wrote that name, so that a message may use it."""
         return topic in self._listed
 
     def again(self, circle: Way, name: str) -> str | None:
-        """What `name` is called after one more round; None if it does not get round."""
+        """What `name` is called after one more round; None if it gets stuck."""
         current: str | None = name
         for flow in circle.flows:
             if current is not None:
@@ -180,7 +180,7 @@ def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
         ]
     )
     few = list(words)[:_MOST_WORDS]
-    # Names that somebody wrote come first: messages speak of them.
+    # Names that the user wrote come first: messages use them.
     names = dict.fromkeys(
         name for flow in flows for name in literal_topics(flow, partly=True)
     )
@@ -203,7 +203,7 @@ def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
 
 @functools.lru_cache(maxsize=1024)
 def _meant_by(pattern: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Some names that the pattern matches; none if it is beyond us."""
+    """Some names that the pattern matches; none if it is too complex."""
     if name := _as_name(pattern):
         return (name,)
     for fillings in (words or (_ANYTHING,), ("", ".", "-", "_", "0", "a")):

@@ -1,9 +1,9 @@
-"""References in a properties file, `${file:/path:key}`, put in the place of their text.
+"""Resolves references in a properties file, such as `${file:/path:key}`.
 
 Main type: `Providers`, made from a file's `config.providers` lines as Kafka Connect
-reads them: files, environment variables and directories. A name that is one of these
-three needs no declaration. What cannot be resolved is a problem that names the key,
-the file or the variable, never a value. Nothing is kept or watched.
+reads them: files, environment variables and directories. The names `file`, `env`,
+`directory` and `dir` need no declaration. A reference that cannot be resolved is a
+problem that names the key, the file or the variable, never a value.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _BY_NAME = {"file": "file", "env": "env", "directory": "directory", "dir": "dire
 
 
 class UnresolvedError(Exception):
-    """A reference that leads nowhere; its text says why."""
+    """A reference cannot be resolved; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Provider:
     name: str
     kind: str
-    """file, env or directory; else the class that we do not have."""
+    """file, env or directory; else the class, which is not supported."""
     allowed: tuple[Path, ...] = ()
     pattern: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Providers:
-    """Who answers for which name."""
+    """The providers, by name."""
 
     environ: Mapping[str, str]
     declared: Mapping[str, _Provider]
@@ -76,8 +76,8 @@ class Providers:
         if provider.kind == "directory":
             return _from_directory(_allowed(path or "", provider), key)
         raise UnresolvedError(
-            f'the provider "{name}" is {provider.kind}, which cannot run here; right '
-            f"would be {', '.join(_CLASSES)}"
+            f'the provider "{name}" is {provider.kind}, which cannot run here; '
+            f"use {', '.join(_CLASSES)}"
         )
 
     def _variable(self, key: str, provider: _Provider) -> str:
@@ -96,7 +96,7 @@ def is_reference(value: str) -> bool:
 
 
 def files_named(text: str) -> tuple[Path, ...]:
-    """The files that references anywhere in a text may lead to, there or not."""
+    """The files that references in a text may name, whether they exist or not."""
     found = []
     for _, path, key in _REFERENCE.findall(text):
         if path:
@@ -128,7 +128,7 @@ def providers(settings: Mapping[str, str], environ: Mapping[str, str]) -> Provid
 def _allowed(path: str, provider: _Provider) -> Path:
     if not path:
         raise UnresolvedError(
-            f"a reference without a path; right would be ${{{provider.name}:/path:key}}"
+            f"a reference without a path; use ${{{provider.name}:/path:key}}"
         )
     given = Path(path)
     real = given.resolve()

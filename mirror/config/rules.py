@@ -1,9 +1,9 @@
-"""What only the whole configuration can tell: flows that would harm each other.
+"""Checks that need the whole configuration: flows that would harm each other.
 
-Main function: `problems`. It finds flows onto themselves, topics that two flows
-would mix up, records that would be doubled and records or names that would go round
-for ever. Pure: no cluster is asked, so two aliases of one cluster under different
-host names are found only when the service connects.
+Main function: `problems`. It finds flows from a cluster to itself, topics that two
+flows would mix up, records that would be doubled, and records or names that would
+circulate endlessly. Pure: it asks no cluster, so two aliases of one cluster under
+different host names are found only when the service connects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 _ROUNDS = 4
-"""Whoever has not met an old name by then never will."""
+"""A name that has not come back after so many rounds never will."""
 
 
 def problems(
@@ -32,8 +32,8 @@ def problems(
 ) -> list[str]:
     """Everything wrong with the flows as a whole.
 
-    `spelled` are the flows' names as the user wrote them. Not `complete`: unsound
-    flows are left out already, so that too few flows say nothing.
+    `spelled` has the flows' names as the user wrote them. Not `complete`: invalid flows
+    are already left out, so a missing flow means nothing.
     """
     names = {
         name: (spelled or {}).get(("flows", name), dotted(("flows", name)))
@@ -44,7 +44,7 @@ def problems(
         found.append("flows: none is enabled, so there is nothing to do")
     found += _onto_themselves(config, names)
     unruled = _rules_and_policies_apart(config, names)
-    if unruled:  # what such flows would call their copies cannot be told
+    if unruled:  # the names of such flows' copies are unknown
         return found + unruled
     flows = [
         flow
@@ -100,7 +100,7 @@ def _rules_and_policies_apart(
 
 
 def _joined(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
-    """Two topics of one flow, one copy: as far as topics are listed by name."""
+    """Two topics of one flow with one copy, as far as topics are listed by name."""
     found = []
     for flow in flows:
         topics_of: dict[str, list[str]] = {}
@@ -116,13 +116,14 @@ def _joined(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
 
 
 def _mixed_up(flows: Sequence[FlowConfig], names: Mapping[str, str]) -> list[str]:
-    """Different topics, one copy: only flows that list topics by name can tell."""
+    """Different topics with one copy, of flows that list topics by name."""
     found = []
     for one, other in combinations(flows, 2):
-        apart = (
+        # A user who chooses the copies' names means to merge them.
+        merge = not (
             one.replication_policy.names_source or other.replication_policy.names_source
         )
-        if one.target != other.target or not apart:  # else merging them is meant
+        if one.target != other.target or merge:
             continue
         ours, theirs = ({c: t for t, c in _copies(flow)} for flow in (one, other))
         if common := ours.keys() & theirs.keys():
@@ -147,7 +148,7 @@ def _copies(flow: FlowConfig) -> Iterator[tuple[str, str]]:
 def _doubled(
     way: Way, parallel: dict[tuple[str, str, str], list[Way]], ways: Ways
 ) -> str | None:
-    """Two ways to one cluster that end in the same name: every record twice."""
+    """Two ways to one cluster that end in the same name would copy records twice."""
     for topic, copy in way.names.items():
         known = parallel.setdefault((way.target, topic, copy), [])
         for other in known:
@@ -164,7 +165,7 @@ def _doubled(
 
 
 def _endless(circle: Way, ways: Ways) -> str | None:
-    """Circles in which neither names nor headers stop a record, or names grow."""
+    """A circle in which neither names nor headers stop a record, or names grow."""
     unstamped = [flow.name for flow in circle.flows if not flow.provenance]
     for topic, first in circle.names.items():
         called = [topic, first]
@@ -187,7 +188,7 @@ def _endless(circle: Way, ways: Ways) -> str | None:
             if unstamped:
                 return (
                     f"flows: {circle} is a circle, and provenance is off on "
-                    f"{' and '.join(unstamped)}: records would go round for ever; turn "
-                    "provenance on"
+                    f"{' and '.join(unstamped)}: records would circulate endlessly; "
+                    "turn provenance on"
                 )
     return None

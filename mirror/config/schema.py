@@ -1,28 +1,26 @@
-"""The configuration: frozen, typed values that every other room is given.
+"""The configuration: frozen, typed values that every other room gets.
 
 Main type: `MirrorConfig`, made of `ClusterConfig`, `FlowConfig`, `ServiceConfig`.
-Each field says what its zero, null or empty value means. What one setting or one
-section can tell about itself is checked here; `rules` checks what takes a look
-over the whole, `load` reads files and the environment.
+Each setting is declared once, here or in a module that this one is made of, with its
+traits; its description says what zero, null or empty means. Models check one setting
+or one section; `rules` checks the whole, `load` reads files and the environment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
-from mirror.config.cluster_settings import ClusterConfig  # noqa: TC001  pydantic reads it
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.group_settings import GroupSettings
+from mirror.config.mm2 import readers
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
+from mirror.config.traits import Differs, Effect, Where, keys, setting
 from mirror.errors import ConfigError
 from mirror.policy import choice
 from mirror.policy.choice import PolicyName, make_policy
@@ -33,160 +31,229 @@ if TYPE_CHECKING:
     from mirror.policy.naming import ReplicationPolicy
 
 TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
-"""What MirrorMaker 2 leaves out when it is told nothing."""
+"""MirrorMaker 2's default."""
 
 
 class FlowConfig(TopicSync, GroupSettings):
     """One direction of copying, from a source cluster to a target cluster."""
 
-    source: Alias = Field(description="Alias, taken from the flow's name.")
-    target: Alias = Field(description="Alias, taken from the flow's name.")
-    enabled: bool = Field(default=True, description="Off: kept, but does not run.")
-    topics: Patterns = Field(
+    on_change: ClassVar[Effect] = Effect.RUN
+
+    source: Alias = setting(
+        from_key=True, description="Alias, taken from the flow's name."
+    )
+    target: Alias = setting(
+        from_key=True, description="Alias, taken from the flow's name."
+    )
+    enabled: bool = setting(
+        default=True,
+        mm2=keys("enabled", where=Where.ONE_FLOW),
+        description="Off: the flow does not run.",
+    )
+    topics: Patterns = setting(
         default=(".*",),
+        on_change=Effect.LOOK,
+        mm2=keys("topics", "topics.whitelist"),
         description="Regular expressions that must match a topic's whole name; a "
         "list, or one text with commas. Empty: no topic is copied.",
     )
-    topics_exclude: Patterns = Field(
+    topics_exclude: Patterns = setting(
         default=TOPICS_EXCLUDE,
+        on_change=Effect.LOOK,
+        mm2=keys("topics.exclude", "topics.blacklist"),
         description="Topics to leave out although `topics` matches them. Empty: "
         "none but internal topics, which are never copied.",
     )
-    tasks: Whole | None = Field(
+    tasks: Whole | None = setting(
         default=None,
         ge=1,
-        description="How many tasks copy side by side. Null: chosen automatically, by "
+        mm2=keys("tasks.max"),
+        mm2_default=Differs("1", "chosen by load"),
+        description="How many tasks copy in parallel. Null: chosen automatically, by "
         "partitions, cores and load.",
     )
-    policy: PolicyName = Field(default="default", description=choice.DESCRIPTION)
-    rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = Field(
-        default=(),
-        description="For policy rename: rules {match, to}, of which the first whose "
-        "`match` fits a topic's whole name says what the copy is called; \\1 or $1 in "
-        "`to` stands for a group. A topic that none fits keeps its name. Empty: no "
-        "rules, which policy rename refuses.",
+    policy: PolicyName = setting(
+        default="default",
+        on_change=Effect.RESTART,
+        mm2=keys("replication.policy.class", read=readers.policy),
+        description=choice.DESCRIPTION,
     )
-    separator: Annotated[str, BeforeValidator(values.separator)] = Field(
+    rename: Annotated[tuple[Rule, ...], BeforeValidator(values.rename)] = setting(
+        default=(),
+        on_change=Effect.RESTART,
+        description="For policy rename: a list of rules {match, to}. The first rule "
+        "whose `match` matches a topic's whole name gives the copy's name; \\1 or $1 "
+        "in `to` stands for a group. A topic that no rule matches keeps its name. "
+        "Empty: no rules, which policy rename refuses.",
+    )
+    separator: Annotated[str, BeforeValidator(values.separator)] = setting(
         default=".",
+        on_change=Effect.RESTART,
+        mm2=keys("replication.policy.separator"),
         description="Stands between alias and topic in the copy's name. Not empty.",
     )
-    provenance: bool = Field(
+    provenance: bool = setting(
         default=True,
-        description="Whether each record gets a header that says where it was read, "
-        "which stops loops. Off: records are copied byte for byte.",
+        description="Whether to add a header to each record that says where it was "
+        "read, which stops loops. Off: records are copied byte for byte.",
     )
-    exactly_once: bool = Field(
+    exactly_once: bool = setting(
         default=True,
+        on_change=Effect.RESTART,
+        mm2=keys(
+            "exactly.once.source.support",
+            where=Where.FLOW | Where.TARGET,
+            read=readers.exactly_once,
+        )
+        + keys("exactly.once.support", read=readers.exactly_once),
+        mm2_default=Differs("false", "copies without repeating records"),
         description="Off: at least once; records may appear twice after a failure.",
     )
-    lease_seconds: Number | None = Field(
+    lease_seconds: Number | None = setting(
         default=None,
         ge=0.5,
         le=300,
+        on_change=Effect.LEASES,
         description="How long tasks copy before assignments may change. Null: chosen "
         "automatically, from 5 to 30.",
     )
-    replication_factor: Whole = Field(
+    replication_factor: Whole = setting(
         default=-1,
         ge=-1,
         le=32767,
+        on_change=Effect.JOBS,
+        mm2=keys("replication.factor", "target.topic.creation.replication.factor"),
+        mm2_default=Differs("2", "the brokers' default"),
         description="Replicas of topics created on the target. -1: the brokers' "
         "default; 0 is refused.",
     )
-    least_partitions: Whole = Field(
+    least_partitions: Whole = setting(
         default=1,
         ge=1,
-        description="Partitions that a copy has at least when it is created; more, if "
-        "its topic has more.",
+        on_change=Effect.LOOK,
+        mm2=keys("target.topic.creation.default.partitions"),
+        description="Minimum number of partitions of a copy when it is created; it has "
+        "more if its topic has more.",
     )
-    min_insync_replicas: Whole | None = Field(
+    min_insync_replicas: Whole | None = setting(
         default=None,
         ge=1,
+        on_change=Effect.LOOK,
+        mm2=keys("target.topic.creation.min.insync.replicas"),
         description="min.insync.replicas of copies that are created. Null: the "
         "brokers' default; zero is refused.",
     )
-    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
+    compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = setting(
         default="source",
-        description="source: as the source's batches are compressed; none: not at all.",
+        on_change=Effect.LEASES,
+        mm2=keys(
+            "producer.override.compression.type",
+            where=Where.ONE_FLOW,
+            read=readers.lower,
+        )
+        + keys(
+            "producer.compression.type",
+            where=Where.TARGET | Where.TOP_AS_MEANT,
+            read=readers.lower,
+        )
+        + keys("compression.type", where=Where.TOP_AS_MEANT, read=readers.lower),
+        description="source: keep the compression of the source's batches; none: no "
+        "compression.",
     )
-    max_unpacked_bytes: Whole = Field(
+    max_unpacked_bytes: Whole = setting(
         default=128 << 20,
         ge=1 << 20,
         le=1 << 30,
-        description="What a compressed record batch may unpack to. One that exceeds "
-        "it sets its partition aside: a kilobyte may hold gigabytes, and brokers only "
-        "limit what is packed. A slot that meets one needs about four times as much "
-        "memory beside its own.",
+        on_change=Effect.LEASES,
+        description="How large a compressed record batch may become when unpacked. A "
+        "larger one sets its partition aside: a kilobyte can unpack to gigabytes, and "
+        "brokers limit only the compressed size. A slot that meets such a batch needs "
+        "about four times this much extra memory.",
     )
-    isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
+    isolation_level: Literal["read_committed", "read_uncommitted"] = setting(
         default="read_committed",
+        on_change=Effect.LEASES,
+        mm2=keys("consumer.isolation.level", where=Where.SOURCE),
+        mm2_default=Differs("read_uncommitted", "leaves out what was aborted"),
         description="read_uncommitted also copies records of transactions that are "
         "still open or were aborted.",
     )
     start: Annotated[
         Literal["earliest", "latest"] | int, BeforeValidator(values.start)
-    ] = Field(
+    ] = setting(
         default="earliest",
-        description="Where partitions begin that exist when the flow starts for the "
-        "very first time: earliest, latest, or a moment (ISO 8601, UTC where it names "
-        "no zone, or epoch milliseconds; 0 is 1970). Partitions found later always "
-        "begin at the earliest.",
+        on_change=Effect.JOBS,
+        mm2=keys("consumer.auto.offset.reset", where=Where.SOURCE, read=readers.lower),
+        description="Where to begin partitions that exist when the flow starts for the "
+        "very first time: earliest, latest, or a time (ISO 8601, UTC where it names no "
+        "zone, or epoch milliseconds; 0 is 1970). Partitions found later always begin "
+        "at the earliest.",
     )
-    on_loss: Literal["continue", "stop"] = Field(
+    on_loss: Literal["continue", "stop"] = setting(
         default="continue",
+        on_change=Effect.LEASES,
         description="When the source lost records before they were copied. continue: "
-        "note it in the loss ledger and go on behind them; stop: set the partition "
-        "aside until somebody decides.",
+        "note it in the loss ledger and go on after them; stop: set the partition "
+        "aside until an operator decides.",
     )
-    on_recreated_topic: Literal["continue", "stop"] = Field(
+    on_recreated_topic: Literal["continue", "stop"] = setting(
         default="continue",
-        description="When a source topic was deleted and made anew. continue: its "
-        "copy goes on with the new topic's first record; stop: set it aside until "
-        "somebody decides.",
+        on_change=Effect.LEASES,
+        description="When a source topic was deleted and created again. continue: its "
+        "copy goes on with the new topic's first record; stop: set it aside until an "
+        "operator decides.",
     )
-    refresh_topics_seconds: Number = Field(
+    refresh_topics_seconds: Number = setting(
         default=5.0,
         gt=0,
+        on_change=Effect.LOOK,
+        mm2=keys("refresh.topics.interval.seconds")
+        + keys("refresh.topics.interval", read=readers.duration),
+        mm2_default=Differs("600", "5"),
         description="How often to look for new topics and partitions; zero is refused.",
     )
-    sla_seconds: Number = Field(
+    sla_seconds: Number = setting(
         default=60.0,
         gt=0,
+        on_change=Effect.LOOK,
         description="How far behind a copy may be before that is an alert; zero is "
-        "refused. It changes nothing in how records are copied.",
+        "refused. It does not change how records are copied.",
     )
-    transaction_timeout_seconds: Number = Field(
+    transaction_timeout_seconds: Number = setting(
         default=60.0,
         ge=1,
         le=900,
-        description="After this the target's brokers abort a transaction that hangs.",
+        description="After this time the target's brokers abort a transaction that "
+        "hangs.",
     )
-    transform: Annotated[str, BeforeValidator(values.function)] | None = Field(
+    transform: Annotated[str, BeforeValidator(values.function)] | None = setting(
         default=None,
-        description="A function of your own, package.module:function, that is given "
-        "Arrow record batches and returns the rows to copy. Null: records are copied "
-        "as they are.",
+        on_change=Effect.LEASES,
+        description="A function of your own, package.module:function, that gets Arrow "
+        "record batches and returns the rows to copy. Null: records are copied as they "
+        "are.",
     )
-    transform_options: Mapping[str, Any] = Field(
+    transform_options: Mapping[str, Any] = setting(
         default={},
         repr=False,
+        on_change=Effect.LEASES,
         description="Keyword arguments for the function. Empty: none.",
     )
-    dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = Field(
+    dead_letter_topic: Annotated[str, BeforeValidator(values.topic)] | None = setting(
         default=None,
-        description="Topic of the target that gets the records on which the function "
-        "fails; made with one partition if there is none. Null: the partition is set "
+        description="Topic on the target for records on which the function fails; "
+        "created with one partition if it does not exist. Null: the partition is set "
         "aside until the function works.",
     )
 
     @property
     def name(self) -> str:
-        """How the flow is called everywhere: source->target."""
+        """The flow's name everywhere: source->target."""
         return f"{self.source}->{self.target}"
 
     @property
     def replication_policy(self) -> ReplicationPolicy:
-        """What the copies are called."""
+        """Names the copies."""
         return make_policy(
             self.policy,
             source_alias=self.source,
@@ -209,8 +276,8 @@ class FlowConfig(TopicSync, GroupSettings):
         if self.replication_factor == 0:
             raise values.refusal(
                 "replication_factor",
-                "0 replicas would hold nothing",
-                "right would be 3, or -1 for the brokers' default",
+                "0 replicas are not possible",
+                "use 3, or -1 for the brokers' default",
             )
         least = self.min_insync_replicas
         if least is not None and 0 < self.replication_factor < least:
@@ -218,23 +285,23 @@ class FlowConfig(TopicSync, GroupSettings):
                 "min_insync_replicas",
                 f"{least} replicas of {self.replication_factor} can never be in sync, "
                 "so nothing could be written",
-                f"right would be {max(self.replication_factor - 1, 1)}, or a larger "
+                f"use {max(self.replication_factor - 1, 1)}, or a larger "
                 "replication_factor",
             )
         return self
 
     @model_validator(mode="after")
     def _transform_is_there(self) -> Self:
-        for setting in ("transform_options", "dead_letter_topic"):
-            if getattr(self, setting) and self.transform is None:
+        for name in ("transform_options", "dead_letter_topic"):
+            if getattr(self, name) and self.transform is None:
                 raise values.refusal(
-                    setting, "nothing would use it", "add transform, or remove it"
+                    name, "nothing uses it", "add transform, or remove it"
                 )
         return self
 
 
 class MirrorConfig(Section):
-    """Everything. Flows are complete: `defaults` are already laid under each."""
+    """The whole configuration. Flows already include the `defaults`."""
 
     clusters: Mapping[str, ClusterConfig]
     flows: Mapping[str, FlowConfig]
@@ -250,7 +317,7 @@ class MirrorConfig(Section):
     @property
     def enabled_flows(self) -> tuple[FlowConfig, ...]:
         """All that are enabled, in the configuration's order, wherever they run:
-        flows that meet in one topic have to agree on it.
+        flows that write one topic must agree on it.
         """
         return self.everywhere or tuple(
             flow for flow in self.flows.values() if flow.enabled
@@ -287,3 +354,12 @@ class MirrorConfig(Section):
         return self.model_copy(
             update={"flows": flows, "everywhere": self.enabled_flows}
         )
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "clusters": ClusterConfig,
+    "flows": FlowConfig,
+    "defaults": FlowConfig,
+    "service": ServiceConfig,
+}
+"""What stands under each key of a file."""

@@ -1,62 +1,74 @@
 """The settings of the process itself: where it listens, logs and runs.
 
-Main type: `ServiceConfig`; what concerns its HTTP port stands in `http_settings`. What
-it does for which clusters is not said here.
+Main type: `ServiceConfig`; those of its HTTP port are in `http_settings`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
 from pathlib import Path  # noqa: TC003  pydantic reads it when it runs
-from typing import Annotated, Literal
+import re
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from mirror.config import values
 from mirror.config.http_settings import HttpSettings
 from mirror.config.section import Number, Text  # noqa: TC001  pydantic reads them
+from mirror.config.traits import Effect, setting
+
+SPARK_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""The settings that Spark itself hides (`spark.redaction.regex`)."""
 
 
 class ServiceConfig(HttpSettings):
     """The process itself: where it listens, logs and runs."""
 
-    metrics_per: Literal["partition", "topic"] = Field(
+    on_change: ClassVar[Effect] = Effect.RESTART
+
+    metrics_per: Literal["partition", "topic"] = setting(
         default="partition",
-        description="What /metrics has time series of. topic: fewer of them, sums and "
-        "maxima over a topic's partitions, for flows of thousands.",
+        description="What /metrics has time series for. topic: fewer series, with sums "
+        "and maxima over a topic's partitions, for flows with thousands of partitions.",
     )
-    group: Text | None = Field(
+    group: Text | None = setting(
         default="mirror",
-        description="Instances with the same group share the flows: each flow is led "
-        "by one, and others take over when that is gone. It is a consumer group on "
-        "each target. Null: this instance leads all its flows, and must be the only "
+        description="Instances with the same group share the flows: one instance leads "
+        "each flow, and the others take over when it is gone. This is a consumer group "
+        "on each target. Null: this instance leads all its flows, and must be the only "
         "one.",
     )
-    state_dir: Path | None = Field(
+    state_dir: Path | None = setting(
         default=None,
-        description="Where Spark's checkpoints are. They only count leases and may be "
+        description="Folder for Spark's checkpoints. They only count leases and may be "
         "lost; several services may share the folder. A relative path starts at the "
         "working directory. Null: `mirror` in $XDG_STATE_HOME, or in ~/.local/state; "
         "for a service of systemd, `state` in its StateDirectory.",
     )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)
-    ] = Field(default="info", description="error: only what failed.")
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="auto: console on a terminal, json elsewhere."
+    ] = setting(
+        default="info", on_change=Effect.LEASES, description="error: only failures."
     )
-    reload_seconds: Number | None = Field(
+    log_format: Literal["auto", "console", "json"] = setting(
+        default="auto",
+        on_change=Effect.LEASES,
+        description="auto: console on a terminal, json elsewhere.",
+    )
+    reload_seconds: Number | None = setting(
         default=2.0,
         gt=0,
-        description="How often to look whether the configuration file has changed; "
-        "changes take effect without a restart. Null: only when the process gets "
-        "SIGHUP; zero is refused.",
+        on_change=Effect.NONE,
+        description="How often to check whether the configuration file has changed; "
+        "changes take effect without a restart. Null: only on SIGHUP; zero is refused.",
     )
-    spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = Field(
+    spark: Mapping[str, Annotated[str, BeforeValidator(values.spark)]] = setting(
         default={},
+        repr=False,
+        secret_keys=SPARK_SECRET,
         description="Further settings for Spark, by their own names. Empty: none.",
     )
-    spark_master: Text | None = Field(
+    spark_master: Text | None = setting(
         default=None,
         description="Null: inside this process, with all cores of the machine.",
     )

@@ -1,4 +1,4 @@
-"""Every setting, written down from the model: for editors, for reading, for pasting.
+"""Every setting, written from the model: for editors, for reading, for pasting.
 
 Functions: `json_schema`, `reference` (Markdown) and `example` (YAML, all settings with
 their defaults as comments). The files that hold these texts are made by `make
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.mm2.convert import as_text
-from mirror.config.schema import FlowConfig
-from mirror.config.service_settings import ServiceConfig
+from mirror.config.schema import SECTIONS
+from mirror.config.traits import settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -24,18 +23,17 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-_FROM_KEY = {"alias", "source", "target"}
-_SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
-    ("clusters", ClusterConfig, "Each cluster, under its alias."),
-    ("flows", FlowConfig, 'Each flow, under "A->B". Under `defaults`: for all flows.'),
-    ("service", ServiceConfig, "The process itself."),
-)
+_ABOUT = {
+    "clusters": "Each cluster, under its alias.",
+    "flows": 'Each flow, under "A->B". Settings under `defaults` apply to all flows.',
+    "service": "The process itself.",
+}
 
 
 def json_schema() -> str:
     """A JSON schema of the YAML file, for editors and for checks before a commit."""
     definitions: dict[str, Any] = {}
-    sections = {name: _section(model, definitions) for name, model, _ in _SECTIONS}
+    sections = {name: _section(SECTIONS[name], definitions) for name in _ABOUT}
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mirror's configuration",
@@ -68,17 +66,17 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from the model by `make settings`; do not edit. Every setting may also",
-        "be given by a variable: `MIRROR_CLUSTERS__<alias>__<name>`,",
-        "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` and",
-        "`MIRROR_SERVICE__<name>`, which win over the file.",
+        "Made from the model by `make settings`; do not edit. A variable can also set",
+        "each setting, and overrides the file: `MIRROR_CLUSTERS__<alias>__<name>`,",
+        "`MIRROR_FLOWS__<a>__TO__<b>__<name>`, `MIRROR_DEFAULTS__<name>` or",
+        "`MIRROR_SERVICE__<name>`.",
     ]
-    for name, model, about in _SECTIONS:
+    for name, about in _ABOUT.items():
         lines += ["", f"## {name}", "", about, ""]
         lines += ["| Setting | Default | Meaning |", "|---|---|---|"]
         lines += [
             f"| `{field}` | {_in_cell(_default(info))} | {_cell(info.description)} |"
-            for field, info in _fields(model)
+            for field, info in settings(SECTIONS[name]).items()
         ]
     return "\n".join(lines) + "\n"
 
@@ -90,38 +88,30 @@ def example() -> str:
         "clusters:",
         "  A:",
         '    bootstrap_servers: "a-1.example.com:9092"',
-        *_commented(ClusterConfig, indent="    "),
+        *_commented(SECTIONS["clusters"], indent="    "),
         '  B: {bootstrap_servers: "b-1.example.com:9092"}',
         "",
-        "# What stands under defaults counts for all flows.",
+        "# Settings under defaults apply to all flows.",
         "defaults: {}",
         "",
         "flows:",
         "  A->B:",
         "    enabled: true",
-        *_commented(FlowConfig, indent="    ", besides={"enabled"}),
+        *_commented(SECTIONS["flows"], indent="    ", besides={"enabled"}),
         "",
         "service:",
         '  http_host: "127.0.0.1"',
-        *_commented(ServiceConfig, indent="  ", besides={"http_host"}),
+        *_commented(SECTIONS["service"], indent="  ", besides={"http_host"}),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
-    for name, info in model.model_fields.items():
-        if name not in _FROM_KEY:
-            yield name, info
 
 
 def _section(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
     made = model.model_json_schema(ref_template="#/$defs/{model}")
     definitions.update(made.pop("$defs", {}))
-    for name in _FROM_KEY & set(made["properties"]):
-        del made["properties"][name]
-    for name, schema in made["properties"].items():
-        made["properties"][name] = _as_written(schema)
-    required = [name for name in made.pop("required", []) if name not in _FROM_KEY]
+    known = settings(model)
+    made["properties"] = {name: _as_written(made["properties"][name]) for name in known}
+    required = [name for name in made.pop("required", []) if name in known]
     if required:
         made["required"] = required
     made.pop("description", None)
@@ -146,7 +136,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def _in_cell(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|") if text else "needed"
+    return f"`{text}`".replace("|", "\\|") if text else "required"
 
 
 def _cell(text: str | None) -> str:
@@ -159,7 +149,7 @@ def _commented(
     indent: str,
     besides: Collection[str] = (),
 ) -> Iterator[str]:
-    for name, info in _fields(model):
+    for name, info in settings(model).items():
         if info.is_required() or name in besides:
             continue
         words = (info.description or "").split()

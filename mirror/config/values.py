@@ -1,8 +1,8 @@
-"""What a single setting may be: checks and conversions that the schema refers to.
+"""What a single setting may be: checks and conversions that the models use.
 
-Functions take what a file or a variable holds and return what the schema stores,
-or raise with a message that says what would be right. `complete` brings the
-sections into the schema's shape. No file and no other section is looked at.
+Functions take what a file or a variable holds and return what the model stores, or
+raise with a message that says what to write. `complete` brings the sections into the
+model's shape. They look at no file and no other section.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _OTHER_MECHANISMS = {
     "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token and "
     "sasl_token_options: {region: ...}",
 }
-_A_RULE = r"right would be {match: 'orders\.(.*)', to: 'eu.\1'}"
+_A_RULE = r"use {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 _EARLIEST_MS = 10**11
-"""What is less was meant as seconds, or as a year."""
-_STARTS = "right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds"
+"""Smaller numbers were meant as seconds, or as a year."""
+_STARTS = "use latest, 2026-01-31T08:00:00Z or epoch milliseconds"
 
 
 def refusal(field: str, what: str, right: str) -> PydanticCustomError:
-    """An error about `field`, raised where a whole section is looked at."""
+    """An error about `field`, raised by a check of a whole section."""
     return PydanticCustomError(
         "mirror_section", "{what}", {"what": f"{what}; {right}", "field": field}
     )
 
 
 def near(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """The end of a message: the known word that was probably meant, or nothing."""
+    """The end of a message: the known word that was probably meant, or empty."""
     by_lower = {each.lower(): each for each in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
@@ -66,8 +66,8 @@ def alias(value: Any) -> str:
     """Aliases become parts of topic names, so they must be legal in one."""
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
         _refuse(
-            f"{_shown(value)} cannot be an alias: it becomes part of topic names, "
-            "where only letters, digits, dot, underscore and hyphen are allowed"
+            f"{_shown(value)} cannot be an alias: aliases become part of topic names, "
+            "which allow only letters, digits, dot, underscore and hyphen"
         )
     return value
 
@@ -75,36 +75,35 @@ def alias(value: Any) -> str:
 def separator(value: Any) -> str:
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
         _refuse(
-            f"{_shown(value)} cannot stand in a topic's name; "
-            "letters, digits, dot, underscore and hyphen can"
+            f"{_shown(value)} is not allowed in a topic's name; use "
+            "letters, digits, dot, underscore and hyphen"
         )
     return value
 
 
 def function(value: Any) -> str:
-    """Where a function of the user's is found; whether it is there is asked later."""
+    """The name of a user's function; whether it exists is checked later."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
         _refuse(
-            f"{_shown(value)} does not name a function; "
-            'right would be "package.module:function"'
+            f'{_shown(value)} does not name a function; use "package.module:function"'
         )
     return value.strip()
 
 
 def topic(value: Any) -> str:
-    """A topic that we write to and that others may read."""
+    """A topic that mirror writes and others may read."""
     if not isinstance(value, str):
         _refuse(f"{_shown(value)} is not text: write it in quotes")
     name = value.strip()
     if (wrong := why_illegal(name)) is not None:
         _refuse(wrong.replace("the target name ", ""))
     if is_internal(name):
-        _refuse(f"{_shown(name)} is a name that Kafka or mirror keeps for itself")
+        _refuse(f"{_shown(name)} is reserved for Kafka or mirror")
     return name
 
 
 def number(value: Any) -> Any:
-    """Python takes true for 1; nobody who writes it means that."""
+    """Python takes true for 1, which is never meant."""
     if isinstance(value, bool):
         _refuse(f"{str(value).lower()} is not a number")
     return value
@@ -132,10 +131,10 @@ def sasl_mechanism(value: Any) -> Any:
 
 
 def token_endpoint(value: Any) -> str:
-    """Not shown when it is wrong: people write passwords into addresses."""
+    """The message does not repeat it: people write passwords into addresses."""
     if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
         _refuse(
-            "this is no address of a token endpoint; right would be "
+            "not a valid address of a token endpoint; use "
             "https://id.example.com/oauth2/token without user and password, or "
             "file:///run/secrets/token"
         )
@@ -146,7 +145,8 @@ def sasl_extension(value: Any) -> str:
     """RFC 7628 allows letters only, and keeps `auth` for the token."""
     if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
         _refuse(
-            f"{_shown(value)} is no name of a SASL extension: letters only, not auth"
+            f"{_shown(value)} is not a valid name of a SASL extension: letters only, "
+            "and not auth"
         )
     return value
 
@@ -154,7 +154,7 @@ def sasl_extension(value: Any) -> str:
 def start(value: Any) -> Any:
     """A word, or a moment as epoch milliseconds. YAML makes dates of some texts."""
     if isinstance(value, bool):
-        _refuse(f"{_shown(value)} is no moment; {_STARTS}")
+        _refuse(f"{_shown(value)} is not a time; {_STARTS}")
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in {"earliest", "latest"}:
@@ -170,7 +170,7 @@ def start(value: Any) -> Any:
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         value = int(moment.timestamp() * 1000)
     if isinstance(value, int) and value != 0 and value < _EARLIEST_MS:
-        _refuse(f"{value} lies before 1973, in epoch milliseconds; {_STARTS}")
+        _refuse(f"{value} is before 1973 in epoch milliseconds; {_STARTS}")
     return value
 
 
@@ -184,19 +184,18 @@ def bootstrap_servers(value: Any) -> tuple[str, ...]:
         if not match or not 0 < int(match.group(2)) < 65536:
             wrong.append(
                 f"[{index}]: {_shown(server)} is not host:port; "
-                'right would be "broker-1.example.com:9092"'
+                'use "broker-1.example.com:9092"'
             )
     _refuse_all(wrong)
     return servers
 
 
 def hosts(value: Any) -> tuple[str, ...]:
-    """Names of hosts as they stand in an address, without scheme and port."""
+    """Host names as in a URL, without scheme and port."""
     listed = _listed(value)
     _refuse_all(
         [
-            f"[{index}]: {_shown(host)} is not a host's name; "
-            'right would be "mirror.example.com"'
+            f'[{index}]: {_shown(host)} is not a host\'s name; use "mirror.example.com"'
             for index, host in enumerate(listed)
             if not _HOST.fullmatch(host)
         ]
@@ -205,7 +204,7 @@ def hosts(value: Any) -> tuple[str, ...]:
 
 
 def patterns(value: Any) -> tuple[str, ...]:
-    """Regular expressions, each tried once so that a bad one is found at start."""
+    """Regular expressions, compiled once so that a bad one is found at start."""
     listed = _listed(value)
     _refuse_all(
         [
@@ -231,7 +230,7 @@ def group_patterns(value: Any) -> tuple[str, ...]:
 
 
 def rename(value: Any) -> tuple[Rule, ...]:
-    """Rules for names, each tried once so that a bad one is found at start."""
+    """Rules for names, compiled once so that a bad one is found at start."""
     if value is None:
         return ()
     if not isinstance(value, Iterable) or isinstance(value, (str, Mapping)):
@@ -309,9 +308,9 @@ def flow_ends(name: str) -> tuple[str, str] | None:
 
 
 def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what keys say: the alias, source and target; lay defaults under flows.
+    """Fill in what keys say (alias, source, target), and add defaults to flows.
 
-    Entries that are no mappings are left as they are, for the schema to refuse.
+    Entries that are not mappings stay as they are; the model refuses them.
     """
     shaped = dict(raw)
     defaults = shaped.pop("defaults", None) or {}
@@ -333,7 +332,7 @@ def _complete_flows(
         entry = {} if given is None else given
         ends = flow_ends(str(key))
         if ends is None:
-            _refuse(f'{_shown(key)} is not a flow\'s name; right would be "A->B"')
+            _refuse(f'{_shown(key)} is not a flow\'s name; use "A->B"')
         name = "->".join(ends)
         if name in shaped:
             _refuse(f"the flow {name} is given twice")
@@ -358,7 +357,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _better_pattern(pattern: str) -> str:
-    """A suggestion that compiles and is likely meant, or nothing."""
+    """A suggestion that compiles and is probably meant, or empty."""
     globbed = re.sub(r"(?<![.\])\\])\*", ".*", pattern)
     for candidate in (
         globbed,
@@ -386,7 +385,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _refuse_all(messages: list[str]) -> None:
-    """Refuse a list for each of its elements that is wrong, if any is."""
+    """Refuse a list, with a message for each element that is wrong."""
     if messages:
         raise PydanticCustomError(
             "mirror_value",

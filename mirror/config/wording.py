@@ -1,7 +1,7 @@
 """Pydantic's findings as sentences: setting, value, and what would be right.
 
-Main function: `sentences`. Values of secrets and of unknown settings (a secret
-may stand under a mistyped name) are never repeated.
+Main function: `sentences`. Values that may hold secrets are never repeated, nor those
+of unknown settings, since a secret may have a mistyped name.
 """
 
 from __future__ import annotations
@@ -9,25 +9,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Path, dotted
-from mirror.config.schema import FlowConfig
-from mirror.config.section import Secret
-from mirror.config.service_settings import ServiceConfig
+from mirror.config.schema import SECTIONS
+from mirror.config.traits import is_secret, may_hide_secrets, settings
 from mirror.config.values import near
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel, ValidationError
 
-_SECTIONS: Mapping[str, type[BaseModel]] = {
-    "a cluster": ClusterConfig,
-    "a flow": FlowConfig,
-    "service": ServiceConfig,
-}
+_CALLED = {"clusters": "a cluster", "flows": "a flow", "service": "service"}
 _IN_LIST = re.compile(r"\[\d+\]: ")
-_FROM_KEY = {"alias", "source", "target"}
 _KINDS = {
     "int": "is not a whole number",
     "float": "is not a number",
@@ -57,7 +50,7 @@ def sentences(
     found = []
     for detail in error.errors(include_url=False):
         context: Mapping[str, Any] = detail.get("ctx", {})
-        # Deeper parts are pydantic's own: tags of unions, positions in a list.
+        # Deeper parts are pydantic's: tags of unions, positions in a list.
         place = (*path, *(str(part) for part in detail["loc"][:1]))
         if detail["type"] == "mirror_section":
             place = (*path, context["field"])
@@ -83,10 +76,13 @@ def _sentence(
         return f"unknown setting{_meant(place[-1], model)}"
     if kind == "missing":
         return "is missing" + _example(place[-1])
-    if is_secret(model, place[-1]):
+    info = model.model_fields[place[-1]]
+    if is_secret(info):
         return "must be text: write it in quotes"
+    if may_hide_secrets(info):
+        return _what_is_wrong(kind)
     if kind == "literal_error":
-        choices = _choices(model.model_fields[place[-1]].annotation)
+        choices = _choices(info.annotation)
         meant = near(value, choices) if isinstance(value, str) else ""
         return f"{_shown(value)} is not one of {', '.join(choices)}{meant}"
     if kind in _BOUNDS:
@@ -103,30 +99,21 @@ def _sentence(
 def _meant(name: str, model: type[BaseModel]) -> str:
     """The setting that was probably meant, or the section that has it."""
     homes = [
-        section
-        for section, other in _SECTIONS.items()
-        if other is not model and name in other.model_fields and name not in _FROM_KEY
+        called
+        for section, called in _CALLED.items()
+        if SECTIONS[section] is not model and name in settings(SECTIONS[section])
     ]
-    return f"; it belongs to {homes[0]}" if homes else near(name, _settings(model))
+    return f"; it belongs to {homes[0]}" if homes else near(name, settings(model))
 
 
 def _what_is_wrong(kind: str) -> str:
     if kind == "string_too_short":
-        return "is empty; leave it out or give it a value"
+        return "is empty; remove it or give it a value"
     return _KINDS.get(kind.partition("_")[0], "cannot be used")
 
 
-def is_secret(model: type[BaseModel], name: str) -> bool:
-    field = model.model_fields.get(name)
-    return field is not None and field.annotation == Secret | None
-
-
-def _settings(model: type[BaseModel]) -> Iterable[str]:
-    return [name for name in model.model_fields if name not in _FROM_KEY]
-
-
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The words of a Literal, however deep unions and annotations hide it."""
+    """The words of a Literal, also within unions and annotations."""
     parts = getattr(annotation, "__args__", ())
     words = tuple(part for part in parts if isinstance(part, str))
     for part in parts:
@@ -136,7 +123,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 def _example(name: str) -> str:
     if name == "bootstrap_servers":
-        return '; right would be "broker-1.example.com:9092"'
+        return '; use "broker-1.example.com:9092"'
     return ""
 
 

@@ -1,21 +1,18 @@
-"""YAML files: our own configuration format, read by dynaconf.
+"""YAML files: our own configuration format, read as YAML 1.2.
 
-Main function: `read`. Dynaconf's own layers are all switched off: it would also
-read `mirror.local.yaml`, included files and a `.env`, evaluate values that begin
-with `@`, and turn a password of digits into a number. `environment` is our layer.
+Main function: `read`. Messages name the line and show no values, which may be secrets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 import re
 from typing import TYPE_CHECKING, Any
 
-from dynaconf import Dynaconf
-from dynaconf.loaders import yaml_loader
-from dynaconf.vendor.ruamel.yaml import YAMLError
-from dynaconf.vendor.ruamel.yaml.constructor import DuplicateKeyError
-from dynaconf.vendor.ruamel.yaml.reader import ReaderError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.reader import ReaderError
 
 from mirror.config.document import Document
 from mirror.errors import ConfigError
@@ -23,15 +20,15 @@ from mirror.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_load: Any = yaml_loader.load
 _SHAPE = "a mapping with the keys clusters, flows, defaults and service"
 _ITSELF = "not valid YAML: an anchor (&) is used (*) within itself"
+_TOO_DEEP = "not valid YAML: nested too deeply"
 _HINTS = {
-    r"'\t'": "; indent with spaces, YAML takes no tabs",
+    r"'\t'": "; indent with spaces, YAML does not allow tabs",
     "another document": "; keep one, and no line --- before it",
-    "undefined alias": "; a text that begins with * has to stand in quotes",
-    "for the tag": "; a text that begins with ! has to stand in quotes",
-    "tag handle": "; a text that begins with ! has to stand in quotes",
+    "undefined alias": "; quote a text that begins with *",
+    "for the tag": "; quote a text that begins with !",
+    "tag handle": "; quote a text that begins with !",
 }
 _MARKED = re.compile(r"(alias|tag|tag handle|anchor) '.*'")
 """How a message names what follows a *, ! or &: it may be a password's beginning."""
@@ -39,40 +36,42 @@ _DATE = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})")
 _PROPERTY = re.compile(r"^\s*(clusters|[\w.>-]+\.[\w.-]+)\s*=", re.MULTILINE)
 
 
-def read(path: Path) -> Document:
-    """Read the file's sections.
+def read(path: Path, text: str) -> Document:
+    """The sections of a file's text; `path` is for messages.
 
     Raises:
-        ConfigError: the file is no YAML, is empty, or holds something else.
+        ConfigError: the text is no YAML, is empty, or holds something else.
     """
-    settings: Any = Dynaconf(  # type: ignore[no-untyped-call]
-        settings_files=[],
-        loaders=[],
-        envvar_prefix=None,
-        environments=False,
-        load_dotenv=False,
-        auto_cast=False,
-    )
-    own = set(settings.as_dict())
     try:
-        _load(settings, filename=[str(path)], silent=False)
-    except (YAMLError, DuplicateKeyError, UnicodeDecodeError) as error:
+        found = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
         raise ConfigError([f"{path}: not valid YAML: {_reason(error)}"]) from error
     except RecursionError as error:
-        raise ConfigError([f"{path}: {_ITSELF}"]) from error
+        raise ConfigError([f"{path}: {_TOO_DEEP}"]) from error
     except ValueError as error:
         # YAML makes dates of what looks like one, also where there is no such day.
-        raise ConfigError([f"{path}: {_no_date(path)}: {error}"]) from error
-    except (AttributeError, TypeError) as error:
-        raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(path)}"]) from error
-    raw = {
-        str(key).lower(): value
-        for key, value in settings.as_dict().items()
-        if key not in own
-    }
-    if not raw:
+        raise ConfigError([f"{path}: {_no_date(text)}: {error}"]) from error
+    if found is None or found == {}:
         raise ConfigError([f"{path}: is empty; it must hold {_SHAPE}"])
-    return Document(raw=raw)
+    if not isinstance(found, Mapping):
+        raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(text)}"])
+    if _holds_itself(found, above=set(), done=set()):
+        raise ConfigError([f"{path}: {_ITSELF}"])
+    return Document(raw={str(key).lower(): value for key, value in found.items()})
+
+
+def _holds_itself(value: Any, *, above: set[int], done: set[int]) -> bool:
+    """Whether aliases make a circle; what several aliases share is looked at once."""
+    if not isinstance(value, (Mapping, list)) or id(value) in done:
+        return False
+    if id(value) in above:
+        return True
+    above.add(id(value))
+    parts = value.values() if isinstance(value, Mapping) else value
+    found = any(_holds_itself(part, above=above, done=done) for part in parts)
+    above.remove(id(value))
+    done.add(id(value))
+    return found
 
 
 def _reason(error: Exception) -> str:
@@ -88,19 +87,19 @@ def _reason(error: Exception) -> str:
     return f"{problem}{where}{hint}"
 
 
-def _no_date(path: Path) -> str:
+def _no_date(text: str) -> str:
     """Which of the file's dates cannot be."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         for found in _DATE.finditer(line):
             try:
                 date(*map(int, found.groups()))
             except ValueError:
-                return f'"{found[0]}" in line {number} is no date'
-    return "holds what is no date, and no text in quotes"
+                return f'"{found[0]}" in line {number} is not a date'
+    return "holds what is not a date, and no text in quotes"
 
 
-def _other_kind(path: Path) -> str:
+def _other_kind(text: str) -> str:
     """A hint, where the text looks like MirrorMaker 2's."""
-    if not _PROPERTY.search(path.read_text(encoding="utf-8")):
+    if not _PROPERTY.search(text):
         return ""
     return "; this looks like MirrorMaker 2's: call the file .properties"

@@ -15,7 +15,6 @@ import structlog
 
 from mirror import log as logs
 from mirror.config import changes
-from mirror.config.changes import Effect
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
 
@@ -80,11 +79,9 @@ class ConfigFollower:
             refused_at=0.0,
             refused=(),
         )
-        effect = self._go_by(reading.config)
+        self._go_by(reading.config)
         self._announce(found)
-        return replace(
-            found, effects={name: e | effect for name, e in found.effects.items()}
-        )
+        return found
 
     def _refuse(self, at: float, problems: tuple[str, ...]) -> None:
         known = self._store.config
@@ -99,17 +96,15 @@ class ConfigFollower:
             )
         )
 
-    def _go_by(self, config: MirrorConfig) -> Effect:
-        """Take up the service's own settings; what these ask of every flow."""
+    def _go_by(self, config: MirrorConfig) -> None:
+        """Take up the service's own settings."""
         before, now = self.config.service, config.service
         self.config = config
         if self._watch is not None:
             self._watch.look_every(now.reload_seconds)
         log_settings = (now.log_level, now.log_format)
-        if log_settings == (before.log_level, before.log_format):
-            return Effect.NONE
-        logs.set_up(*log_settings)
-        return Effect.LEASES  # workers log, too
+        if log_settings != (before.log_level, before.log_format):
+            logs.set_up(*log_settings)
 
     def _announce(self, found: Changes) -> None:
         self._store.trail.add(

@@ -17,7 +17,7 @@ import structlog
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
-from mirror.config.changes import Effect
+from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
 from mirror.driver.autoscale import Sizing
 from mirror.driver.copied_topics import TOPICS, CopiedTopics

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 import structlog
 
 from mirror.config import environment
-from mirror.config.origins import SPARK_SECRET
+from mirror.config.service_settings import SPARK_SECRET
 from mirror.host import require_java
 
 if TYPE_CHECKING:

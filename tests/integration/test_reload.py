@@ -199,7 +199,7 @@ def test_topics_come_and_go(
             refused(mirror, word)
             assert metric(mirror, "mirror_config_last_reload_successful") == 0
             assert mirror.status()["config"]["reloads"] == 2
-        assert "takes a restart" in mirror.status()["config"]["refused"][0]
+        assert "requires a restart" in mirror.status()["config"]["refused"][0]
         assert topics_of(mirror, "R1->T") == {two}
         assert end_offsets(target, f"R1.{one}") == stands
 

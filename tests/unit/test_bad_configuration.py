@@ -41,7 +41,7 @@ YAML = [
         "  A:",
         "\tA:",
         [
-            "{file}: not valid YAML: found character '\\t' that cannot start any token in line 2, column 1; indent with spaces, YAML takes no tabs"
+            "{file}: not valid YAML: found character '\\t' that cannot start any token in line 2, column 1; indent with spaces, YAML does not allow tabs"
         ],
     ),
     (
@@ -49,6 +49,38 @@ YAML = [
         "flows:",
         "flows: {A->B: {}}\nflows:",
         ['{file}: not valid YAML: found duplicate key "flows" in line 5, column 1'],
+    ),
+    (
+        "a mapping that may hold a secret",
+        "  A->B: {topics: [orders]}",
+        '  A->B: {transform: "a:b", transform_options: "pw=open-sesame"}',
+        ['flows."A->B".transform_options: is not a mapping'],
+    ),
+    (
+        "a secret that is a number",
+        '  A: {bootstrap_servers: "a:9092"}',
+        '  A: {bootstrap_servers: "a:9092", sasl_oauthbearer_parameters: {secret: 1234}}',
+        [
+            "clusters.A.sasl_oauthbearer_parameters: is not text: write it in quotes",
+        ],
+    ),
+    (
+        "a secret of Spark",
+        "flows:",
+        "service: {spark: {spark.hadoop.fs.s3a.secret.key: [open-sesame]}}\nflows:",
+        ["service.spark: is not text: write it in quotes"],
+    ),
+    (
+        "a setting of a library",
+        "flows:",
+        "load_dotenv: true\nflows:",
+        ["load_dotenv: unknown setting"],
+    ),
+    (
+        "a very deep list",
+        "{topics: [orders]}",
+        "[" * 500,
+        ["{file}: not valid YAML: nested too deeply"],
     ),
     (
         "a flow twice",
@@ -68,8 +100,7 @@ YAML = [
         "*orders",
         [
             (
-                "{file}: not valid YAML: found undefined alias in line 5, column 18; a text "
-                "that begins with * has to stand in quotes"
+                "{file}: not valid YAML: found undefined alias in line 5, column 18; quote a text that begins with *"
             )
         ],
     ),
@@ -102,7 +133,7 @@ YAML = [
         [
             (
                 "{file}: not valid YAML: could not determine a constructor for the tag in "
-                "line 5, column 18; a text that begins with ! has to stand in quotes"
+                "line 5, column 18; quote a text that begins with !"
             )
         ],
     ),
@@ -116,7 +147,7 @@ YAML = [
         "a day that is not there",
         "[orders]",
         "[orders], start: 2026-02-30",
-        ['{file}: "2026-02-30" in line 5 is no date: day is out of range for month'],
+        ['{file}: "2026-02-30" in line 5 is not a date: day is out of range for month'],
     ),
     (
         "a section mistyped",
@@ -152,7 +183,7 @@ YAML = [
         '"a:9092"',
         '"a"',
         [
-            'clusters.A.bootstrap_servers[0]: "a" is not host:port; right would be "broker-1.example.com:9092"'
+            'clusters.A.bootstrap_servers[0]: "a" is not host:port; use "broker-1.example.com:9092"'
         ],
     ),
     (
@@ -160,7 +191,7 @@ YAML = [
         '"a:9092"',
         '"http://a:9092"',
         [
-            'clusters.A.bootstrap_servers[0]: "http://a:9092" is not host:port; right would be "broker-1.example.com:9092"'
+            'clusters.A.bootstrap_servers[0]: "http://a:9092" is not host:port; use "broker-1.example.com:9092"'
         ],
     ),
     (
@@ -168,7 +199,7 @@ YAML = [
         '"a:9092"',
         '"a:99999"',
         [
-            'clusters.A.bootstrap_servers[0]: "a:99999" is not host:port; right would be "broker-1.example.com:9092"'
+            'clusters.A.bootstrap_servers[0]: "a:99999" is not host:port; use "broker-1.example.com:9092"'
         ],
     ),
     (
@@ -182,7 +213,7 @@ YAML = [
         "  A: ",
         '  "A b": ',
         [
-            'clusters."A b".alias: "A b" cannot be an alias: it becomes part of topic names, where only letters, digits, dot, underscore and hyphen are allowed',
+            'clusters."A b".alias: "A b" cannot be an alias: aliases become part of topic names, which allow only letters, digits, dot, underscore and hyphen',
             'flows."A->B": there is no cluster "A"',
         ],
     ),
@@ -190,14 +221,14 @@ YAML = [
         "the alias again",
         '"a:9092"',
         '"a:9092", alias: A',
-        ["clusters.A.alias: stands in the key above; remove it"],
+        ["clusters.A.alias: is already given by the key above; remove it"],
     ),
     ("an unknown alias", "A->B:", "A->C:", ['flows."A->C": there is no cluster "C"']),
     (
         "another arrow",
         "A->B:",
         "A=>B:",
-        ['flows."A=>B": not a flow\'s name; right would be "A->B"'],
+        ['flows."A=>B": not a flow\'s name; use "A->B"'],
     ),
     (
         "a flow onto itself",
@@ -233,7 +264,7 @@ YAML = [
         "both secrets",
         '"a:9092"',
         '"a:9092", security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_username: u, sasl_password: s3cret, sasl_password_file: /x',
-        ["clusters.A.sasl_password_file: the password is given twice; keep one"],
+        ["clusters.A.sasl_password_file: the password is set twice; keep one"],
     ),
     (
         "a password of digits",
@@ -254,7 +285,7 @@ YAML = [
         '"a:9092"',
         '"a:9092", sasl_username: u',
         [
-            "clusters.A.sasl_username: security_protocol PLAINTEXT would not use it; set security_protocol to SASL_SSL or SASL_PLAINTEXT"
+            "clusters.A.sasl_username: security_protocol PLAINTEXT does not use it; set security_protocol to SASL_SSL or SASL_PLAINTEXT"
         ],
     ),
     (
@@ -348,7 +379,7 @@ YAML = [
         "[orders]",
         '[orders], separator: ""',
         [
-            'flows."A->B".separator: "" cannot stand in a topic\'s name; letters, digits, dot, underscore and hyphen can'
+            'flows."A->B".separator: "" is not allowed in a topic\'s name; use letters, digits, dot, underscore and hyphen'
         ],
     ),
     (
@@ -356,7 +387,7 @@ YAML = [
         "[orders]",
         "[orders], start: 1700000000",
         [
-            'flows."A->B".start: 1700000000 lies before 1973, in epoch milliseconds; right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds'
+            'flows."A->B".start: 1700000000 is before 1973 in epoch milliseconds; use latest, 2026-01-31T08:00:00Z or epoch milliseconds'
         ],
     ),
     (
@@ -364,7 +395,7 @@ YAML = [
         "[orders]",
         "[orders], replication_factor: 0",
         [
-            'flows."A->B".replication_factor: 0 replicas would hold nothing; right would be 3, or -1 for the brokers\' default'
+            'flows."A->B".replication_factor: 0 replicas are not possible; use 3, or -1 for the brokers\' default'
         ],
     ),
     (
@@ -372,7 +403,7 @@ YAML = [
         "[orders]",
         "[orders], replication_factor: 2, min_insync_replicas: 3",
         [
-            'flows."A->B".min_insync_replicas: 3 replicas of 2 can never be in sync, so nothing could be written; right would be 1, or a larger replication_factor'
+            'flows."A->B".min_insync_replicas: 3 replicas of 2 can never be in sync, so nothing could be written; use 1, or a larger replication_factor'
         ],
     ),
     (
@@ -400,7 +431,7 @@ YAML = [
         "[orders]",
         "[orders], transform: mask",
         [
-            'flows."A->B".transform: "mask" does not name a function; right would be "package.module:function"'
+            'flows."A->B".transform: "mask" does not name a function; use "package.module:function"'
         ],
     ),
     (
@@ -408,7 +439,7 @@ YAML = [
         "[orders]",
         "[orders], transform_options: {salt: x}",
         [
-            'flows."A->B".transform_options: nothing would use it; add transform, or remove it'
+            'flows."A->B".transform_options: nothing uses it; add transform, or remove it'
         ],
     ),
     (
@@ -438,7 +469,7 @@ YAML = [
         "{topics: [orders]}",
         "{topics: [orders], policy: identity, provenance: off}\n  B->A: {topics: [orders], policy: identity}",
         [
-            "flows: A -> B -> A is a circle, and provenance is off on A->B: records would go round for ever; turn provenance on"
+            "flows: A -> B -> A is a circle, and provenance is off on A->B: records would circulate endlessly; turn provenance on"
         ],
     ),
     (
@@ -484,7 +515,7 @@ PROPERTIES = [
         "no replicas",
         "replication.factor = 0",
         [
-            "replication.factor: 0 replicas would hold nothing; right would be 3, or -1 for the brokers' default"
+            "replication.factor: 0 replicas are not possible; use 3, or -1 for the brokers' default"
         ],
     ),
     (
@@ -496,14 +527,14 @@ PROPERTIES = [
         "a policy without its package",
         "replication.policy.class = IdentityReplicationPolicy",
         [
-            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; right would be org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; what another class calls its copies can be said by policy rename in a YAML file'
+            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; use org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; what another class calls its copies can be said by policy rename in a YAML file'
         ],
     ),
     (
         "a separator that no name has",
         "replication.policy.separator = /",
         [
-            'replication.policy.separator: "/" cannot stand in a topic\'s name; letters, digits, dot, underscore and hyphen can'
+            'replication.policy.separator: "/" is not allowed in a topic\'s name; use letters, digits, dot, underscore and hyphen'
         ],
     ),
     (
@@ -522,7 +553,7 @@ PROPERTIES = [
         "a login that cannot be read",
         "A.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = org.x.OtherModule required;",
         [
-            'A.sasl.jaas.config: the login module "OtherModule" is not supported yet; right would be PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule',
+            'A.sasl.jaas.config: the login module "OtherModule" is not supported yet; use PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule',
             "A.security.protocol: SASL_PLAINTEXT also needs sasl_username and sasl_password_file (or sasl_password); add it",
         ],
     ),
@@ -566,7 +597,7 @@ PROPERTIES = [
         "a start that is none",
         "A.consumer.auto.offset.reset = none",
         [
-            'A.consumer.auto.offset.reset: "none" is not one of earliest, latest, nor a time; right would be latest, 2026-01-31T08:00:00Z or epoch milliseconds'
+            'A.consumer.auto.offset.reset: "none" is not one of earliest, latest, nor a time; use latest, 2026-01-31T08:00:00Z or epoch milliseconds'
         ],
     ),
     (
@@ -587,7 +618,7 @@ PROPERTIES = [
         "a broken escape",
         "topics = \\u12",
         [
-            "{file}: the file has a broken escape: Invalid \\u escape sequence: \\u12; right would be four hex digits after \\u, or two backslashes for one that is meant"
+            "{file}: the file has a broken escape: Invalid \\u escape sequence: \\u12; use four hex digits after \\u, or two backslashes for one that is meant"
         ],
     ),
     (
@@ -651,7 +682,7 @@ FILES = [
         "clusters without commas",
         "mm2.properties",
         "clusters = A B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n",
-        ['clusters: "A B" has a space; right would be clusters = A, B'],
+        ['clusters: "A B" has a space; use clusters = A, B'],
     ),
     (
         "no flow",

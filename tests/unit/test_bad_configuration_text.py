@@ -117,9 +117,9 @@ def test_of_keys_given_twice_the_last_counts(tmp_path: Path) -> None:
     assert config.flows["A->B"].tasks == 3
     assert config.flows["A->B"].topics == ("b",)
     assert warnings == (
-        "tasks.max: given twice; the last one counts",
-        "topics: given twice; the last one counts",
-        "tasks.max: given twice; the last one counts",
+        "tasks.max: set twice; the last one counts",
+        "topics: set twice; the last one counts",
+        "tasks.max: set twice; the last one counts",
     )
 
 

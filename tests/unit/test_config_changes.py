@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.config.changes import Effect, compare, effect_of, version
+from mirror.config.changes import compare, version
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.origins import HIDDEN, shown
+from mirror.config.origins import HIDDEN, hidden, shown
 from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.config.service_settings import ServiceConfig
+from mirror.config.traits import Effect, setting
+from mirror.config.traits import settings as settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,17 +106,21 @@ def test_what_takes_a_restart_is_refused_by_name(
 
     (text,) = found.refused
     assert named in text
-    assert text.endswith("which takes a restart of the service")
+    assert text.endswith("which requires a restart of the service")
     assert SECRET not in text
 
 
 def test_every_setting_has_an_effect() -> None:
-    """No setting of a flow is without one; a new one that nobody thought of makes its
-    flow run anew, which is always right.
+    """No setting of a flow is without one. A new one whose author did not think of it
+    restarts its flow, or the jobs of a section of jobs.
     """
-    from_key = {"source", "target", "enabled"}
-    assert all(effect_of(name) for name in FlowConfig.model_fields.keys() - from_key)
-    assert effect_of("not-known-yet") is Effect.RUN
+
+    class Later(FlowConfig):
+        known_later: bool = setting(default=True, description="")
+
+    assert all(FlowConfig.effect(name) for name in settings_of(FlowConfig))
+    assert Later.effect("known_later") is Effect.RUN
+    assert Later.effect("groups") is Effect.JOBS
 
 
 def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
@@ -170,16 +176,18 @@ def test_what_is_kept_out_of_reprs_is_hidden_everywhere() -> None:
     changes are shown; a new one cannot be forgotten there.
     """
     models = (ClusterConfig, FlowConfig, ServiceConfig)
-    kept_out = {
-        name
+    kept_out = [
+        field
         for model in models
-        for name, field in model.model_fields.items()
+        for field in model.model_fields.values()
         if not field.repr
-    }
+    ]
 
     assert kept_out
-    assert all(shown(name, {"password": SECRET}) == HIDDEN for name in kept_out)
-    assert all(shown(name, {}) == {} for name in kept_out)
+    for field in kept_out:
+        assert SECRET not in str(shown(field, {"password": SECRET}))
+        assert hidden(field, {"any": SECRET}) == HIDDEN
+        assert shown(field, {}) == hidden(field, {}) == {}
 
 
 def test_flows_come_and_go() -> None:
@@ -247,10 +255,21 @@ def test_differences_have_two_sides(old: MirrorConfig, new: MirrorConfig) -> Non
 
 
 def test_a_new_setting_of_the_service_takes_a_restart() -> None:
-    """Only what the service is known to change at once is changed at once."""
-    at_once = {"log_level", "log_format", "reload_seconds"}
-    assert at_once < ServiceConfig.model_fields.keys()
-    for name, value in (("log_level", "debug"), ("reload_seconds", None)):
+    """Only what the service is known to change at once is changed at once; of that,
+    how to log reaches the workers of every flow with their next lease.
+    """
+    at_once = {
+        name
+        for name in ServiceConfig.model_fields
+        if ServiceConfig.effect(name) is not Effect.RESTART
+    }
+    assert at_once == {"log_level", "log_format", "reload_seconds"}
+    for name, value, effect in (
+        ("log_level", "debug", Effect.LEASES),
+        ("log_format", "json", Effect.LEASES),
+        ("reload_seconds", None, Effect.NONE),
+    ):
         found = compare(config(), config(service={name: value}))
         assert [each.setting for each in found.settings] == [f"service.{name}"]
         assert found.refused == ()
+        assert found.effects == {"A->B": effect, "C->B": effect}

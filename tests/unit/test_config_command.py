@@ -195,7 +195,7 @@ def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("type: tls", "type: kerb"), "authentication of type kerb cannot be done"),
+        (("type: tls", "type: kerb"), "authentication of type kerb is not supported"),
         (("  target:", "  goal:"), 'there is no cluster "None"'),
         (("spec:", "specs:"), "the manifest must hold one KafkaMirrorMaker2 with"),
     ],

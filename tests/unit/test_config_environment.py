@@ -186,7 +186,8 @@ def test_one_way_to_give_it_takes_the_place_of_the_other(
         path.write_text(GOOD.replace('"b:9092"', f'"b:9092", {theirs}: x'))
         variables = {f"MIRROR_CLUSTERS__eu__{mine}": "y"}
 
-        cluster = lay_over(yaml_file.read(path), variables).raw["clusters"]["eu"]
+        found = lay_over(yaml_file.read(path, path.read_text()), variables)
+        cluster = found.raw["clusters"]["eu"]
 
         assert cluster == {"bootstrap_servers": "b:9092", mine: "y"}
 
@@ -206,7 +207,7 @@ def test_one_way_to_give_it_takes_the_place_of_the_other(
         ("MIRROR_FLOWS__0__topics", 'there is no flow "0"'),
         (
             "MIRROR_CLUSTERS__eu",
-            "names no setting; right would be MIRROR_CLUSTERS__<cluster>__<setting>",
+            "names no setting; use MIRROR_CLUSTERS__<cluster>__<setting>",
         ),
         (
             "MIRROR_DEFALTS__tasks",

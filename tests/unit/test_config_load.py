@@ -147,8 +147,8 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
             "a: !!python/name:os.system x",
             (
                 "not valid YAML: could not determine a "
-                "constructor for the tag in line 1, column 4; a text that begins with "
-                "! has to stand in quotes"
+                "constructor for the tag in line 1, column 4; quote a text that "
+                "begins with !"
             ),
         ),
     ],
@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "rename: [{match: 'pay'}]",
             (
                 'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
-                "to; right would be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+                "to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}"
             ),
         ),
         (
@@ -271,7 +271,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "rename: [{match: 'pay', to: 1}]",
             (
                 'flows."us-east->eu".rename[0]: is not a rule of two texts, match and '
-                "to; right would be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+                "to; use {match: 'orders\\.(.*)', to: 'eu.\\1'}"
             ),
         ),
         (
@@ -287,8 +287,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "rename: x",
             (
-                'flows."us-east->eu".rename: "x" is not a list of rules; right would '
-                "be {match: 'orders\\.(.*)', to: 'eu.\\1'}"
+                'flows."us-east->eu".rename: "x" is not a list of rules; use '
+                "{match: 'orders\\.(.*)', to: 'eu.\\1'}"
             ),
         ),
         (
@@ -303,9 +303,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "replication_factor: 0",
             (
-                'flows."us-east->eu".replication_factor: 0 replicas would hold '
-                "nothing; right "
-                "would be 3, or -1 for the brokers' default"
+                'flows."us-east->eu".replication_factor: 0 replicas are not possible; '
+                "use 3, or -1 for the brokers' default"
             ),
         ),
         (
@@ -313,14 +312,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "transform: masks.redact",
             (
                 'flows."us-east->eu".transform: "masks.redact" does not name a '
-                'function; right would be "package.module:function"'
+                'function; use "package.module:function"'
             ),
         ),
         (
             "topics: [orders]",
             "transform_options: {salt: x}",
             (
-                'flows."us-east->eu".transform_options: nothing would use it; add '
+                'flows."us-east->eu".transform_options: nothing uses it; add '
                 "transform, or remove it"
             ),
         ),
@@ -328,7 +327,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "dead_letter_topic: dead",
             (
-                'flows."us-east->eu".dead_letter_topic: nothing would use it; add '
+                'flows."us-east->eu".dead_letter_topic: nothing uses it; add '
                 "transform, or remove it"
             ),
         ),
@@ -345,8 +344,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "topics: [orders]",
             "transform: 'm:f', dead_letter_topic: __dead",
             (
-                'flows."us-east->eu".dead_letter_topic: "__dead" is a name that Kafka '
-                "or mirror keeps for itself"
+                'flows."us-east->eu".dead_letter_topic: "__dead" is reserved for '
+                "Kafka or mirror"
             ),
         ),
         (
@@ -362,13 +361,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (
             "topics: [orders]",
             "source: eu",
-            'flows."us-east->eu".source: stands in the key above; remove it',
+            'flows."us-east->eu".source: is already given by the key above; remove it',
         ),
         ("{topics: [orders]}", "5", 'flows."us-east->eu": is not a mapping'),
         (
             "us-east->eu",
             "us-east",
-            'flows.us-east: not a flow\'s name; right would be "A->B"',
+            'flows.us-east: not a flow\'s name; use "A->B"',
         ),
         (
             "us-east->eu",
@@ -387,9 +386,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "{compression: zstd}",
             "{separator: '/'}",
             (
-                'defaults.separator: "/" cannot stand in a topic\'s name; letters, '
-                "digits, "
-                "dot, underscore and hyphen can"
+                'defaults.separator: "/" is not allowed in a topic\'s name; use '
+                "letters, digits, dot, underscore and hyphen"
             ),
         ),
         (
@@ -397,7 +395,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "a",
             (
                 'clusters.us-east.bootstrap_servers[0]: "a" is not host:port; '
-                'right would be "broker-1.example.com:9092"'
+                'use "broker-1.example.com:9092"'
             ),
         ),
         (
@@ -412,7 +410,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             'bootstrap_servers: "a:9092"',
             "",
             (
-                "clusters.us-east.bootstrap_servers: is missing; right would be "
+                "clusters.us-east.bootstrap_servers: is missing; use "
                 '"broker-1.example.com:9092"'
             ),
         ),
@@ -468,7 +466,7 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
         (
             "sasl_password: s3cret\n    sasl_password_file: /x",
             (
-                "clusters.us-east.sasl_password_file: the password is given twice; "
+                "clusters.us-east.sasl_password_file: the password is set twice; "
                 "keep "
                 "one"
             ),
@@ -480,9 +478,8 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
         (
             "sasl_password: s3cret\n    ssl_ca_file: /no/such",
             (
-                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT would "
-                "not use "
-                "it; set security_protocol to SSL or SASL_SSL"
+                "clusters.us-east.ssl_ca_file: security_protocol SASL_PLAINTEXT does "
+                "not use it; set security_protocol to SSL or SASL_SSL"
             ),
         ),
     ],
@@ -518,7 +515,7 @@ flows:
 """
     assert problems(tmp_path, text) == [
         (
-            'clusters.A.bootstrap_servers[0]: "x" is not host:port; right would be '
+            'clusters.A.bootstrap_servers[0]: "x" is not host:port; use '
             '"broker-1.example.com:9092"'
         ),
         "defaults.tasks: 0 is too small; at least 1",

@@ -153,8 +153,7 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
             {"A->B": UNSTAMPED, "B->A": IDENTITY},
             (
                 "flows: A -> B -> A is a circle, and provenance is off on A->B: "
-                "records "
-                "would go round for ever; turn provenance on"
+                "records would circulate endlessly; turn provenance on"
             ),
         ),
         (
@@ -162,14 +161,14 @@ def test_sound_topologies_pass(flows: dict[str, dict[str, Any]]) -> None:
             (
                 "flows: A -> B -> C -> A is a circle, and provenance is off on A->B "
                 "and "
-                "B->C and C->A: records would go round for ever; turn provenance on"
+                "B->C and C->A: records would circulate endlessly; turn provenance on"
             ),
         ),
         (
             {"A->B": RENAMED, "B->A": UNSTAMPED},
             (
                 "flows: A -> B -> A is a circle, and provenance is off on B->A: "
-                "records would go round for ever; turn provenance on"
+                "records would circulate endlessly; turn provenance on"
             ),
         ),
         # Names without end, whether or not the header stops the records.

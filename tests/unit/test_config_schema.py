@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 import pytest
 
 from mirror.config.schema import (
+    SECTIONS,
     ClusterConfig,
     FlowConfig,
     MirrorConfig,
     ServiceConfig,
 )
+from mirror.config.traits import Where, settings, traits
 from mirror.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mirror.config.section import Section
 
 pytestmark = pytest.mark.unit
 
@@ -112,6 +117,23 @@ def test_every_setting_is_described() -> None:
     for section in (ClusterConfig, FlowConfig, ServiceConfig):
         for name, field in section.model_fields.items():
             assert field.description, f"{section}.{name}"
+
+
+@pytest.mark.parametrize("section", dict.fromkeys(SECTIONS.values()))
+def test_traits_name_settings_and_keys_that_fit(section: type[Section]) -> None:
+    """A setting that stands for another one names one of its section; in one place, a
+    key of MirrorMaker 2 sets one setting, but for the text that holds a whole login.
+    """
+    known = settings(section)
+    owners: dict[tuple[Where, str], set[str]] = {}
+    for name, info in known.items():
+        assert traits(info).instead_of in {"", *known} - {name}
+        for key in traits(info).mm2:
+            for where in key.where:
+                owners.setdefault((where, key.name), set()).add(name)
+
+    shared = {key for (_, key), names in owners.items() if len(names) > 1}
+    assert shared <= {"sasl.jaas.config"}
 
 
 def test_select_keeps_enabled_flows_into_named_clusters() -> None:

@@ -28,8 +28,8 @@ _ID = "sasl_oauthbearer_client_credentials_client"
         (
             {},
             (
-                "clusters.us-east.sasl_mechanism: OAUTHBEARER needs to be told where "
-                "tokens come from; add sasl_oauthbearer_token_endpoint_url, or "
+                "clusters.us-east.sasl_mechanism: OAUTHBEARER needs a source of "
+                "tokens; add sasl_oauthbearer_token_endpoint_url, or "
                 "sasl_token_provider"
             ),
         ),
@@ -43,27 +43,27 @@ _ID = "sasl_oauthbearer_client_credentials_client"
         (
             {"sasl_oauthbearer_token_endpoint_url": "https://me:s3cret@id/t"},
             (
-                f"{_OF}_token_endpoint_url: this is no address of a token endpoint; "
-                "right would be https://id.example.com/oauth2/token without user and "
+                f"{_OF}_token_endpoint_url: not a valid address of a token endpoint; "
+                "use https://id.example.com/oauth2/token without user and "
                 "password, or file:///run/secrets/token"
             ),
         ),
         (
             {"sasl_token_provider": "a:b", "sasl_oauthbearer_scope": "x"},
-            f"{_OF}_scope: sasl_token_provider would not use it; remove it",
+            f"{_OF}_scope: sasl_token_provider does not use it; remove it",
         ),
         (
             {"sasl_token_provider": "a:b", "sasl_username": "x"},
             (
-                "clusters.us-east.sasl_username: sasl_mechanism OAUTHBEARER would not "
-                f"use it; right would be {_ID}_id and its secret"
+                "clusters.us-east.sasl_username: sasl_mechanism OAUTHBEARER does not "
+                f"use it; use {_ID}_id and its secret"
             ),
         ),
         (
             {"sasl_token_provider": "a"},
             (
                 'clusters.us-east.sasl_token_provider: "a" does not name a function; '
-                'right would be "package.module:function"'
+                'use "package.module:function"'
             ),
         ),
         (
@@ -74,15 +74,15 @@ _ID = "sasl_oauthbearer_client_credentials_client"
                 "sasl_oauthbearer_ca_file": "/ca.pem",
             },
             (
-                f"{_OF}_ca_file: sasl_oauthbearer_token_endpoint_url is no https: "
+                f"{_OF}_ca_file: sasl_oauthbearer_token_endpoint_url is not an https: "
                 "address; make it one, or remove this"
             ),
         ),
         (
             {"sasl_token_provider": "a:b", "sasl_oauthbearer_extensions": {"a1": "x"}},
             (
-                f'{_OF}_extensions: "a1" is no name of a SASL extension: letters only, '
-                "not auth"
+                f'{_OF}_extensions: "a1" is not a valid name of a SASL extension: '
+                "letters only, and not auth"
             ),
         ),
     ],
@@ -191,18 +191,15 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
                 f"{LOGIN}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub"
                 '="a";\n'
             ),
-            "A.sasl.jaas.config: unsecuredLoginStringClaim_sub: tokens that nobody",
+            "A.sasl.jaas.config: unsecuredLoginStringClaim_sub: unsigned tokens",
         ),
         (
             f'{URL}{LOGIN}.OAuthBearerLoginModule required clientID="a";\n',
-            (
-                "A.sasl.jaas.config: clientID: this option is not known; right would "
-                "be clientId"
-            ),
+            "A.sasl.jaas.config: clientID: this option is not known; use clientId",
         ),
         (
             f"{LOGIN}.OAuthBearerLoginModule required;\n",
-            "A.sasl.mechanism: OAUTHBEARER needs to be told where tokens come from",
+            "A.sasl.mechanism: OAUTHBEARER needs a source of tokens",
         ),
         (
             (

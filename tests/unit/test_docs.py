@@ -202,7 +202,7 @@ WRITTEN_BY_PROGRAMS = {
     BENCHMARKS,
     *(
         ROOT / "docs" / "reference" / f"{name}.md"
-        for name in ("cli", "metrics", "permissions", "settings")
+        for name in ("cli", "metrics", "permissions")
     ),
 }
 """Their words are the code's: those of metrics are each metric's help."""

@@ -209,10 +209,7 @@ def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
         ),
         (
             "emit.heartbeats.interval = soon",
-            (
-                'emit.heartbeats.interval: "soon" is not a duration; right would be '
-                "30s, 5m or 1h"
-            ),
+            ('emit.heartbeats.interval: "soon" is not a duration; use 30s, 5m or 1h'),
         ),
         (
             "request.timeout.ms = soon",
@@ -260,7 +257,7 @@ def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
         config, warnings = read(tmp_path, BASE + lines)
         assert config.flows["A->B"].topics_exclude == ("new",)
         assert warnings == (
-            "topics.blacklist: topics.exclude says this as well, and counts",
+            "topics.blacklist: topics.exclude says the same and takes precedence",
         )
 
 
@@ -462,7 +459,7 @@ def test_references_of_guides_need_no_declaration(tmp_path: Path) -> None:
             ),
             (
                 'topics: the provider "v" is com.example.Vault, which cannot run here; '
-                "right would be FileConfigProvider, EnvVarConfigProvider, "
+                "use FileConfigProvider, EnvVarConfigProvider, "
                 "DirectoryConfigProvider"
             ),
         ),

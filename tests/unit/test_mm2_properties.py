@@ -299,7 +299,7 @@ A.ssl.endpoint.identification.algorithm =
             'C.bootstrap.servers: "C" is not among the clusters, ignored',
         ),
         ('tasks.max = "2"', "tasks.max: quotes are not part of the value, removed"),
-        ("tasks.max = 1\ntasks.max = 2", "tasks.max: given twice; the last one counts"),
+        ("tasks.max = 1\ntasks.max = 2", "tasks.max: set twice; the last one counts"),
         ("topics =", "A->B.topics: is empty, so no topic is copied"),
     ],
 )
@@ -328,15 +328,15 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
         (
             "A.bootstrap.servers = a",
             (
-                'A.bootstrap.servers[0]: "a" is not host:port; right '
-                'would be "broker-1.example.com:9092"'
+                'A.bootstrap.servers[0]: "a" is not host:port; use'
+                ' "broker-1.example.com:9092"'
             ),
         ),
         (
             "A.consumer.auto.offset.reset = none",
             (
                 'A.consumer.auto.offset.reset: "none" is not one of earliest, latest, '
-                "nor a time; right would be latest, 2026-01-31T08:00:00Z or epoch "
+                "nor a time; use latest, 2026-01-31T08:00:00Z or epoch "
                 "milliseconds"
             ),
         ),
@@ -361,7 +361,7 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
             (
                 "replication.policy.class: there is no replication policy "
                 '"com.example.Mine" '
-                f"here; right would be {POLICY}.DefaultReplicationPolicy or "
+                f"here; use {POLICY}.DefaultReplicationPolicy or "
                 f"{POLICY}.IdentityReplicationPolicy; what another class calls its "
                 "copies can be said by policy rename in a YAML file"
             ),
@@ -373,14 +373,14 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
             ),
             (
                 "A.ssl.truststore.location: a store of type BCFKS cannot be read; "
-                "right would be JKS, PKCS12, PEM: keytool -importkeystore "
+                "use JKS, PKCS12, PEM: keytool -importkeystore "
                 "-deststoretype PKCS12 converts it"
             ),
         ),
         (
             "A.security.protocol = SSL\nA.ssl.keystore.key = x",
             (
-                "A.ssl.keystore.key: it is of no use without ssl_certificate_chain; "
+                "A.ssl.keystore.key: it has no effect without ssl_certificate_chain; "
                 "add ssl_certificate_chain"
             ),
         ),
@@ -428,7 +428,7 @@ def test_a_bad_value_is_named_as_the_file_names_it(
             (
                 'A.sasl.jaas.config: the login module "Krb5LoginModule" is not '
                 "supported yet; "
-                "right would be PlainLoginModule, ScramLoginModule or "
+                "use PlainLoginModule, ScramLoginModule or "
                 "OAuthBearerLoginModule"
             ),
         ),
@@ -460,10 +460,7 @@ def test_a_login_that_cannot_be_read_is_refused_without_its_secret(
         ),
         (
             "clusters = A, B\nB.bootstrap.servers = b:1\nA->B.enabled = true\n",
-            (
-                "A.bootstrap.servers: is missing; right would be "
-                '"broker-1.example.com:9092"'
-            ),
+            ('A.bootstrap.servers: is missing; use "broker-1.example.com:9092"'),
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""What is said about keys of MirrorMaker 2, and of guides to it, that set nothing here.
+"""Messages about keys of MirrorMaker 2, and of guides to it, that set nothing here.
 
-Main functions: `reason`, why a key may be passed over, and `refusal`, why it may not:
-who set it counts on something that mirror would not do. What keys do set stands in
-`mm2_keys`. Pure tables of texts.
+Main functions: `reason`, why a key can be ignored, and `refusal`, why it cannot: its
+author expects something that mirror would not do. Keys that set something are in the
+traits of settings, for `keys`. Pure tables of texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OWN = "mirror sets this for its own connections"
 _PROGRESS = "progress is written together with the data, on the target"
 _GROUPLESS = "mirror reads without a consumer group"
 _CONNECT = "mirror is no Connect worker"
-_HTTP = "state is told at service.http_host and service.http_port of a YAML file"
+_HTTP = "status is served at service.http_host and service.http_port of a YAML file"
 _METRICS = "metrics are at /metrics of the service, for Prometheus"
 _BYTES = "records are copied as bytes, never converted"
 _RETRY = "what fails is tried again with growing pauses, and shown by mirror status"
@@ -149,7 +149,7 @@ _ACKS = ("all", "-1")
 
 
 def is_default(rest: str, value: str) -> bool:
-    """Whether the key says nothing but what is so anyway."""
+    """Whether the key has the value that mirror uses anyway."""
     return (
         _STANDARD.get(rest) == value
         or (rest == "target.topic.creation.enable" and value.lower() == "true")
@@ -158,11 +158,11 @@ def is_default(rest: str, value: str) -> bool:
 
 
 def refusal(key: str, rest: str, value: str) -> str:
-    """Why a key cannot be passed over; empty for all others."""
+    """Why a key cannot be ignored; empty for all others."""
     if not value or is_default(rest, value):
         return ""
     if rest.partition(".")[0] in {"transforms", "predicates"}:
-        # Who masks records with one must not find them copied as they are.
+        # Records that one was to mask must not be copied as they are.
         return (
             f"{key}: Connect's transforms are Java classes, which cannot run here; "
             "write a function and name it as transform in a YAML configuration"

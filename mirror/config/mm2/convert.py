@@ -1,8 +1,8 @@
 """A file of MirrorMaker 2 as our YAML, with a comment wherever meaning differs.
 
-Main function: `convert`. Secrets are left out, with a line that says how to give them:
-what is printed ends up in repositories. What the file leaves to MirrorMaker 2's
-defaults is listed where ours are others, so that nobody has to guess.
+Main function: `convert`. Secrets are left out, with a line that says how to set them,
+since the output ends up in repositories. Comments list the settings that the file
+leaves at a default of MirrorMaker 2 which differs in mirror.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import yaml
 
 from mirror.config.build import build
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.config.wording import is_secret
+from mirror.config.schema import FlowConfig
+from mirror.config.traits import is_secret, settings, traits
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from mirror.config.document import Document
-
-_OTHERWISE = {
-    "exactly_once": ("false", "copies without repeating records"),
-    "isolation_level": ("read_uncommitted", "leaves out what was aborted"),
-    "tasks": ("1", "chosen by load"),
-    "replication_factor": ("2", "the brokers' default"),
-    "refresh_topics_seconds": ("600", "5"),
-    "sync_topic_configs_seconds": ("600", "60"),
-    "sync_topic_acls_seconds": ("600", "60"),
-    "emit_checkpoints_seconds": ("60", "10"),
-    "emit_offset_syncs": ("true", "mirror itself does not need them"),
-}
 
 
 def convert(document: Document) -> str:
@@ -81,8 +70,8 @@ def _entry(name: str, given: Mapping[str, Any], section: BaseModel) -> list[str]
 def _settings(given: Mapping[str, Any], section: BaseModel) -> list[str]:
     values = {
         name: plain(getattr(section, name))
-        for name in type(section).model_fields
-        if name in given and not is_secret(type(section), name)
+        for name, info in settings(type(section)).items()
+        if name in given and not is_secret(info)
     }
     return [f"{name}: {as_text(value)}" for name, value in values.items()]
 
@@ -98,7 +87,7 @@ def as_text(value: Any) -> str:
 def _left_out(alias: str, given: Mapping[str, Any]) -> list[str]:
     found = []
     for name in given:
-        if is_secret(ClusterConfig, name):
+        if is_secret(ClusterConfig.model_fields[name]):
             file = f"{name}_file"
             instead = (
                 f"{file}, or " if file in ClusterConfig.model_fields else ""
@@ -113,11 +102,11 @@ def _variable(alias: str) -> str:
 
 def _defaults_that_differ(given: Mapping[str, Any]) -> list[str]:
     rows = [
-        f"    #   {name}: {theirs} there; here: {ours}"
-        for name, (theirs, ours) in _OTHERWISE.items()
-        if name not in given
+        f"    #   {name}: {differs.theirs} there; here: {differs.ours}"
+        for name, info in settings(FlowConfig).items()
+        if (differs := traits(info).mm2_default) and name not in given
     ]
-    return ["    # Not set, and otherwise here than there:", *rows] if rows else []
+    return ["    # Not set; the defaults differ:", *rows] if rows else []
 
 
 def plain(value: Any) -> Any:

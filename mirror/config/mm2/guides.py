@@ -1,8 +1,8 @@
-"""What published guides to MirrorMaker 2 write, though MirrorMaker 2 knows none of it.
+"""What published guides to MirrorMaker 2 write, and MirrorMaker 2 does not know.
 
 Functions: `merge_into_undeclared`, a file whose target is in no list; `rename`, two
-keys that call copies otherwise; `prefer_newer`, one thing said under two names. They
-turn what a guide promises into what `mm2_properties` reads, and say so in warnings.
+keys that rename copies; `prefer_newer`, one setting under two names. They turn what a
+guide promises into what `properties` reads, and say so in warnings.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.mm2.answers import reason
+from mirror.config.mm2.keys import newest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,23 +23,6 @@ _REGEX = "topics.rename.regex"
 _REPLACEMENT = "topics.rename.replacement"
 RENAME_KEYS = frozenset({_REGEX, _REPLACEMENT})
 _NAMED_CLUSTER = re.compile(r"\$\{(?:clusters\.)?([A-Za-z0-9._-]+)\}")
-
-_NEWER = {
-    "topics.whitelist": "topics",
-    "topics.blacklist": "topics.exclude",
-    "groups.whitelist": "groups",
-    "groups.blacklist": "groups.exclude",
-    "config.properties.blacklist": "config.properties.exclude",
-    "exactly.once.support": "exactly.once.source.support",
-    "sync.acls.enabled": "sync.topic.acls.enabled",
-    "offsets.topic.replication.factor": "offset-syncs.topic.replication.factor",
-    "target.topic.creation.replication.factor": "replication.factor",
-    "compression.type": "producer.compression.type",
-}
-_TIMED = (
-    "emit.checkpoints", "emit.heartbeats", "sync.topic.configs", "sync.topic.acls",
-    "sync.group.offsets", "refresh.topics",
-)  # fmt: skip
 
 
 def merge_into_undeclared(
@@ -95,21 +79,14 @@ def rename(
 def prefer_newer(
     entries: Iterable[tuple[str, str, str]],
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Entries (owner, rest, key) without those that a newer name beside them says."""
+    """Entries (owner, rest, key) without those that are set by a newer name as well."""
     listed = list(entries)
     there = {(owner, rest): key for owner, rest, key in listed}
     kept, warnings = [], []
     for owner, rest, key in listed:
-        newer = there.get((owner, newer_name(rest)))
+        newer = there.get((owner, newest_name(rest)))
         if newer is None or newer == key:
             kept.append((owner, rest, key))
         else:
-            warnings.append(f"{key}: {newer} says this as well, and counts")
+            warnings.append(f"{key}: {newer} says the same and takes precedence")
     return kept, warnings
-
-
-def newer_name(rest: str) -> str:
-    """The name under which Apache's documentation has this, as far as it has it."""
-    if rest.endswith(".interval") and rest.removesuffix(".interval") in _TIMED:
-        return f"{rest}.seconds"
-    return _NEWER.get(rest, rest)

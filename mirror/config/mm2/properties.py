@@ -1,11 +1,10 @@
 """MirrorMaker 2's properties file, turned into our sections.
 
 Main function: `read`. Top-level settings become `defaults`, `A.x` a cluster's, and
-`A->B.x` a flow's; where MirrorMaker 2 would let a cluster's setting win over the
-top level, so do we. A key that we do not serve gives one warning by name. What a
-client would have to be told but cannot be (a key store in Java's own format, a
-policy class we do not have) is a problem, not a warning. See `mm2_keys` for the
-keys, `mm2_security` for credentials.
+`A->B.x` a flow's; a cluster's setting overrides the top level where it does in
+MirrorMaker 2. A key that mirror does not serve gives one warning by name. What matters
+and cannot be served (a key store of an unknown type, a policy class) is a problem, not
+a warning. `keys` looks up the keys, `security` translates credentials.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from mirror.config.mm2 import guides as mm2_guides
 from mirror.config.mm2 import keys as mm2_keys
 from mirror.config.mm2 import security as mm2_security
 from mirror.config.mm2 import text as mm2_text
+from mirror.config.traits import Where
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -92,15 +92,14 @@ def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
     for alias in aliases:
         if len(parts := alias.split()) > 1:
             draft.problems.append(
-                f'clusters: "{alias}" has a space; right would be '
-                f"clusters = {', '.join(parts)}"
+                f'clusters: "{alias}" has a space; use clusters = {", ".join(parts)}'
             )
     return list(dict.fromkeys(part for alias in aliases for part in alias.split()))
 
 
 def _expect_cluster(alias: str, draft: _Draft) -> None:
     draft.raw["clusters"][alias] = {}
-    for key, (setting, _) in mm2_keys.CLUSTER.items():
+    for setting, key in mm2_keys.spelled(Where.CLUSTER).items():
         draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
     for setting, key in mm2_security.SPELLED.items():
         draft.spelled["clusters", alias, setting] = f"{alias}.{key}"
@@ -132,7 +131,7 @@ def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> N
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
     elif key in mm2_keys.TAKEN_AS_MEANT:
         draft.warnings.append(
-            f"{key}: MirrorMaker 2 passes over this here; taken for all flows"
+            f"{key}: MirrorMaker 2 ignores this here; applied to all flows"
         )
         _set(("defaults",), mm2_keys.TAKEN_AS_MEANT[key], key, value, draft)
     elif key in mm2_keys.CLUSTER:
@@ -168,10 +167,11 @@ def _of_cluster(
         # One role may not log in otherwise than the others: a cluster knows us once.
         known = security[alias].setdefault(bare, value)
         draft.warnings.append(
-            f"{key}: not needed, taken for the whole cluster {alias}"
+            f"{key}: not needed, applied to the whole cluster {alias}"
             if known == value
             else f"{key}: differs from {alias}.{bare} or another role's, ignored: "
-            "mirror comes to a cluster as one user, who needs the rights of all roles"
+            "mirror logs in to a cluster as one user, who needs the permissions of all "
+            "roles"
         )
     elif rest not in mm2_keys.FROM_SOURCE and rest not in mm2_keys.FROM_TARGET:
         draft.warnings.append(mm2_keys.answer(key, rest))
@@ -185,7 +185,7 @@ def _flows(
         source, _, target = flow.partition("->")
         draft.raw["flows"][flow] = {"enabled": "false"}
         draft.spelled["flows", flow] = flow
-        for key, (setting, _) in reversed(mm2_keys.FLOW.items()):
+        for setting, key in mm2_keys.spelled(Where.FLOW).items():
             draft.spelled["flows", flow, setting] = f"{flow}.{key}"
         # What stands further down overrides what stands above.
         layers: list[tuple[str, dict[str, tuple[str, Callable[[str], Any]]]]] = [

@@ -1,19 +1,20 @@
-"""Credentials as Java clients are given them, turned into a cluster's settings.
+"""Credentials of Java clients, turned into a cluster's settings.
 
-Main function: `translate`. It reads login modules for PLAIN and SCRAM, `mm2_tokens`
-that for OAUTHBEARER; stores are only named, `clusters` opens them. What a connection
-would need but cannot be given here is a problem: going on without would only fail
-later, or trust the wrong certificates. Messages name keys and classes, never passwords.
+Main function: `translate`. It reads login modules for PLAIN and SCRAM, `tokens` that
+for OAUTHBEARER; `clusters` opens the stores. What a connection needs and mirror cannot
+do is a problem: going on would only fail later, or trust the wrong certificates.
+Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 import re
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.mm2 import tokens as mm2_tokens
+from mirror.config.mm2.keys import spelled, table
+from mirror.config.traits import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,48 +22,28 @@ if TYPE_CHECKING:
 _SECURITY = "security.protocol"
 _MECHANISM = "sasl.mechanism"
 _JAAS = "sasl.jaas.config"
-_HOSTNAME = "ssl.endpoint.identification.algorithm"
+_TOKENS = "sasl.oauthbearer."
 _MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 _AMAZON = "IAMLoginModule"
-_BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 _OPTION = re.compile(
     r"""([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
 )
 
-SPELLED = {
-    "security_protocol": _SECURITY,
-    "sasl_mechanism": _MECHANISM,
-    "sasl_username": _JAAS,
-    "sasl_password": _JAAS,
-    "ssl_ca_file": "ssl.truststore.location",
-    "ssl_certificate_file": "ssl.keystore.location",
-    "ssl_key_password": "ssl.key.password",
-    "ssl_ca_password": "ssl.truststore.password",
-    "ssl_certificate_password": "ssl.keystore.password",
-    "ssl_ca_certificates": "ssl.truststore.certificates",
-    "ssl_certificate_chain": "ssl.keystore.certificate.chain",
-    "ssl_key": "ssl.keystore.key",
-    "ssl_check_hostname": _HOSTNAME,
-    **mm2_tokens.SPELLED,
-}
-"""Which key each of our settings comes from."""
+_KEYS = table(Where.CREDENTIAL)
+SPELLED = spelled(Where.CREDENTIAL)
+"""The key that each setting comes from."""
 
 _STORES = {"truststore": "ssl_ca_file", "keystore": "ssl_certificate_file"}
 _READABLE = ("JKS", "PKCS12", "PEM")
 _SERVED = {
-    *SPELLED.values(),
+    *_KEYS,
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("type", "password")),
 }
-_INLINE = (
-    *("ssl.truststore.certificates", "ssl.keystore.certificate.chain"),
-    "ssl.keystore.key",
-)
-_PASSWORDS = ("ssl.key.password", "ssl.truststore.password", "ssl.keystore.password")
 
 
 @dataclass(slots=True)
 class Translation:
-    """A cluster's settings, the keys they came from, and what there is to say."""
+    """A cluster's settings, the keys they came from, warnings and problems."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
@@ -71,8 +52,8 @@ class Translation:
 
 
 def serves(key: str) -> bool:
-    """Whether `translate` wants to be given this key, if only to refuse it."""
-    return key in _SERVED or key in _INLINE
+    """Whether `translate` handles this key, if only to refuse it."""
+    return key in _SERVED
 
 
 def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation:
@@ -89,24 +70,15 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
         if not used:
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
             continue
-        if key in mm2_tokens.KEYS and mechanism != "OAUTHBEARER":
+        if key.startswith(_TOKENS) and mechanism != "OAUTHBEARER":
             found.warnings.append(f"{names[key]}: not used by {mechanism}, ignored")
-            continue
-        if key == _JAAS:
+        elif key == _JAAS:
             _login(given, names[key], found)
-        elif key in _INLINE:
-            setting = next(name for name, mm2 in SPELLED.items() if mm2 == key)
-            _put(setting, _pem(given[key]), names[key], found)
-        elif key in (_SECURITY, _MECHANISM, *_PASSWORDS, *mm2_tokens.KEYS):
-            setting = next(
-                name for name, from_key in SPELLED.items() if from_key == key
-            )
-            _put(setting, given[key], names[key], found)
-        elif key == _HOSTNAME:
-            checked = "true" if given[key] else "false"
-            _put("ssl_check_hostname", checked, names[key], found)
         elif key.endswith("store.location"):
             _store(key.split(".")[1], given, names, found)
+        elif key in _KEYS:
+            setting, convert = _KEYS[key]
+            _put(setting, convert(given[key]), names[key], found)
     return found
 
 
@@ -122,7 +94,7 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         return
     if module not in _MODULES:
         found.problems.append(
-            f'{name}: the login module "{module}" is not supported yet; right would be '
+            f'{name}: the login module "{module}" is not supported yet; use '
             f"{', '.join(_MODULES[:-1])} or {_MODULES[-1]}"
         )
         return
@@ -154,26 +126,12 @@ def _store(
     kind = given.get(f"ssl.{store}.type", "JKS").upper()
     if kind not in _READABLE:
         found.problems.append(
-            f"{names[key]}: a store of type {kind} cannot be read; right would be "
+            f"{names[key]}: a store of type {kind} cannot be read; use "
             f"{', '.join(_READABLE)}: keytool -importkeystore -deststoretype PKCS12 "
             "converts it"
         )
         return
     _put(_STORES[store], given[key], names[key], found)
-
-
-def _pem(value: str) -> str:
-    """PEM in lines, as OpenSSL wants it; Java does not mind if lines are joined."""
-    return _BLOCK.sub(
-        lambda block: "\n".join(
-            [
-                f"-----BEGIN {block[1]}-----",
-                *textwrap.wrap("".join(block[2].split()), 64),
-                f"-----END {block[1]}-----\n",
-            ]
-        ),
-        value,
-    )
 
 
 def _put(setting: str, value: Any, name: str, found: Translation) -> None:

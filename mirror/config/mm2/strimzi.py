@@ -1,8 +1,8 @@
 """Strimzi's manifest for MirrorMaker 2, read as what its operator would run.
 
-Main function: `read`, for kind KafkaMirrorMaker2 in the shapes of v1beta2 and v1. A
-manifest names secrets of Kubernetes and does not hold them: they become files under
-`SECRETS`, where a pod would mount them. What is about pods is answered by name.
+Main function: `read`, for kind KafkaMirrorMaker2 in v1beta2 and v1. A manifest names
+Kubernetes secrets and does not contain them: they become files under `SECRETS`, where a
+pod mounts them. Fields about pods give a warning by name.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _cluster(
     sasl = kind in _MECHANISMS
     if kind and not sasl and kind != "tls":
         lines.problems.append(
-            f"cluster {alias}: authentication of type {kind} cannot be done here; "
-            f"right would be tls, {', '.join(_MECHANISMS)}"
+            f"cluster {alias}: authentication of type {kind} is not supported; "
+            f"use tls, {', '.join(_MECHANISMS)}"
         )
     tls_used = tls is not None or kind == "tls"
     if sasl or tls_used:

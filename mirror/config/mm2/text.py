@@ -1,9 +1,8 @@
 """The text of a properties file as pairs of key and value, ready to be understood.
 
 Main function: `read`, which returns `Lines`. It does what Java does (escapes, joined
-lines, the last of two equal keys counts), puts secrets in the place of references,
-and takes away what published files put around values: quotes are `unquoted`'s,
-comments behind a value are removed here. What keys mean is not known here.
+lines, the last of two equal keys counts), resolves references, and removes comments
+after values; `unquoted` removes quotes. It does not know what keys mean.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BIGGEST = {"Integer.MAX_VALUE": str(2**31 - 1), "Long.MAX_VALUE": str(2**63 - 1
 
 @dataclass(slots=True, kw_only=True)
 class Lines:
-    """What a file sets, in its order, and what there is to say about it."""
+    """What a file sets, in its order, with warnings and problems."""
 
     settings: dict[str, str]
     references: dict[str, str] = field(default_factory=dict)
@@ -56,7 +55,7 @@ def read(text: str, environ: Mapping[str, str]) -> Lines:
     lines = Lines(settings={})
     for key, value in found:
         if key in lines.settings:
-            lines.warnings.append(f"{key}: given twice; the last one counts")
+            lines.warnings.append(f"{key}: set twice; the last one counts")
         lines.settings[key] = value
     for key, value in lines.settings.items():
         lines.settings[key] = _bare(key, value, lines)
@@ -76,7 +75,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         raise ConfigError(
             [
                 (
-                    f"the file has a broken escape: {error}; right would be four hex "
+                    f"the file has a broken escape: {error}; use four hex "
                     "digits after \\u, or two backslashes for one that is meant"
                 )
             ]

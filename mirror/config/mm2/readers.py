@@ -1,0 +1,97 @@
+"""How a text of MirrorMaker 2's file becomes a value that the model reads.
+
+Functions from one text to one value, named in the traits of the settings (`Key.read`).
+A text that means nothing raises ValueError with what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from mirror.config.values import near
+
+_POLICIES = {
+    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "default",
+    "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
+}
+_OLDER_POLICIES = {
+    # From before Kafka 3.0, which had none that keeps names.
+    "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
+
+
+def text(value: str) -> str:
+    return value
+
+
+def lower(value: str) -> str:
+    return value.lower()
+
+
+def listed(value: str) -> list[str]:
+    return value.split(",") if value else []
+
+
+def servers(value: str) -> list[str]:
+    """Java allows a protocol before each host; `security.protocol` says it again."""
+    return [part.strip().rpartition("://")[2] for part in value.split(",")]
+
+
+def policy(value: str) -> str:
+    known = _POLICIES | _OLDER_POLICIES
+    if value not in known:
+        raise ValueError(
+            f'there is no replication policy "{value}" here; '
+            f"use {' or '.join(_POLICIES)}; what another class calls its "
+            "copies can be said by policy rename in a YAML file"
+        )
+    return known[value]
+
+
+def exactly_once(value: str) -> bool:
+    known = {"enabled": True, "preparing": True, "required": True, "disabled": False}
+    if value.lower() not in known:
+        raise ValueError(
+            f'"{value}" is not one of enabled, preparing, disabled'
+            f"{near(value, ('enabled', 'preparing', 'disabled'))}"
+        )
+    return known[value.lower()]
+
+
+def duration(value: str) -> str:
+    """Guides write 30s, 1m or 2h; MirrorMaker 2 only knows seconds."""
+    match = _DURATION.fullmatch(value)
+    if not match:
+        raise ValueError(f'"{value}" is not a duration; use 30s, 5m or 1h')
+    number, unit = match.groups()
+    return f"{float(number) * _SECONDS[unit or 's']:g}"
+
+
+def milliseconds(value: str) -> str:
+    try:
+        return f"{float(value) / 1000:g}"
+    except ValueError as error:
+        raise ValueError(f'"{value}" is not a number of milliseconds') from error
+
+
+def whether_set(value: str) -> str:
+    """An algorithm for checking names: without one, nothing is checked."""
+    return "true" if value else "false"
+
+
+def pem(value: str) -> str:
+    """PEM in lines, as OpenSSL wants it; Java does not mind if lines are joined."""
+    return _BLOCK.sub(
+        lambda block: "\n".join(
+            [
+                f"-----BEGIN {block[1]}-----",
+                *textwrap.wrap("".join(block[2].split()), 64),
+                f"-----END {block[1]}-----\n",
+            ]
+        ),
+        value,
+    )
