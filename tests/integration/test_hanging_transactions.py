@@ -27,7 +27,8 @@ from mirror.offsets import progress, runs
 from tests.harness.admin import create_topic
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
-from tests.harness.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.slot_processes import Point, SignalAt, SlotProcess
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
@@ -77,20 +78,19 @@ def _described(bootstrap: str, transactional_id: str) -> TransactionDescription:
 class Stage:
     """A slot that has written its first transaction to partitions on one broker."""
 
-    setting: Setting
+    flow: SparklessFlow
     load: NumberedLoad
     target: PlaygroundCluster
     victim: int
     """The only broker of these partitions; not the slot's coordinator."""
     missed: str
     """One of their topics."""
-    generation: str
 
     def copied(self) -> bool:
-        return order_of(self.target.bootstrap, self.setting.copy) == self.load.order
+        return order_of(self.target.bootstrap, self.flow.copy) == self.load.order
 
     def check(self) -> None:
-        found = order_of(self.target.bootstrap, self.setting.copy)
+        found = order_of(self.target.bootstrap, self.flow.copy)
         assert_exactly_once(found, self.load.order)
 
     def take_the_leader(self) -> None:
@@ -103,7 +103,7 @@ class Stage:
 
     def written(self, partition: int) -> int:
         """How far a partition of the copy reaches, committed or not."""
-        where = TopicPartition(self.setting.copy, partition)
+        where = TopicPartition(self.flow.copy, partition)
         with contextlib.closing(
             KafkaConsumer(bootstrap_servers=self.target.bootstrap)
         ) as consumer:
@@ -129,34 +129,33 @@ def stage(
             "b", nodes=3, settings={"transaction.state.log.num.partitions": "1"}
         )["b"]
         target = made.bootstrap
-        setting = Setting(source=source, target=target, topic=topic_name, partitions=2)
+        flow = SparklessFlow(source=source, target=target, topic=topic_name, alias="Z")
         coordinator = _coordinator(target)
         victim = next(n for n in made.nodes if n != coordinator)
         topics = {
-            "copy": setting.copy,
-            "progress": progress.topic_name(setting.alias),
-            "map": runs.topic_name(setting.alias, "."),
+            "copy": flow.copy,
+            "progress": progress.topic_name(flow.alias),
+            "map": runs.topic_name(flow.alias, "."),
         }
         for each in away - {"copy"}:
             _create_on(target, topics[each], victim)
         first = victim if "copy" in away else coordinator
-        _create_on(target, setting.copy, first, coordinator)
+        _create_on(target, flow.copy, first, coordinator)
         create_topic(source, topic_name, 2)
         load = NumberedLoad(source, topic_name, 2, seed=1)
         load.send(100)
         return Stage(
-            setting=setting,
+            flow=flow.own(),
             load=load,
             target=made,
             victim=victim,
             missed=topics[min(away)],
-            generation=setting.take_ownership(slots=1),
         )
 
     return make
 
 
-_STOP = Ambush(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
+_STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["goes-on", "killed"])
@@ -167,7 +166,7 @@ _STOP = Ambush(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 )
 def test_a_partition_without_a_leader_at_the_commit(
     stage: Callable[[set[str]], Stage],
-    start: Callable[..., SlotProcess],
+    start_slot: Callable[..., SlotProcess],
     away: set[str],
     killed: bool,
 ) -> None:
@@ -175,9 +174,9 @@ def test_a_partition_without_a_leader_at_the_commit(
     it written when they are back, so that all records are there once.
     """
     on = stage(away)
-    kill = Ambush(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
-    ambush = [_STOP, kill] if killed else [_STOP]
-    slot = start(on.setting, on.generation, ambush)
+    kill = SignalAt(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
+    signals = [_STOP, kill] if killed else [_STOP]
+    slot = start_slot(on.flow, signal_at=signals)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
@@ -186,25 +185,25 @@ def test_a_partition_without_a_leader_at_the_commit(
     on.target.start(on.victim)
     if killed:
         wait_for(lambda: not slot.alive)
-        start(on.setting, on.generation)
+        start_slot(on.flow)
     on.load.send(100)
     wait_for(on.copied, pause=0.5)
     on.check()
 
 
 def test_a_partition_without_a_leader_at_the_take_over(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A dead slot's transaction is aborted while a partition has no leader: its records
     do not come back with a later commit, though others are written meanwhile.
     """
     on = stage({"copy"})
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.kill()
     before = on.written(1)
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     on.load.send(100)
     # What was aborted is written again, with a marker or more between.
     wait_for(lambda: on.written(1) > before + len(on.load.order[1]))
@@ -215,27 +214,27 @@ def test_a_partition_without_a_leader_at_the_take_over(
 
 
 def test_how_it_ended_is_forgotten(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """If every process that knew it is dead, too, the partition waits until somebody
     ends the transaction by hand: nothing is written behind it, which would commit it.
     """
     on = stage({"copy"})
     wrote = len(on.load.order[0])
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.kill()
-    second = start(on.setting, on.generation)
+    second = start_slot(on.flow)
     wait_for(lambda: on.state() == "EMPTY")
     second.kill()
     on.target.start(on.victim)
     on.load.send(100)
     before = on.described().producer_epoch
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     # It has taken over, and does so again as long as the partition is set aside.
     wait_for(lambda: on.described().producer_epoch > before + 1)
-    where = TopicPartition(on.setting.copy, 0)
+    where = TopicPartition(on.flow.copy, 0)
     with _admin(on.target.bootstrap) as admin:
         (shown,) = admin.describe_producers([where]).values()
         (hanging,) = [
@@ -259,30 +258,30 @@ def test_how_it_ended_is_forgotten(
 
 
 def test_a_later_transaction_does_not_decide(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A commit that a partition missed is not made an abort by a later transaction that
     did not concern it, and was aborted: the partition waits instead.
     """
     on = stage({"copy"})
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
     wait_for(lambda: on.state() == "COMPLETE_COMMIT")
     slot.kill()
     on.load.send(50, partition=1)
-    second = start(on.setting, on.generation, [_STOP])
+    second = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: second.suspended)
     assert on.state() == "ONGOING"
     second.kill()
     on.target.start(on.victim)
     before = on.described().producer_epoch
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     on.load.send(50)
     wait_for(lambda: on.described().producer_epoch > before + 3)
     with _admin(on.target.bootstrap) as admin:
-        where = TopicPartition(on.setting.copy, 0)
+        where = TopicPartition(on.flow.copy, 0)
         (shown,) = admin.describe_producers([where]).values()
     assert [
         each
