@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 PRINCIPAL = f"User:{USER}"
 RECORDS = 20
-_LEASES = 20
-"""Of a second each: a first one compiles."""
+_LEASES, _LEASE_SECONDS = 100, 0.2
+"""All of them together are for a slot's first take-over, which compiles."""
 _BAD = 3
 """The offset on which the flow's function fails."""
 _TYPES = {
@@ -215,7 +215,7 @@ class RestrictedFlow:
             for _ in range(_LEASES):
                 with capture_logs() as logs:
                     try:
-                        reports = slot.run(self._sparkless.lease(1.0))
+                        reports = slot.run(self._sparkless.lease(_LEASE_SECONDS))
                     except MirrorError as error:
                         yield str(error)
                         return

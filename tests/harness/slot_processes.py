@@ -9,6 +9,7 @@ that luck finds.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import StrEnum
 import multiprocessing
@@ -138,13 +139,17 @@ class _OwnProcess:
 
     @property
     def suspended(self) -> bool:
-        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        return False
 
     def suspend(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        """Unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
 
     def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
         """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed,

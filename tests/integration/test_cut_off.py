@@ -133,9 +133,7 @@ def test_a_source_broker_cut_off(
         timeout=5.0,
         alias="S",
     )
-    mirrored = Mirrored(
-        flow, source=split.witness(), target=target, start_slot=start_slot
-    )
+    mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     stale = _cut_leader_off(split, topic_name, mirrored, mirrored.load.reconnect)
     others = split.others(stale)
     for _ in range(_TAKE_OVERS):
@@ -169,9 +167,7 @@ def test_a_target_broker_cut_off(
         timeout=5.0,
         alias="Z",
     )
-    mirrored = Mirrored(
-        flow, source=source, target=split.witness(), start_slot=start_slot
-    )
+    mirrored = Mirrored(flow, source=source, target=split.witness(), start=start_slot)
     own = progress.topic_name(flow.alias)
     stale = _cut_leader_off(split, own, mirrored, mirrored.look_at)
     others = split.others(stale)
@@ -220,9 +216,7 @@ def test_a_leader_that_became_a_follower_is_left(
         topic=topic_name,
         alias="S",
     )
-    mirrored = Mirrored(
-        flow, source=split.witness(), target=target, start_slot=start_slot
-    )
+    mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     mirrored.load.send(300)
     slot = mirrored.start()
     wait_for(lambda: mirrored.copied() > 0)

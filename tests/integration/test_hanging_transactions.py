@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass
 import signal
 from typing import TYPE_CHECKING
+import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -23,7 +24,8 @@ from mirror.batches.writing import write
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.offsets import progress, runs
+from mirror.offsets import runs
+from mirror.playground.brokers import playground
 from tests.harness.admin import create_topic
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
@@ -33,7 +35,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kafka.admin import TransactionDescription
 
@@ -99,7 +101,7 @@ class Stage:
 
     def described(self) -> TransactionDescription:
         """The slot's first transactional id, as the coordinator says."""
-        return _described(self.target.bootstrap, "mirror.Z->B.0.0")
+        return _described(self.target.bootstrap, f"mirror.{self.flow.name}.0.0")
 
     def written(self, partition: int) -> int:
         """How far a partition of the copy reaches, committed or not."""
@@ -113,28 +115,42 @@ class Stage:
         return str(self.described().state.name)
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundCluster]:
+    """Three, which all stages use; all coordinators are on one."""
+    with playground(
+        ("b",),
+        root=tmp_path_factory.mktemp("brokers"),
+        given=False,
+        nodes=3,
+        settings={"transaction.state.log.num.partitions": "1"},
+    ) as made:
+        yield made["b"]
+
+
 @pytest.fixture
 def stage(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    brokers: PlaygroundCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-) -> Callable[[set[str]], Stage]:
+) -> Iterator[Callable[[set[str]], Stage]]:
     """Set it up. Some of `copy` (its first partition), `progress` and `map` are on the
-    broker that leaves.
+    broker that leaves, which is back for the next test.
     """
+    source, target = clusters["a"].bootstrap, brokers.bootstrap
+    coordinator = _coordinator(target)
+    victim = next(n for n in brokers.nodes if n != coordinator)
 
     def make(away: set[str]) -> Stage:
-        source = clusters["a"].bootstrap
-        made = make_clusters(
-            "b", nodes=3, settings={"transaction.state.log.num.partitions": "1"}
-        )["b"]
-        target = made.bootstrap
-        flow = SparklessFlow(source=source, target=target, topic=topic_name, alias="Z")
-        coordinator = _coordinator(target)
-        victim = next(n for n in made.nodes if n != coordinator)
+        flow = SparklessFlow(
+            source=source,
+            target=target,
+            topic=topic_name,
+            alias=f"H{uuid.uuid4().hex[:6]}",
+        )
         topics = {
             "copy": flow.copy,
-            "progress": progress.topic_name(flow.alias),
+            "progress": flow.progress,
             "map": runs.topic_name(flow.alias, "."),
         }
         for each in away - {"copy"}:
@@ -147,12 +163,14 @@ def stage(
         return Stage(
             flow=flow.own(),
             load=load,
-            target=made,
+            target=brokers,
             victim=victim,
             missed=topics[min(away)],
         )
 
-    return make
+    yield make
+    if brokers.node_by_number[victim].pid is None:
+        brokers.start(victim)
 
 
 _STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)

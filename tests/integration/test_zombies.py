@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 4
+_LEASE_SECONDS = 1.0
 
 
 @pytest.fixture
@@ -79,7 +80,9 @@ def test_suspended_in_mid_copy_past_its_lease(
             flow.own(slots=len(split))
             before = copied_records(flow.target, copy)
             awake = [
-                start_slot(flow, slot=slot, partitions=partitions)
+                start_slot(
+                    flow, slot=slot, partitions=partitions, lease_seconds=_LEASE_SECONDS
+                )
                 for slot, partitions in split.items()
             ]
             wait_for(
@@ -89,14 +92,16 @@ def test_suspended_in_mid_copy_past_its_lease(
             for slot in awake:
                 slot.suspend()
             asleep += awake
-            time.sleep(2)  # past their leases
-        last = start_slot(flow.own())
+            time.sleep(_LEASE_SECONDS)
+        last = start_slot(flow.own(), lease_seconds=_LEASE_SECONDS)
         before = copied_records(flow.target, copy)
         wait_for(lambda: copied_records(flow.target, copy) > before)
         for zombie in asleep:
             zombie.resume()
             assert zombie.how_it_ended() in {"superseded", "fenced"}
-            time.sleep(2)  # not two of them within one lease of the living one
+            time.sleep(
+                _LEASE_SECONDS
+            )  # not two of them within one lease of the living one
     check(flow, load)
     assert last.end() == "done"
 
