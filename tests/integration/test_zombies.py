@@ -160,8 +160,8 @@ def test_wakes_id_by_id(
             goes_on()
         assert zombie.how_it_ended() == "superseded"
         goes_on()
-    assert living.end() == "done"
     check(flow, load)
+    assert living.end() == "done"
 
 
 def test_a_driver_suspended_before_it_says_so(
