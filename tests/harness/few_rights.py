@@ -1,8 +1,8 @@
 """The whole work of a flow, once and without Spark, as a user of few rights.
 
-`Trial` prepares a source, gives the user ACLs, lets a slot and every job have their
-turns twice, as before and after a restart, and tells what went wrong, one problem after
-the other. Each has an alias of its own, so that everything it makes is new.
+`RestrictedFlow` prepares a source, gives the user ACLs, lets a slot and every job have
+their turns twice, as before and after a restart, and tells what went wrong, one problem
+after the other. Each has an alias of its own, so that everything it makes is new.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from confluent_kafka.admin import (
 )
 from structlog.testing import capture_logs
 
-from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import Membership
-from mirror.config.schema import MirrorConfig
-from mirror.driver.ownership import take_ownership
 from mirror.errors import MirrorError
 from mirror.jobs.groups import GroupJobs
 from mirror.jobs.topics import TopicJobs
@@ -33,9 +30,6 @@ from mirror.metadata import topics
 from mirror.offsets.groups import Copy
 from mirror.playground.secured import USER
 from mirror.recovery.pauses import PausesReader
-from mirror.relay import dead_letters
-from mirror.relay.lease import Assignment, Lease, LeasePlan
-from mirror.relay.slot import Slot
 from mirror.status.store import StatusStore
 from tests.harness.admin import (
     add_partitions,
@@ -45,18 +39,20 @@ from tests.harness.admin import (
     topic_exists,
 )
 from tests.harness.load import producer
+from tests.harness.slots import TARGET, SparklessFlow
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.preflight.permissions.rights import Right
 
 PRINCIPAL = f"User:{USER}"
 RECORDS = 20
-_LEASES = 20
-"""Of a second each: a first one compiles."""
+_LEASES, _LEASE_SECONDS = 100, 0.2
+"""All of them together are for a slot's first take-over, which compiles."""
 _BAD = 3
 """The offset on which the flow's function fails."""
 _TYPES = {
@@ -115,8 +111,8 @@ def _all_of_the_user() -> AclBindingFilter:
     )
 
 
-class Trial:
-    """One flow from the source `alias` to B."""
+class RestrictedFlow:
+    """One flow from the source `alias`."""
 
     def __init__(
         self,
@@ -125,37 +121,30 @@ class Trial:
         alias: str,
         **settings: Any,
     ) -> None:
-        self.admins = {alias: source.admin_bootstrap, "B": target.admin_bootstrap}
+        self.admins = {alias: source.admin_bootstrap, TARGET: target.admin_bootstrap}
         self.alias = alias
         self.start = f"rights-{alias}-"
         self.topics = (f"{self.start}orders", f"{self.start}payments")
         self.group = f"{self.start}app"
-        self.config = MirrorConfig.model_validate(
-            {
-                "clusters": {
-                    name: {
-                        "bootstrap_servers": cluster.bootstrap,
-                        **cluster.client_config,
-                    }
-                    for name, cluster in ((alias, source), ("B", target))
-                },
-                "flows": {
-                    f"{alias}->B": {
-                        "topics": f"{self.start}.*",
-                        "groups": f"{self.start}.*",
-                        "sync_group_offsets": True,
-                        "emit_offset_syncs": True,
-                        "offset_syncs_location": "target",
-                        "transform": "tests.functions:fails_on",
-                        "transform_options": {"offsets": [_BAD]},
-                        "dead_letter_topic": f"dead-{alias}",
-                        **settings,
-                    }
-                },
-                "service": {"group": "mirror"},
-            }
+        self._sparkless = SparklessFlow(
+            source={"bootstrap_servers": source.bootstrap, **source.client_config},
+            target={"bootstrap_servers": target.bootstrap, **target.client_config},
+            topic=f"{self.start}.*",
+            alias=alias,
+            settings={
+                "groups": f"{self.start}.*",
+                "sync_group_offsets": True,
+                "emit_offset_syncs": True,
+                "offset_syncs_location": "target",
+                "transform": "tests.functions:fails_on",
+                "transform_options": {"offsets": [_BAD]},
+                "dead_letter_topic": f"dead-{alias}",
+                **settings,
+            },
+            service={"group": "mirror"},
         )
-        self.flow = self.config.flows[f"{alias}->B"]
+        self.config = self._sparkless.config()
+        self.flow = self.config.flows[self._sparkless.name]
         self._told: dict[str, tuple[str, ...]] = {}
 
     def prepare(self) -> Self:
@@ -175,9 +164,9 @@ class Trial:
         place = TopicPartition(self.topics[0], 0, RECORDS // 2)
         consumer.commit(offsets=[place], asynchronous=False)
         consumer.close()
-        if topic_exists(self.admins["B"], "heartbeats"):
-            delete_topic(self.admins["B"], "heartbeats")
-            wait_for(lambda: not topic_exists(self.admins["B"], "heartbeats"))
+        if topic_exists(self.admins[TARGET], "heartbeats"):
+            delete_topic(self.admins[TARGET], "heartbeats")
+            wait_for(lambda: not topic_exists(self.admins[TARGET], "heartbeats"))
         return self
 
     @contextlib.contextmanager
@@ -203,13 +192,7 @@ class Trial:
 
     def _turn(self, *, first: bool) -> Iterator[str]:
         """A run of the flow from its beginning."""
-        with contextlib.ExitStack() as stack:
-            source, target = (
-                stack.enter_context(
-                    contextlib.closing(Cluster(self.config.clusters[name]).connect())
-                )
-                for name in (self.alias, "B")
-            )
+        with self._sparkless.connected() as (source, target):
             try:
                 PausesReader(target, self.flow).read()
                 found = topics.sync(source, target, self.flow)
@@ -219,55 +202,20 @@ class Trial:
                     yield f"{topic} is not seen"
                 if not first and len(found.grown) < len(found.topics):
                     yield f"not every copy has grown, but {found.grown}"
-                dead_letters.prepare(target, self.flow)
-                generation = take_ownership(
-                    self.flow, source, target, slots=1, partitions={}
-                )
-                for each in found.topics:
-                    target.wait_for_topic(each.target_topic)
+                self._sparkless.own_copies(found, source, target)
             except MirrorError as error:
                 yield str(error)
                 return
-            yield from self._copy(source, target, generation, found)
+            yield from self._copy()
             yield from self._jobs(source, target, found)
             yield from self._meet(target)
 
-    def _copy(
-        self,
-        source: Cluster,
-        target: Cluster,
-        generation: str,
-        found: topics.TopicsResult,
-    ) -> Iterator[str]:
-        plan = LeasePlan(
-            flow=self.flow,
-            source=self.config.clusters[self.alias],
-            target=self.config.clusters["B"],
-            source_id=source.cluster_id,
-            target_id=target.cluster_id,
-        )
-        assignments = tuple(
-            Assignment(
-                topic=each.topic,
-                partition=partition,
-                target_topic=each.target_topic,
-                topic_id=each.topic_id,
-            )
-            for each in found.topics
-            for partition in range(each.partitions)
-        )
-        with contextlib.closing(Slot(plan, 0)) as slot:
-            for number in range(1, _LEASES + 1):
-                lease = Lease(
-                    slot=0,
-                    number=number,
-                    generation=generation,
-                    seconds=1.0,
-                    assignments=assignments,
-                )
+    def _copy(self) -> Iterator[str]:
+        with self._sparkless.slot() as slot:
+            for _ in range(_LEASES):
                 with capture_logs() as logs:
                     try:
-                        reports = slot.run(lease)
+                        reports = slot.run(self._sparkless.lease(_LEASE_SECONDS))
                     except MirrorError as error:
                         yield str(error)
                         return

@@ -37,6 +37,25 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
     )
 
 
+def send(client: Producer, topic: str, order: Order, value: bytes) -> None:
+    for partition, names in order.items():
+        for key in names:
+            while True:
+                try:
+                    client.produce(topic, key=key, value=value, partition=partition)
+                    break
+                except BufferError:
+                    client.poll(0.1)
+    assert client.flush(120) == 0
+
+
+def keys(partitions: int, each: int, *, first: int = 0) -> Order:
+    return {
+        partition: [b"%d:%d" % (partition, n) for n in range(first, first + each)]
+        for partition in range(partitions)
+    }
+
+
 class NumberedLoad:
     """Records whose keys say partition and number: `<partition>:<number>`."""
 

@@ -1,325 +1,205 @@
-"""Slots in processes of their own, that stop or die at a chosen point of their work.
+"""A flow without Spark: what its driver decides, and slots that copy for it.
 
-`SlotProcess` runs leases of one slot without Spark, until it is told to end or finds
-itself fenced. `Point`s name the steps of a take-over and of a transaction; at its
-n-th pass of one the process sends itself a signal. So a test meets every window in
-which a zombie could do harm, not only those that luck finds.
+`SparklessFlow` finds the topics, makes their copies and takes the ownership, by the
+driver's own functions, and makes slots and leases. A slot runs in the test's process,
+`RunningLease` in a thread of it; `slot_processes` has those that run in their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-import multiprocessing
+import concurrent.futures
+import contextlib
+from dataclasses import dataclass, field
 import os
-import signal
-from typing import TYPE_CHECKING, Any
-import uuid
-
-import psutil
+from typing import TYPE_CHECKING, Any, Self
 
 from mirror.clusters.cluster import Cluster
-from mirror.clusters.transactions import Producer
 from mirror.config.schema import MirrorConfig
-from mirror.driver import ownership
 from mirror.driver.ownership import take_ownership
-from mirror.errors import FencedError, SupersededError
-from mirror.offsets import progress, starting
+from mirror.metadata import topics
+from mirror.offsets.progress import topic_name
+from mirror.relay import dead_letters
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
-from mirror.relay.target import TargetWriter
 from tests.harness.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
-_spawning = multiprocessing.get_context("spawn")
+    from mirror.relay.report import PartitionReport
+    from tests.harness.witness import Witness
 
-
-class Point(StrEnum):
-    """A step of a slot; the signal comes right before it, or right after."""
-
-    BEFORE_TAKE_OVER = "before TargetWriter.take_over"
-    BEFORE_EACH_ID = "before Producer.take_over"
-    AFTER_TAKE_OVER = "after TargetWriter.take_over"
-    AFTER_PROGRESS = "after progress.read_proven"
-    BEFORE_WRITE = "before TargetWriter.write"
-    AFTER_WRITE = "before Producer.begin_commit"
-    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
-    AFTER_COMMIT = "after Producer.committed"
+TARGET = "B"
+"""The target's alias; the source's is the caller's, and no other test's: flows of one
+source share their progress.
+"""
 
 
-class StartPoint(StrEnum):
-    """A step of a driver that becomes the owner of a flow."""
+@dataclass(kw_only=True)
+class SparklessFlow:
+    """A flow into `TARGET`. What it selects, and who may write, is known after `own`;
+    where a flow is pickled, the other process knows it, too.
+    """
 
-    BEFORE_EACH_ID = "before Producer.take_over"
-    AFTER_EACH_READING = "after ProgressReader.read"
-    BEFORE_WRITE = "before ownership.write"
-    AFTER_WRITE = "after ownership.write"
-    BEFORE_ASKING = "before starting.begin"
-    AFTER_ASKING = "after starting.begin"
-    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
-    AFTER_COMMIT = "after Producer.committed"
-
-
-_OWNERS: dict[str, Any] = {
-    "TargetWriter": TargetWriter,
-    "Producer": Producer,
-    "progress": progress,
-    "ProgressReader": progress.ProgressReader,
-    "ownership": ownership,
-    "starting": starting,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ambush:
-    """Send ourselves a signal at the n-th pass of a point, and `again` at all later."""
-
-    point: Point | StartPoint
-    number: signal.Signals
-    passes: int = 1
-    again: bool = False
-
-    def lie(self) -> None:
-        when, _, where = self.point.value.partition(" ")
-        owner_name, _, name = where.partition(".")
-        owner = _OWNERS[owner_name]
-        original = getattr(owner, name)
-        left = self.passes
-
-        def ambushed(*args: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            now = left == 0 or (self.again and left < 0)
-            if when == "before" and now:
-                os.kill(os.getpid(), self.number)
-            answer = original(*args, **options)
-            if when == "after" and now:
-                os.kill(os.getpid(), self.number)
-            return answer
-
-        setattr(owner, name, ambushed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A flow Z->B of one topic, as driver runs see it; other tests own A->B."""
-
-    source: str
-    target: str
+    source: str | Mapping[str, Any]
+    """An address, or a whole section of a configuration; so is the target."""
+    target: str | Mapping[str, Any]
     topic: str
-    partitions: int
+    """May be a pattern."""
+    alias: str
     timeout: float = 30.0
     """For one request, in seconds."""
-    alias: str = "Z"
-    """Of the source; another one where that is another cluster."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further ones of the flow."""
+    service: dict[str, Any] = field(default_factory=dict)
+    """Settings of the service that would run it."""
+    generation: str = field(init=False, repr=False)
+    assignments: tuple[Assignment, ...] = field(init=False, repr=False)
+    plan: LeasePlan = field(init=False, repr=False)
+    leases: int = 0
+    """How many there have been."""
 
     @property
-    def flow(self) -> str:
-        return f"{self.alias}->B"
+    def name(self) -> str:
+        return f"{self.alias}->{TARGET}"
 
     @property
     def copy(self) -> str:
         return f"{self.alias}.{self.topic}"
+
+    @property
+    def progress(self) -> str:
+        return topic_name(self.alias)
 
     def config(self) -> MirrorConfig:
         return MirrorConfig.model_validate(
             {
                 "clusters": {
                     alias: {
-                        "bootstrap_servers": servers,
                         "request_timeout_seconds": self.timeout,
+                        **({"bootstrap_servers": end} if isinstance(end, str) else end),
                     }
-                    for alias, servers in (
-                        (self.alias, self.source),
-                        ("B", self.target),
-                    )
+                    for alias, end in ((self.alias, self.source), (TARGET, self.target))
                 },
-                "flows": {self.flow: {"topics": [self.topic]}},
+                "flows": {self.name: {"topics": [self.topic], **self.settings}},
+                "service": self.service,
             }
         )
 
-    def take_ownership(self, *, slots: int) -> str:
-        """What a new driver run does first; returns its generation."""
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[tuple[Cluster, Cluster]]:
+        """Its source and target."""
         config = self.config()
-        source = Cluster(config.clusters[self.alias]).connect()
-        target = Cluster(config.clusters["B"]).connect()
-        try:
-            return take_ownership(
-                config.flows[self.flow], source, target, slots=slots, partitions={}
-            )
-        finally:
-            source.close()
-            target.close()
+        with (
+            contextlib.closing(
+                Cluster(config.clusters[self.alias]).connect()
+            ) as source,
+            contextlib.closing(Cluster(config.clusters[TARGET]).connect()) as target,
+        ):
+            yield source, target
 
+    def own(self, *, slots: int = 1) -> Self:
+        """Do what a driver does before its first lease."""
+        with self.connected() as (source, target):
+            found = topics.sync(source, target, self.config().flows[self.name])
+            assert not found.problems
+            self.own_copies(found, source, target, slots=slots)
+        return self
 
-class OwnerProcess:
-    """A driver in a process of its own that becomes the owner, and does no more."""
-
-    def __init__(self, own: Callable[[], object], *, ambush: Ambush) -> None:
-        """`own` travels pickled; so does nothing that it returns."""
-        self._result: Any = _spawning.SimpleQueue()
-        self._process = _spawning.Process(
-            target=_own, args=(own, ambush, self._result), daemon=True
-        )
-        self._process.start()
-
-    @property
-    def suspended(self) -> bool:
-        assert self._process.pid is not None
-        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
-
-    def resume(self) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """`owner`, `fenced`, or empty if it was killed."""
-        self._process.join(timeout)
-        assert self._process.exitcode in {0, -signal.SIGKILL}
-        return "" if self._result.empty() else self._result.get()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join(10)
-        self._process.close()
-
-
-def _own(own: Callable[[], object], ambush: Ambush, result: Any) -> None:
-    ambush.lie()
-    try:
-        own()
-        result.put("owner")
-    except FencedError:
-        result.put("fenced")
-
-
-class SlotProcess:
-    """One slot in one process, lease after lease under one generation."""
-
-    def __init__(
+    def own_copies(
         self,
-        setting: Setting,
+        found: topics.TopicsResult,
+        source: Cluster,
+        target: Cluster,
         *,
-        generation: str,
-        slot: int,
-        partitions: Sequence[int],
-        lease_seconds: float = 2.0,
-        ambush: Ambush | Sequence[Ambush] = (),
+        slots: int = 1,
     ) -> None:
-        self._end = _spawning.Event()
-        self._result: Any = _spawning.SimpleQueue()
-        task = _Task(
-            setting=setting,
-            generation=generation,
-            slot=slot,
-            partitions=tuple(partitions),
-            lease_seconds=lease_seconds,
-            ambushes=(ambush,) if isinstance(ambush, Ambush) else tuple(ambush),
-        )
-        self._process = _spawning.Process(
-            target=_run, args=(task, self._end, self._result), daemon=True
-        )
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    @property
-    def suspended(self) -> bool:
-        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
-
-    @property
-    def alive(self) -> bool:
-        return self._process.is_alive()
-
-    def suspend(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    def awake(self) -> bool:
-        """Resume it if it is suspended; always true."""
-        if self.suspended:
-            self.resume()
-        return True
-
-    def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """`superseded`, `fenced` or `told to`; empty if it died or goes on."""
-        self._process.join(timeout)
-        return "" if self._result.empty() else self._result.get()
-
-    def end(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """Tell it to end after its lease."""
-        self._end.set()
-        return self.how_it_ended(timeout)
-
-    def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
-        self._process.kill()
-        self._process.join(10)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Task:
-    setting: Setting
-    generation: str
-    slot: int
-    partitions: tuple[int, ...]
-    lease_seconds: float
-    ambushes: tuple[Ambush, ...]
-
-
-def _run(task: _Task, end: Any, result: Any) -> None:
-    setting, number = task.setting, task.slot
-    config = setting.config()
-    clusters = config.clusters
-    source = Cluster(clusters[setting.alias]).connect()
-    target = Cluster(clusters["B"]).connect()
-    topic_id = source.topics([setting.topic])[setting.topic].topic_id
-    assert topic_id != uuid.UUID(int=0)
-    plan = LeasePlan(
-        flow=config.flows[setting.flow],
-        source=clusters[setting.alias],
-        target=clusters["B"],
-        source_id=source.cluster_id,
-        target_id=target.cluster_id,
-    )
-    assignments = tuple(
-        Assignment(
-            topic=setting.topic,
-            partition=partition,
-            target_topic=setting.copy,
-            topic_id=topic_id.hex,
-        )
-        for partition in task.partitions
-    )
-    source.close()
-    target.close()
-    slot = Slot(plan, number)
-    for ambush in task.ambushes:
-        ambush.lie()
-    lease = 0
-    try:
-        while not end.is_set():
-            lease += 1
-            slot.run(
-                Lease(
-                    slot=number,
-                    number=lease,
-                    generation=task.generation,
-                    seconds=task.lease_seconds,
-                    assignments=assignments,
-                )
+        """Become the only writer to the copies of these topics."""
+        config = self.config()
+        flow = config.flows[self.name]
+        dead_letters.prepare(target, flow)
+        self.assignments = tuple(
+            Assignment(
+                topic=each.topic,
+                partition=partition,
+                target_topic=each.target_topic,
+                topic_id=each.topic_id,
             )
-        result.put("told to")
-    except SupersededError:
-        result.put("superseded")
-    except FencedError:
-        result.put("fenced")
+            for each in found.topics
+            for partition in range(each.partitions)
+        )
+        ids = {(a.topic, a.partition): a.topic_id for a in self.assignments}
+        self.generation = take_ownership(
+            flow, source, target, slots=slots, partitions=ids
+        )
+        for each in found.topics:
+            target.wait_for_topic(each.target_topic)
+        self.plan = LeasePlan(
+            flow=flow,
+            source=config.clusters[self.alias],
+            target=config.clusters[TARGET],
+            source_id=source.cluster_id,
+            target_id=target.cluster_id,
+        )
+
+    def lease(
+        self,
+        seconds: float,
+        *,
+        slot: int = 0,
+        partitions: Collection[int] | None = None,
+    ) -> Lease:
+        """The next one, of these partitions or of all."""
+        self.leases += 1
+        return Lease(
+            slot=slot,
+            number=self.leases,
+            generation=self.generation,
+            seconds=seconds,
+            assignments=tuple(
+                each
+                for each in self.assignments
+                if partitions is None or each.partition in partitions
+            ),
+        )
+
+    @contextlib.contextmanager
+    def slot(self) -> Iterator[Slot]:
+        with contextlib.closing(Slot(self.plan, 0)) as slot:
+            yield slot
+
+
+class RunningLease:
+    """A lease under way in a thread, until its wakeup is woken."""
+
+    def __init__(self, slot: Slot, lease: Lease) -> None:
+        self._wakeup, self._waker = os.pipe()
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._future = self._pool.submit(slot.run, lease, wakeup=self._wakeup)
+
+    @property
+    def ended(self) -> bool:
+        return self._future.done()
+
+    def end(self, timeout: float = PATIENCE_SECONDS) -> list[PartitionReport]:
+        """End it and take its reports; what it raised is raised."""
+        if self._wakeup >= 0:
+            os.write(self._waker, b"!")
+            concurrent.futures.wait([self._future], timeout)
+            self._pool.shutdown()
+            os.close(self._waker)
+            os.close(self._wakeup)
+            self._wakeup = -1
+        return self._future.result(0)
+
+
+def copy_until(
+    witness: Witness, slot: Slot, lease: Lease, *, count: int, timeout: float
+) -> list[PartitionReport]:
+    """Have a slot copy until a witness finds so many records; what it reports then."""
+    running = RunningLease(slot, lease)
+    try:
+        witness.wait(count, timeout, running)
     finally:
-        slot.close()
+        reports = running.end()
+    return reports

@@ -21,11 +21,10 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from tests.harness.admin import create_topic, end_offsets, topic_exists
-from tests.harness.copying import Witness
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import deadline_in, wait_for
-from tests.harness.witness import read_topic
+from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

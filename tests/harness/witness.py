@@ -1,13 +1,14 @@
 """What an ordinary consumer of confluent-kafka finds, which shares no code with mirror.
 
-Main functions: `read_topic`, `order_of`, `assert_exactly_once`.
+Main functions: `read_topic`, `order_of`, `assert_exactly_once`. `Witness` reads one
+topic after the other, or one for as long as records come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,6 +22,8 @@ from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tests.harness.slots import RunningLease
 
 Order = dict[int, list[bytes]]
 """The keys of each partition, in the order a consumer saw them."""
@@ -140,3 +143,79 @@ def keys_of(found: Mapping[int, Sequence[Message]]) -> Order:
         partition: [message.key() for message in messages]
         for partition, messages in found.items()
     }
+
+
+class Witness:
+    """An ordinary read_committed consumer, for one topic at a time; a context
+    manager. `found` are the keys it saw since it last began, or went on.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.found: Order = {}
+        self._ends: dict[int, int] = {}
+        self._topic = ""
+        self._consumer = _consumer(bootstrap, **{"fetch.wait.max.ms": 50})
+        # A read_committed consumer takes the last stable offset for a log's end.
+        self._other = _consumer(bootstrap, **{"isolation.level": "read_uncommitted"})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+        self._other.close()
+
+    def begin(self, topic: str) -> None:
+        """Read this topic from its beginning."""
+        partitions = self._consumer.list_topics(topic, 30).topics[topic].partitions
+        self.found = {number: [] for number in partitions}
+        self._topic, self._ends = topic, {}
+        self._consumer.assign(
+            [TopicPartition(topic, p, OFFSET_BEGINNING) for p in self.found]
+        )
+
+    def go_on(self) -> None:
+        """Forget what was found; read on behind it."""
+        self.found = {number: [] for number in self.found}
+
+    def wait(
+        self, count: int, timeout: float, lease: RunningLease | None = None
+    ) -> None:
+        """Read until there are so many records."""
+        end = time.monotonic() + timeout
+        while (have := sum(map(len, self.found.values()))) < count:
+            assert time.monotonic() < end, f"{have} of {count} in {timeout} s"
+            assert lease is None or not lease.ended, f"it ended: {lease.end()}"
+            self._look()
+
+    def assert_exactly(
+        self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
+    ) -> None:
+        """Read it again to its very end: these keys are there, once and in order, and
+        no other.
+        """
+        self.begin(topic)
+        self.assert_found(expected, timeout)
+
+    def assert_found(self, expected: Order, timeout: float = PATIENCE_SECONDS) -> None:
+        """Read to the very end, behind which no transaction is open: these keys were
+        found, once and in order, and no other.
+        """
+        deadline = time.monotonic() + timeout
+        while len(self._ends) < len(self.found) or self._ends != {
+            p: self._other.get_watermark_offsets(TopicPartition(self._topic, p), 30)[1]
+            for p in self.found
+        }:
+            assert time.monotonic() < deadline, "no end is in sight"
+            self._look()
+        assert_exactly_once(self.found, expected)
+
+    def _look(self) -> None:
+        for message in self._consumer.consume(5000, 0.02):
+            error = message.error()
+            if error is None:
+                self.found[message.partition()].append(message.key())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ends[message.partition()] = message.offset()
+            else:
+                raise AssertionError(error)

@@ -5,20 +5,19 @@ slots that die with their test.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness.service import config_for
-from tests.harness.slots import SlotProcess
+from tests.harness.service import RunningMirror, config_for
+from tests.harness.slot_processes import SlotProcess
 from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.harness.service import RunningMirror
-    from tests.harness.slots import Ambush, Setting
+    from tests.harness.slots import SparklessFlow
 
 
 @pytest.fixture(scope="session")
@@ -64,21 +63,11 @@ def shared_topic(topic_name: str) -> str:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., SlotProcess]]:
-    """Start a slot of all partitions; it dies with the test."""
+def start_slot() -> Iterator[Callable[..., SlotProcess]]:
+    """Start slots in processes that die with the test."""
     with ExitStack() as stack:
 
-        def begin(
-            setting: Setting, generation: str, ambush: Sequence[Ambush] = ()
-        ) -> SlotProcess:
-            process = SlotProcess(
-                setting,
-                generation=generation,
-                slot=0,
-                partitions=range(setting.partitions),
-                ambush=ambush,
-            )
-            stack.callback(process.kill)
-            return process
+        def start(flow: SparklessFlow, **options: Any) -> SlotProcess:
+            return stack.enter_context(SlotProcess(flow, **options))
 
-        yield begin
+        yield start

@@ -27,13 +27,13 @@ from mirror.offsets import progress
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
 from tests.harness.proxy import BrokerProxy
 from tests.harness.service import RunningMirror
-from tests.harness.slots import Ambush, OwnerProcess, StartPoint
+from tests.harness.slot_processes import DriverPoint, DriverProcess, SignalAt
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import deadline_in
-from tests.harness.witness import eventually
+from tests.harness.witness import Witness, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -53,17 +53,17 @@ Said = list["MutableMapping[str, Any]"]
 
 
 @contextlib.contextmanager
-def _running(copying: Copying) -> Iterator[tuple[RunningLease, Said]]:
-    with structlog.testing.capture_logs() as said, copying.slot() as slot:
-        running = RunningLease(slot, copying.lease(120))
+def _running(flow: SparklessFlow) -> Iterator[tuple[RunningLease, Said]]:
+    with structlog.testing.capture_logs() as said, flow.slot() as slot:
+        running = RunningLease(slot, flow.lease(120))
         try:
             yield running, said
         finally:
             running.end()
 
 
-def _copying(source: str, target: str, topic: str) -> Copying:
-    return Copying(
+def _flow(source: str, target: str, topic: str) -> SparklessFlow:
+    return SparklessFlow(
         source=source,
         target=target,
         topic=topic,
@@ -99,19 +99,18 @@ def test_a_source_that_becomes_another_cluster_is_not_copied(
         BrokerProxy(source.bootstrap) as proxy,
         Witness(other.bootstrap) as witness,
     ):
-        copying = _copying(proxy.bootstrap, other.bootstrap, topic_name).own()
-        assert copying.plan is not None
-        ids = (copying.plan.source_id, copying.plan.target_id)
-        witness.begin(copying.copy)
-        with _running(copying) as (running, said):
+        flow = _flow(proxy.bootstrap, other.bootstrap, topic_name).own()
+        ids = (flow.plan.source_id, flow.plan.target_id)
+        witness.begin(flow.copy)
+        with _running(flow) as (running, said):
             witness.wait(_PARTITIONS * _EACH, 30, running)
             proxy.lead_to(other.bootstrap)
-            _wait_until_said(said, *ids, copying.alias, proxy.bootstrap)
-            witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH))
+            _wait_until_said(said, *ids, flow.alias, proxy.bootstrap)
+            witness.assert_exactly(flow.copy, keys(_PARTITIONS, _EACH))
             proxy.lead_to(source.bootstrap)
             send(client, topic_name, keys(_PARTITIONS, 1, first=_EACH), b"v")
             witness.wait(_PARTITIONS * (_EACH + 1), 30, running)
-        witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH + 1))
+        witness.assert_exactly(flow.copy, keys(_PARTITIONS, _EACH + 1))
 
 
 def test_a_target_that_becomes_another_cluster_gets_nothing(
@@ -130,27 +129,26 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
         Witness(target.bootstrap) as witness,
         Witness(other.bootstrap) as bystander,
     ):
-        copying = _copying(other.bootstrap, proxy.bootstrap, topic_name).own()
-        assert copying.plan is not None
-        ids = (copying.plan.source_id, copying.plan.target_id)
+        flow = _flow(other.bootstrap, proxy.bootstrap, topic_name).own()
+        ids = (flow.plan.source_id, flow.plan.target_id)
         names = {
-            copying.copy: _PARTITIONS,
-            copying.progress: 1,
-            f"mirror-offset-map.{copying.alias}.internal": 1,
+            flow.copy: _PARTITIONS,
+            flow.progress: 1,
+            f"mirror-offset-map.{flow.alias}.internal": 1,
         }
         for name, partitions in names.items():
             create_topic(other.bootstrap, name, partitions)
-        witness.begin(copying.copy)
-        with _running(copying) as (running, said):
+        witness.begin(flow.copy)
+        with _running(flow) as (running, said):
             witness.wait(_PARTITIONS * _EACH, 30, running)
             proxy.lead_to(other.bootstrap)
             send(client, topic_name, keys(_PARTITIONS, 1, first=_EACH), b"v")
-            _wait_until_said(said, *ids, "cluster Q", proxy.bootstrap)
+            _wait_until_said(said, *ids, "cluster B", proxy.bootstrap)
             for name, partitions in names.items():
                 bystander.assert_exactly(name, keys(partitions, 0))
             proxy.lead_to(target.bootstrap)
             witness.wait(_PARTITIONS * (_EACH + 1), 30, running)
-        witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH + 1))
+        witness.assert_exactly(flow.copy, keys(_PARTITIONS, _EACH + 1))
 
 
 def test_a_service_says_so_and_goes_on_when_it_is_right_again(
@@ -223,11 +221,8 @@ def test_a_start_with_another_cluster_is_refused(
     positions on purpose accepts the other one.
     """
     create_topic(clusters["a"].bootstrap, topic_name, _PARTITIONS)
-    copying = _copying(
-        clusters["a"].bootstrap, clusters["b"].bootstrap, topic_name
-    ).own()
-    assert copying.plan is not None
-    plan, flow = copying.plan, copying.plan.flow
+    flow = _flow(clusters["a"].bootstrap, clusters["b"].bootstrap, topic_name).own()
+    plan = flow.plan
     with (
         contextlib.closing(Cluster(plan.source).connect()) as right,
         contextlib.closing(Cluster(plan.target).connect()) as target,
@@ -235,18 +230,18 @@ def test_a_start_with_another_cluster_is_refused(
     ):
 
         def own(source: Cluster) -> str:
-            return take_ownership(flow, source, target, slots=1, partitions={})
+            return take_ownership(plan.flow, source, target, slots=1, partitions={})
 
-        before = progress.read(target, copying.progress)
+        before = progress.read(target, flow.progress)
         with pytest.raises(ClusterChangedError) as caught:
             own(other)
         assert right.cluster_id in str(caught.value)
         assert other.cluster_id in str(caught.value)
-        assert progress.read(target, copying.progress) == before
+        assert progress.read(target, flow.progress) == before
         own(right)
 
         rewrite_progress(
-            flow,
+            plan.flow,
             target,
             lambda _: Rewriting(positions={}),
             source_id=other.cluster_id,
@@ -261,12 +256,12 @@ _MOVED = {0: 5, 1: 7}
 
 # Of two passes the first is about the generation, the second about the move itself.
 _STEPS = [
-    *((StartPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
-    *((StartPoint.AFTER_WRITE, passes) for passes in (1, 2)),
-    (StartPoint.AFTER_COMMIT_REQUEST, 1),
-    *((StartPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
+    *((DriverPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
+    *((DriverPoint.AFTER_WRITE, passes) for passes in (1, 2)),
+    (DriverPoint.AFTER_COMMIT_REQUEST, 1),
+    *((DriverPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
 ]
-_PROMISED = (StartPoint.AFTER_COMMIT, 2)
+_PROMISED = (DriverPoint.AFTER_COMMIT, 2)
 
 
 def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
@@ -282,24 +277,23 @@ def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
         )  # fmt: skip
 
 
-def _stands(copying: Copying) -> dict[int, int]:
+def _stands(flow: SparklessFlow) -> dict[int, int]:
     """The position of each partition."""
-    assert copying.plan is not None
-    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
-        known = progress.read(target, copying.progress)
+    with contextlib.closing(Cluster(flow.plan.target).connect()) as target:
+        known = progress.read(target, flow.progress)
     return {key[1]: each.offset for key, each in known.positions.items()}
 
 
-def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> Copying:
+def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> SparklessFlow:
     """A flow with positions in cluster a, which is yet to be told of cluster b."""
     source = clusters["a"].bootstrap
     create_topic(source, topic, _PARTITIONS)
     send(producer(source), topic, keys(_PARTITIONS, _EACH), b"v")
-    copying = _copying(source, clusters["b"].bootstrap, topic)
-    copying.settings["start"] = "latest"
-    copying.own()
-    assert _stands(copying) == dict.fromkeys(range(_PARTITIONS), _EACH)
-    return copying
+    flow = _flow(source, clusters["b"].bootstrap, topic)
+    flow.settings["start"] = "latest"
+    flow.own()
+    assert _stands(flow) == dict.fromkeys(range(_PARTITIONS), _EACH)
+    return flow
 
 
 @pytest.mark.parametrize(
@@ -308,30 +302,26 @@ def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> Copying:
 def test_a_move_that_dies_has_changed_nothing(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-    point: StartPoint,
+    point: DriverPoint,
     passes: int,
 ) -> None:
     """Positions and the cluster that they belong to move in one transaction: whoever
     dies at this very point before its commit leaves a flow that goes on in the old
     cluster from where it was; whoever dies behind it, one that has moved as a whole.
     """
-    copying = _begun(clusters, topic_name)
-    assert copying.plan is not None
-    mover = OwnerProcess(
-        functools.partial(_move, copying.plan, topic_name, copying.plan.target_id),
-        ambush=Ambush(point=point, passes=passes, number=signal.SIGKILL),
-    )
-    try:
+    flow = _begun(clusters, topic_name)
+    with DriverProcess(
+        functools.partial(_move, flow.plan, topic_name, flow.plan.target_id),
+        signal_at=SignalAt(point=point, passes=passes, number=signal.SIGKILL),
+    ) as mover:
         assert not mover.how_it_ended(), "it got through"
-    finally:
-        mover.kill()
     if (point, passes) == _PROMISED:
         with pytest.raises(ClusterChangedError):
-            copying.own()
-        assert _stands(copying) == _MOVED
+            flow.own()
+        assert _stands(flow) == _MOVED
     else:
-        copying.own()
-        assert _stands(copying) == dict.fromkeys(range(_PARTITIONS), _EACH)
+        flow.own()
+        assert _stands(flow) == dict.fromkeys(range(_PARTITIONS), _EACH)
 
 
 @pytest.mark.parametrize("kept", [Position(offset=9), Position(offset=UNSETTLED)])
@@ -342,18 +332,17 @@ def test_a_move_takes_all_partitions_or_none(
     yet to be found, is refused, and the flow goes on in the old one as if nothing had
     been asked.
     """
-    copying = _begun(clusters, topic_name)
-    assert copying.plan is not None
-    before = _stands(copying)
-    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
+    flow = _begun(clusters, topic_name)
+    before = _stands(flow)
+    with contextlib.closing(Cluster(flow.plan.target).connect()) as target:
         more = Rewriting(positions={(topic_name, _PARTITIONS): kept})
-        rewrite_progress(copying.plan.flow, target, lambda _: more)
+        rewrite_progress(flow.plan.flow, target, lambda _: more)
     with pytest.raises(ClusterChangedError, match="1 partitions would keep"):
-        _move(copying.plan, topic_name, copying.plan.target_id)
+        _move(flow.plan, topic_name, flow.plan.target_id)
     if kept.offset != UNSETTLED:
         before[_PARTITIONS] = kept.offset
-    assert _stands(copying) == before
-    copying.own()
+    assert _stands(flow) == before
+    flow.own()
 
 
 def test_what_the_other_cluster_does_not_have_stays_behind(
@@ -363,9 +352,8 @@ def test_what_the_other_cluster_does_not_have_stays_behind(
     copied once: what comes there under such a name is new, and begins at its first
     record. A reset that leaves out what the other cluster has is refused.
     """
-    copying = _begun(clusters, topic_name)
-    assert copying.plan is not None
-    plan = copying.plan
+    flow = _begun(clusters, topic_name)
+    plan = flow.plan
     other = clusters["b"].bootstrap
     create_topic(other, topic_name)  # with one partition instead of two
     send(producer(other), topic_name, keys(1, 3), b"v")
@@ -384,4 +372,4 @@ def test_what_the_other_cluster_does_not_have_stays_behind(
                     plan.flow, target, target, chosen, start_point("latest"),
                     of_flow=selected,
                 )  # fmt: skip
-            assert _stands(copying) == expected
+            assert _stands(flow) == expected

@@ -10,7 +10,8 @@ import pytest
 
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad
-from tests.harness.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
 from tests.harness.service import RunningMirror
 from tests.harness.witness import assert_exactly_once, order_of
 

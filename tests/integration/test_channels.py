@@ -14,9 +14,11 @@ import uuid
 import pytest
 
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, Witness, keys, send
-from tests.harness.load import producer
-from tests.harness.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.load import keys, producer, send
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -78,7 +80,7 @@ def test_one_of_two_ways_is_slow_or_breaks(
     expected = keys(_PARTITIONS, _EACH)
     send(producer(source), topic_name, expected, _VALUE)
     with BrokerProxy(target) as proxy, Witness(target) as witness:
-        copying = Copying(
+        flow = SparklessFlow(
             source=source,
             target=proxy.bootstrap,
             topic=topic_name,
@@ -86,13 +88,15 @@ def test_one_of_two_ways_is_slow_or_breaks(
             timeout=5.0,
             settings={"exactly_once": exactly_once},
         ).own()
-        rule.topic, rule.partition = copying.copy, 1
+        rule.topic, rule.partition = flow.copy, 1
         rule.skip = 0 if rule.mishap in _SLOW else 6
         slow = Rule(api="EndTxn", mishap=Mishap.LATE_ANSWER, seconds=0.1, times=None)
-        watch = _Watch(topic=copying.copy)
-        with copying.slot() as slot, proxy.rules(watch, rule, slow):
-            witness.begin(copying.copy)
-            witness.watch(slot, copying.lease(60), _PARTITIONS * _EACH, 45)
+        watch = _Watch(topic=flow.copy)
+        with flow.slot() as slot, proxy.rules(watch, rule, slow):
+            witness.begin(flow.copy)
+            copy_until(
+                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=45
+            )
         assert rule.hits, "the rule never struck"
         assert set(watch.seen) == {frozenset({0}), frozenset({1})}
-        witness.assert_exactly(copying.copy, expected)
+        witness.assert_exactly(flow.copy, expected)

@@ -27,7 +27,8 @@ from tests.harness.cut_off import (
     wait_for_another_leader,
 )
 from tests.harness.load import NumberedLoad
-from tests.harness.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.slot_processes import Point, SignalAt, SlotProcess
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
@@ -60,7 +61,7 @@ class Mirrored:
 
     def __init__(
         self,
-        setting: Setting,
+        flow: SparklessFlow,
         *,
         source: str,
         target: str,
@@ -68,14 +69,13 @@ class Mirrored:
     ) -> None:
         """`source` and `target` are for the test's own clients."""
         self.target = target
-        self.copy = setting.copy
-        self._losses = losses.topic_name(setting.alias)
-        create_topic(source, setting.topic, _PARTITIONS)
+        self.copy = flow.copy
+        self._losses = losses.topic_name(flow.alias)
+        create_topic(source, flow.topic, _PARTITIONS)
         create_topic(target, self.copy, _PARTITIONS)
-        self.load = NumberedLoad(source, setting.topic, _PARTITIONS, seed=1)
+        self.load = NumberedLoad(source, flow.topic, _PARTITIONS, seed=1)
         # Of one driver run: another generation alone would tell an old view.
-        generation = setting.take_ownership(slots=1)
-        self.start = partial(start, setting, generation)
+        self.start = partial(start, flow.own())
 
     def look_at(self, target: str) -> None:
         """Read the copy from this address of the target from here on."""
@@ -120,21 +120,20 @@ def test_a_source_broker_cut_off(
     split: SplitCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-    start: Callable[..., SlotProcess],
+    start_slot: Callable[..., SlotProcess],
 ) -> None:
     """The source's cut-off broker misses what was copied from its successor. Slots
     that reach no other at first take no loss from that, nor copy anything again.
     """
     target = clusters["b"].bootstrap
-    setting = Setting(
+    flow = SparklessFlow(
         source=split.bootstrap,
         target=target,
         topic=topic_name,
-        partitions=_PARTITIONS,
         timeout=5.0,
         alias="S",
     )
-    mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
+    mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     stale = _cut_leader_off(split, topic_name, mirrored, mirrored.load.reconnect)
     others = split.others(stale)
     for _ in range(_TAKE_OVERS):
@@ -155,30 +154,30 @@ def test_a_target_broker_cut_off(
     split: SplitCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-    start: Callable[..., SlotProcess],
+    start_slot: Callable[..., SlotProcess],
 ) -> None:
     """The target's cut-off broker led the progress, and shows an old one. Slots that
     reach no other just when they read it do not go back to it: nothing is copied twice.
     """
     source = clusters["a"].bootstrap
-    setting = Setting(
+    flow = SparklessFlow(
         source=source,
         target=split.bootstrap,
         topic=topic_name,
-        partitions=_PARTITIONS,
         timeout=5.0,
+        alias="Z",
     )
-    mirrored = Mirrored(setting, source=source, target=split.witness(), start=start)
-    own = progress.topic_name(setting.alias)
+    mirrored = Mirrored(flow, source=source, target=split.witness(), start=start_slot)
+    own = progress.topic_name(flow.alias)
     stale = _cut_leader_off(split, own, mirrored, mirrored.look_at)
     others = split.others(stale)
     stops = [
-        Ambush(point=point, number=signal.SIGSTOP)
+        SignalAt(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
     ]
     for _ in range(_TAKE_OVERS // 4):
         before = mirrored.copied()
-        slot = mirrored.start(stops)
+        slot = mirrored.start(signal_at=stops)
         wait_for(lambda slot=slot: slot.suspended)
         with split.hidden(*others):
             slot.resume()
@@ -190,7 +189,7 @@ def test_a_target_broker_cut_off(
         mirrored.load.send(200)
         wait_for(
             lambda slot=slot, before=before: (
-                slot.awake() and mirrored.copied() > before
+                slot.resume() or mirrored.copied() > before
             ),
             60 * crowd(),
         )
@@ -204,21 +203,20 @@ def test_a_leader_that_became_a_follower_is_left(
     split: SplitCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-    start: Callable[..., SlotProcess],
+    start_slot: Callable[..., SlotProcess],
 ) -> None:
     """A partition's leader moves while a slot reads it, and the old one replicates only
     a byte a second from then on. It would answer as a follower, and late: the slot
     goes to the new leader, and new records come at once.
     """
     target = clusters["b"].bootstrap
-    setting = Setting(
+    flow = SparklessFlow(
         source=split.bootstrap,
         target=target,
         topic=topic_name,
-        partitions=_PARTITIONS,
         alias="S",
     )
-    mirrored = Mirrored(setting, source=split.witness(), target=target, start=start)
+    mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     mirrored.load.send(300)
     slot = mirrored.start()
     wait_for(lambda: mirrored.copied() > 0)

@@ -20,10 +20,10 @@ from mirror.offsets import retention
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually, read_topic
 
@@ -181,11 +181,13 @@ def test_compacted(
     wait_for(lambda: len(log_of(source, topic_name)[0]) < written * 0.7, pause=0.5)
     time.sleep(1)
     wanted = log_of(source, topic_name)
-    copying = Copying(source=source, target=target, topic=topic_name, alias="Z").own()
-    with copying.slot() as slot:
-        slot.run(copying.lease(3))
+    flow = SparklessFlow(
+        source=source, target=target, topic=topic_name, alias="Z"
+    ).own()
+    with flow.slot() as slot:
+        slot.run(flow.lease(3))
     with map_on(target, "Z") as known:
-        assert_exact(known, topic_name, wanted, log_of(target, copying.copy))
+        assert_exact(known, topic_name, wanted, log_of(target, flow.copy))
 
 
 def test_kills_and_a_restart(

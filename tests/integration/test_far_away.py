@@ -10,11 +10,12 @@ import uuid
 import pytest
 
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
 from tests.harness.far import far_from
-from tests.harness.load import producer
-from tests.harness.proxy import Mishap, Rule
-from tests.harness.witness import Order, assert_at_least_once
+from tests.harness.load import keys, producer, send
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.slot_processes import SlotProcess
+from tests.harness.slots import RunningLease, SparklessFlow
+from tests.harness.witness import Order, Witness, assert_at_least_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ _PARTITIONS, _EACH, _SIZE = 8, 2500, 5000
 class _Distance:
     """A full topic between two far clusters, and whom to ask about its copy."""
 
-    copying: Copying
+    flow: SparklessFlow
     order: Order
     source: BrokerProxy
     target: BrokerProxy
@@ -64,16 +65,16 @@ def _distance(
         ),
         Witness(clusters["b"].bootstrap) as witness,
     ):
-        copying = Copying(
+        flow = SparklessFlow(
             source=far_source,
             target=far_target,
             topic=topic,
             alias=f"W{uuid.uuid4().hex[:6]}",
             settings=settings,
         ).own()
-        witness.begin(copying.copy)
+        witness.begin(flow.copy)
         yield _Distance(
-            copying=copying,
+            flow=flow,
             order=order,
             source=source_proxy,
             target=target_proxy,
@@ -90,23 +91,20 @@ def test_killed_over_a_distance(
     once and in order; at least once, where that is the setting.
     """
     with _distance(clusters, topic_name, exactly_once=exactly_once) as far:
-        copying, witness, order = far.copying, far.witness, far.order
-        slot = SlotAlone(copying, seconds=120)
-        try:
+        flow, witness, order = far.flow, far.witness, far.order
+        with SlotProcess(flow, lease_seconds=120):
             witness.wait(1, 60)
-        finally:
-            slot.kill()
         assert sum(map(len, witness.found.values())) < _PARTITIONS * _EACH
-        copying.own()
-        with copying.slot() as next_slot:
-            lease = RunningLease(next_slot, copying.lease(120))
-            witness.begin(copying.copy)
+        flow.own()
+        with flow.slot() as next_slot:
+            lease = RunningLease(next_slot, flow.lease(120))
+            witness.begin(flow.copy)
             while any(set(witness.found[p]) < set(order[p]) for p in order):
                 seen = sum(map(len, witness.found.values()))
                 witness.wait(seen + 1, 60, lease)
             lease.end()
         if exactly_once:
-            witness.assert_exactly(copying.copy, order)
+            witness.assert_exactly(flow.copy, order)
         else:
             assert_at_least_once(witness.found, order)
 
@@ -123,16 +121,16 @@ def test_a_connection_ends_in_mid_copy(
     over by itself within its lease, and every record is on the target once.
     """
     with _distance(clusters, topic_name) as far:
-        copying, witness = far.copying, far.witness
-        named = topic_name if api == "Fetch" else copying.copy
+        flow, witness = far.flow, far.witness
+        named = topic_name if api == "Fetch" else flow.copy
         proxy = far.source if api == "Fetch" else far.target
         rule = Rule(api=api, mishap=mishap, topic=named, skip=2)
-        with copying.slot() as slot, proxy.rules(rule):
-            lease = RunningLease(slot, copying.lease(120))
+        with flow.slot() as slot, proxy.rules(rule):
+            lease = RunningLease(slot, flow.lease(120))
             witness.wait(_PARTITIONS * _EACH, 100, lease)
             lease.end()
         assert rule.hits == 1
-        witness.assert_exactly(copying.copy, far.order)
+        witness.assert_exactly(flow.copy, far.order)
 
 
 def test_worker_stays_below_one_gib_over_a_distance(
@@ -143,12 +141,10 @@ def test_worker_stays_below_one_gib_over_a_distance(
     """
     each = 4 * _EACH
     with _distance(clusters, topic_name, each=each) as far:
-        slot = SlotAlone(far.copying, seconds=120)
-        try:
+        with SlotProcess(far.flow, lease_seconds=120, like_a_worker=True) as slot:
             far.witness.wait(_PARTITIONS * each, 100)
-            peak = slot.end()
-        finally:
-            slot.kill()
-        far.witness.assert_exactly(far.copying.copy, far.order)
+            assert slot.end() == "done"
+            peak = slot.peak_memory()
+        far.witness.assert_exactly(far.flow.copy, far.order)
     print(f"peak memory over a distance: {peak >> 20} MiB")
     assert peak < 1 << 30

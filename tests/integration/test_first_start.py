@@ -17,10 +17,17 @@ from mirror.clusters.cluster import Cluster
 from mirror.offsets import progress
 from mirror.recovery import losses
 from tests.harness.admin import add_partitions, create_topic, end_offsets
-from tests.harness.copying import Copying, RunningLease, SlotAlone, Witness, keys, send
-from tests.harness.load import producer
-from tests.harness.slots import Ambush, OwnerProcess, Point, StartPoint
-from tests.harness.waiting import PATIENCE_SECONDS, deadline_in, wait_for
+from tests.harness.load import keys, producer, send
+from tests.harness.slot_processes import (
+    DriverPoint,
+    DriverProcess,
+    Point,
+    SignalAt,
+    SlotProcess,
+)
+from tests.harness.slots import RunningLease, SparklessFlow, copy_until
+from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,23 +42,23 @@ _EACH = 50
 # Where one of them is met twice, the first is about the generation and the second about
 # where partitions begin; there are four ids, the driver's and the slot's.
 _STEPS = [
-    *((StartPoint.BEFORE_EACH_ID, passes) for passes in (1, 2, 3, 4)),
-    *((StartPoint.AFTER_EACH_READING, passes) for passes in (1, 2, 3)),
-    *((StartPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
-    *((StartPoint.AFTER_WRITE, passes) for passes in (1, 2)),
-    (StartPoint.BEFORE_ASKING, 1),
-    (StartPoint.AFTER_ASKING, 1),
-    *((StartPoint.AFTER_COMMIT_REQUEST, passes) for passes in (1, 2)),
-    *((StartPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
+    *((DriverPoint.BEFORE_EACH_ID, passes) for passes in (1, 2, 3, 4)),
+    *((DriverPoint.AFTER_EACH_READING, passes) for passes in (1, 2, 3)),
+    *((DriverPoint.BEFORE_WRITE, passes) for passes in (1, 2)),
+    *((DriverPoint.AFTER_WRITE, passes) for passes in (1, 2)),
+    (DriverPoint.BEFORE_ASKING, 1),
+    (DriverPoint.AFTER_ASKING, 1),
+    *((DriverPoint.AFTER_COMMIT_REQUEST, passes) for passes in (1, 2)),
+    *((DriverPoint.AFTER_COMMIT, passes) for passes in (1, 2)),
 ]
-_PROMISED = (StartPoint.AFTER_COMMIT, 2)
-_UNDECIDED = (StartPoint.AFTER_COMMIT_REQUEST, 2)
+_PROMISED = (DriverPoint.AFTER_COMMIT, 2)
+_UNDECIDED = (DriverPoint.AFTER_COMMIT_REQUEST, 2)
 
 
 @pytest.fixture
-def copying(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Copying:
+def flow(clusters: dict[str, PlaygroundCluster], topic_name: str) -> SparklessFlow:
     """A flow that has never run, of a topic that holds records."""
-    made = Copying(
+    made = SparklessFlow(
         source=clusters["a"].bootstrap,
         target=clusters["b"].bootstrap,
         topic=topic_name,
@@ -64,14 +71,14 @@ def copying(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Copying:
     return made
 
 
-def copy_to_the_end(copying: Copying) -> None:
+def copy_to_the_end(flow: SparklessFlow) -> None:
     """Run leases until everything on the source is copied."""
-    assert isinstance(copying.source, str)
-    ends = end_offsets(copying.source, copying.topic)
-    deadline = deadline_in(PATIENCE_SECONDS)
-    with copying.slot() as slot:
+    assert isinstance(flow.source, str)
+    ends = end_offsets(flow.source, flow.topic)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with flow.slot() as slot:
         while True:
-            reports = slot.run(copying.lease(0.5))
+            reports = slot.run(flow.lease(0.5))
             if all(each.position >= ends[each.partition] for each in reports):
                 return
             assert time.monotonic() < deadline, reports
@@ -82,8 +89,8 @@ def copy_to_the_end(copying: Copying) -> None:
 )
 def test_first_start_killed_at(
     clusters: dict[str, PlaygroundCluster],
-    copying: Copying,
-    point: StartPoint,
+    flow: SparklessFlow,
+    point: DriverPoint,
     passes: int,
 ) -> None:
     """A first start with `start: latest` that dies at this very point promised nothing
@@ -91,49 +98,46 @@ def test_first_start_killed_at(
     copied, and all that came after it is, once.
     """
     source = producer(clusters["a"].bootstrap)
-    first = OwnerProcess(
-        copying.own,
-        ambush=Ambush(point=point, passes=passes, number=signal.SIGKILL),
-    )
-    try:
+    with DriverProcess(
+        flow.own,
+        signal_at=SignalAt(point=point, passes=passes, number=signal.SIGKILL),
+    ) as first:
         assert not first.how_it_ended(), "it got through"
-    finally:
-        first.kill()
     between = keys(_PARTITIONS, _EACH, first=_EACH)
-    send(source, copying.topic, between, b"v")
-    copying.own()
+    send(source, flow.topic, between, b"v")
+    flow.own()
     after = keys(_PARTITIONS, _EACH, first=2 * _EACH)
-    send(source, copying.topic, after, b"v")
-    copy_to_the_end(copying)
+    send(source, flow.topic, after, b"v")
+    copy_to_the_end(flow)
     both = {number: between[number] + after[number] for number in range(_PARTITIONS)}
     with Witness(clusters["b"].bootstrap) as witness:
         expected = both if (point, passes) == _PROMISED else after
         if (point, passes) == _UNDECIDED:
             # Which of the two is not known; but it is one of them, as a whole.
-            witness.begin(copying.copy)
+            witness.begin(flow.copy)
             witness.wait(_PARTITIONS * _EACH, PATIENCE_SECONDS)
             expected = after if witness.found == after else both
-        witness.assert_exactly(copying.copy, expected)
+        witness.assert_exactly(flow.copy, expected)
 
 
 def test_first_start_at_least_once(
-    clusters: dict[str, PlaygroundCluster], copying: Copying
+    clusters: dict[str, PlaygroundCluster], flow: SparklessFlow
 ) -> None:
     """Without exactly-once there is no transaction to die in, and the first start still
     decides: what comes behind it is copied although a second one follows.
     """
-    copying.settings["exactly_once"] = False
-    copying.own()
+    flow.settings["exactly_once"] = False
+    flow.own()
     after = keys(_PARTITIONS, _EACH, first=_EACH)
-    send(producer(clusters["a"].bootstrap), copying.topic, after, b"v")
-    copying.own()
-    copy_to_the_end(copying)
+    send(producer(clusters["a"].bootstrap), flow.topic, after, b"v")
+    flow.own()
+    copy_to_the_end(flow)
     with Witness(clusters["b"].bootstrap) as witness:
-        witness.assert_exactly(copying.copy, after)
+        witness.assert_exactly(flow.copy, after)
 
 
 def test_an_open_transaction_does_not_hide_the_beginning(
-    clusters: dict[str, PlaygroundCluster], copying: Copying
+    clusters: dict[str, PlaygroundCluster], flow: SparklessFlow
 ) -> None:
     """A slot that dies with a transaction open hides what stands behind that on the
     target; the next start still knows that the flow has begun: a partition added
@@ -141,23 +145,19 @@ def test_an_open_transaction_does_not_hide_the_beginning(
     """
     bootstrap = clusters["a"].bootstrap
     source = producer(bootstrap)
-    copying.own()
+    flow.own()
     sent = keys(_PARTITIONS, _EACH, first=_EACH)
-    send(source, copying.topic, sent, b"v")
-    slot = SlotAlone(
-        copying, ambush=Ambush(point=Point.AFTER_WRITE, number=signal.SIGKILL)
-    )
-    try:
-        wait_for(lambda: not slot.process.is_alive())
-    finally:
-        slot.kill()
-    add_partitions(bootstrap, copying.topic, _PARTITIONS + 1)
+    send(source, flow.topic, sent, b"v")
+    dying = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGKILL)
+    with SlotProcess(flow, signal_at=dying) as slot:
+        wait_for(lambda: not slot.alive)
+    add_partitions(bootstrap, flow.topic, _PARTITIONS + 1)
     added = keys(_PARTITIONS + 1, _EACH)[_PARTITIONS]
-    send(producer(bootstrap), copying.topic, {_PARTITIONS: added}, b"v")
-    copying.own()
-    copy_to_the_end(copying)
+    send(producer(bootstrap), flow.topic, {_PARTITIONS: added}, b"v")
+    flow.own()
+    copy_to_the_end(flow)
     with Witness(clusters["b"].bootstrap) as witness:
-        witness.assert_exactly(copying.copy, {**sent, _PARTITIONS: added})
+        witness.assert_exactly(flow.copy, {**sent, _PARTITIONS: added})
 
 
 @dataclass(kw_only=True)
@@ -179,29 +179,29 @@ class Leaderless:
 
 @pytest.fixture
 def leaderless(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], copying: Copying
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]], flow: SparklessFlow
 ) -> Leaderless:
     """Both partitions hold records from before."""
     cluster = make_clusters("a", nodes=3)["a"]
-    copying.source = cluster.bootstrap
+    flow.source = cluster.bootstrap
     new = NewTopic(
-        copying.topic,
+        flow.topic,
         num_partitions=_PARTITIONS,
         replica_assignment=[[3], [1]],
         config={"min.insync.replicas": "1"},
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([new])[copying.topic].result(30)
-    made = Leaderless(cluster=cluster, topic=copying.topic)
+    admin.create_topics([new])[flow.topic].result(30)
+    made = Leaderless(cluster=cluster, topic=flow.topic)
     wait_for(made.has_leader)
-    send(producer(cluster.bootstrap), copying.topic, keys(_PARTITIONS, _EACH), b"v")
+    send(producer(cluster.bootstrap), flow.topic, keys(_PARTITIONS, _EACH), b"v")
     cluster.kill(3)
     wait_for(lambda: not made.has_leader())
     return made
 
 
 def test_partition_without_a_leader_at_the_first_start(
-    clusters: dict[str, PlaygroundCluster], copying: Copying, leaderless: Leaderless
+    clusters: dict[str, PlaygroundCluster], flow: SparklessFlow, leaderless: Leaderless
 ) -> None:
     """A partition that has no leader when a flow with `start: latest` starts for the
     first time begins where its log ended then: nothing older is copied, and nothing
@@ -209,59 +209,57 @@ def test_partition_without_a_leader_at_the_first_start(
     meanwhile.
     """
     source = producer(leaderless.cluster.bootstrap)
-    copying.own()
+    flow.own()
     after = keys(_PARTITIONS, _EACH, first=_EACH)
-    send(source, copying.topic, {1: after[1]}, b"v")
+    send(source, flow.topic, {1: after[1]}, b"v")
     with Witness(clusters["b"].bootstrap) as witness:
-        witness.begin(copying.copy)
-        with copying.slot() as slot:
-            reports = witness.watch(
-                slot, copying.lease(PATIENCE_SECONDS), _EACH, PATIENCE_SECONDS
+        witness.begin(flow.copy)
+        with flow.slot() as slot:
+            lease = flow.lease(PATIENCE_SECONDS)
+            reports = copy_until(
+                witness, slot, lease, count=_EACH, timeout=PATIENCE_SECONDS
             )
         waiting = next(each for each in reports if each.partition == 0)
         assert "has no leader" in waiting.reason
-        copying.own()
+        flow.own()
         leaderless.revive()
-        send(source, copying.topic, {0: after[0]}, b"v")
-        copy_to_the_end(copying)
-        witness.assert_exactly(copying.copy, after)
+        send(source, flow.topic, {0: after[0]}, b"v")
+        copy_to_the_end(flow)
+        witness.assert_exactly(flow.copy, after)
 
 
 def test_a_beginning_that_was_found_late_is_written_down(
-    clusters: dict[str, PlaygroundCluster], copying: Copying, leaderless: Leaderless
+    clusters: dict[str, PlaygroundCluster], flow: SparklessFlow, leaderless: Leaderless
 ) -> None:
     """Where such a partition begins is written as soon as it is known, although there
     is nothing to copy: the next take-over knows of records that came since and are gone
     by then, by which time its log no longer tells where it ended at the first start.
     """
-    copying.own()
-    assert copying.plan is not None
+    flow.own()
     leaderless.revive()
-    with contextlib.closing(Cluster(copying.plan.target).connect()) as target:
-        with copying.slot() as slot:
-            running = RunningLease(slot, copying.lease(PATIENCE_SECONDS))
+    with contextlib.closing(Cluster(flow.plan.target).connect()) as target:
+        with flow.slot() as slot:
+            running = RunningLease(slot, flow.lease(PATIENCE_SECONDS))
             try:
-                key = (copying.topic, 0)
-                wait_for(
-                    lambda: key in progress.read(target, copying.progress).positions
-                )
+                key = (flow.topic, 0)
+                wait_for(lambda: key in progress.read(target, flow.progress).positions)
             finally:
                 running.end()
-        known = progress.read(target, copying.progress)
+        known = progress.read(target, flow.progress)
         assert known.positions[key].offset == _EACH
         assert not known.unsettled
 
         after = keys(1, _EACH, first=_EACH)
         bootstrap = leaderless.cluster.bootstrap
-        send(producer(bootstrap), copying.topic, after, b"v")
+        send(producer(bootstrap), flow.topic, after, b"v")
         gone = 10
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        end = TopicPartition(copying.topic, 0, _EACH + gone)
+        end = TopicPartition(flow.topic, 0, _EACH + gone)
         for future in admin.delete_records([end]).values():
             future.result(60)
-        copying.own()
-        copy_to_the_end(copying)
-        (loss,) = losses.read(target, copying.alias)
+        flow.own()
+        copy_to_the_end(flow)
+        (loss,) = losses.read(target, flow.alias)
         assert (loss.partition, loss.first, loss.last) == (0, _EACH, _EACH + gone - 1)
     with Witness(clusters["b"].bootstrap) as witness:
-        witness.assert_exactly(copying.copy, {0: after[0][gone:], 1: []})
+        witness.assert_exactly(flow.copy, {0: after[0][gone:], 1: []})

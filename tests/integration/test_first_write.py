@@ -15,9 +15,10 @@ from mirror.offsets import runs
 from mirror.relay import copies
 from mirror.relay.slot import Slot
 from tests.harness.admin import create_topic, delete_topic, topic_exists
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
@@ -48,35 +49,34 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
 
     monkeypatch.setattr(Slot, "_take_over", counted)
     create_topic(source, topic_name)
-    copying = Copying(
+    flow = SparklessFlow(
         source=source,
         target=target,
         topic=topic_name,
         alias=f"W{uuid.uuid4().hex[:6]}",
     ).own()
-    assert copying.plan is not None
     with (
         Witness(target) as witness,
-        contextlib.closing(Cluster(copying.plan.target).connect()) as reader,
+        contextlib.closing(Cluster(flow.plan.target).connect()) as reader,
         structlog.testing.capture_logs() as said,
-        copying.slot() as slot,
+        flow.slot() as slot,
     ):
-        lease = RunningLease(slot, copying.lease(120))
+        lease = RunningLease(slot, flow.lease(120))
         try:
             wait_for(lambda: took_over, 30)
-            old = reader.topics([copying.copy])[copying.copy].topic_id
-            delete_topic(target, copying.copy)
-            wait_for(lambda: not topic_exists(target, copying.copy))
-            create_topic(target, copying.copy)
-            new = reader.wait_for_topic(copying.copy).topic_id
+            old = reader.topics([flow.copy])[flow.copy].topic_id
+            delete_topic(target, flow.copy)
+            wait_for(lambda: not topic_exists(target, flow.copy))
+            create_topic(target, flow.copy)
+            new = reader.wait_for_topic(flow.copy).topic_id
             assert new != old
             send(producer(source), topic_name, keys(1, _EACH), b"v")
-            witness.begin(copying.copy)
+            witness.begin(flow.copy)
             witness.wait(_EACH, 60, lease)
         finally:
             lease.end()
-        witness.assert_exactly(copying.copy, keys(1, _EACH))
-        noted = TopicReader(reader, runs.topic_name(copying.alias)).read()
+        witness.assert_exactly(flow.copy, keys(1, _EACH))
+        noted = TopicReader(reader, runs.topic_name(flow.alias)).read()
         blocks = [block for _, _, value in noted for block in runs.decode(value)]
     assert {block.copy_id for block in blocks} == {new}
     errors = [each["error"] for each in said if each["event"] == "slot recovers"]

@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass
 import signal
 from typing import TYPE_CHECKING
+import uuid
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -23,16 +24,18 @@ from mirror.batches.writing import write
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.offsets import progress, runs
+from mirror.offsets import runs
+from mirror.playground.brokers import playground
 from tests.harness.admin import create_topic
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
-from tests.harness.slots import Ambush, Point, Setting, SlotProcess
+from tests.harness.slot_processes import Point, SignalAt, SlotProcess
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kafka.admin import TransactionDescription
 
@@ -77,20 +80,19 @@ def _described(bootstrap: str, transactional_id: str) -> TransactionDescription:
 class Stage:
     """A slot that has written its first transaction to partitions on one broker."""
 
-    setting: Setting
+    flow: SparklessFlow
     load: NumberedLoad
     target: PlaygroundCluster
     victim: int
     """The only broker of these partitions; not the slot's coordinator."""
     missed: str
     """One of their topics."""
-    generation: str
 
     def copied(self) -> bool:
-        return order_of(self.target.bootstrap, self.setting.copy) == self.load.order
+        return order_of(self.target.bootstrap, self.flow.copy) == self.load.order
 
     def check(self) -> None:
-        found = order_of(self.target.bootstrap, self.setting.copy)
+        found = order_of(self.target.bootstrap, self.flow.copy)
         assert_exactly_once(found, self.load.order)
 
     def take_the_leader(self) -> None:
@@ -99,11 +101,11 @@ class Stage:
 
     def described(self) -> TransactionDescription:
         """The slot's first transactional id, as the coordinator says."""
-        return _described(self.target.bootstrap, "mirror.Z->B.0.0")
+        return _described(self.target.bootstrap, f"mirror.{self.flow.name}.0.0")
 
     def written(self, partition: int) -> int:
         """How far a partition of the copy reaches, committed or not."""
-        where = TopicPartition(self.setting.copy, partition)
+        where = TopicPartition(self.flow.copy, partition)
         with contextlib.closing(
             KafkaConsumer(bootstrap_servers=self.target.bootstrap)
         ) as consumer:
@@ -113,50 +115,65 @@ class Stage:
         return str(self.described().state.name)
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundCluster]:
+    """Three, which all stages use; all coordinators are on one."""
+    with playground(
+        ("b",),
+        root=tmp_path_factory.mktemp("brokers"),
+        given=False,
+        nodes=3,
+        settings={"transaction.state.log.num.partitions": "1"},
+    ) as made:
+        yield made["b"]
+
+
 @pytest.fixture
 def stage(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    brokers: PlaygroundCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
-) -> Callable[[set[str]], Stage]:
+) -> Iterator[Callable[[set[str]], Stage]]:
     """Set it up. Some of `copy` (its first partition), `progress` and `map` are on the
-    broker that leaves.
+    broker that leaves, which is back for the next test.
     """
+    source, target = clusters["a"].bootstrap, brokers.bootstrap
+    coordinator = _coordinator(target)
+    victim = next(n for n in brokers.nodes if n != coordinator)
 
     def make(away: set[str]) -> Stage:
-        source = clusters["a"].bootstrap
-        made = make_clusters(
-            "b", nodes=3, settings={"transaction.state.log.num.partitions": "1"}
-        )["b"]
-        target = made.bootstrap
-        setting = Setting(source=source, target=target, topic=topic_name, partitions=2)
-        coordinator = _coordinator(target)
-        victim = next(n for n in made.nodes if n != coordinator)
+        flow = SparklessFlow(
+            source=source,
+            target=target,
+            topic=topic_name,
+            alias=f"H{uuid.uuid4().hex[:6]}",
+        )
         topics = {
-            "copy": setting.copy,
-            "progress": progress.topic_name(setting.alias),
-            "map": runs.topic_name(setting.alias, "."),
+            "copy": flow.copy,
+            "progress": flow.progress,
+            "map": runs.topic_name(flow.alias, "."),
         }
         for each in away - {"copy"}:
             _create_on(target, topics[each], victim)
         first = victim if "copy" in away else coordinator
-        _create_on(target, setting.copy, first, coordinator)
+        _create_on(target, flow.copy, first, coordinator)
         create_topic(source, topic_name, 2)
         load = NumberedLoad(source, topic_name, 2, seed=1)
         load.send(100)
         return Stage(
-            setting=setting,
+            flow=flow.own(),
             load=load,
-            target=made,
+            target=brokers,
             victim=victim,
             missed=topics[min(away)],
-            generation=setting.take_ownership(slots=1),
         )
 
-    return make
+    yield make
+    if brokers.node_by_number[victim].pid is None:
+        brokers.start(victim)
 
 
-_STOP = Ambush(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
+_STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["goes-on", "killed"])
@@ -167,7 +184,7 @@ _STOP = Ambush(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 )
 def test_a_partition_without_a_leader_at_the_commit(
     stage: Callable[[set[str]], Stage],
-    start: Callable[..., SlotProcess],
+    start_slot: Callable[..., SlotProcess],
     away: set[str],
     killed: bool,
 ) -> None:
@@ -175,9 +192,9 @@ def test_a_partition_without_a_leader_at_the_commit(
     it written when they are back, so that all records are there once.
     """
     on = stage(away)
-    kill = Ambush(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
-    ambush = [_STOP, kill] if killed else [_STOP]
-    slot = start(on.setting, on.generation, ambush)
+    kill = SignalAt(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
+    signals = [_STOP, kill] if killed else [_STOP]
+    slot = start_slot(on.flow, signal_at=signals)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
@@ -186,25 +203,25 @@ def test_a_partition_without_a_leader_at_the_commit(
     on.target.start(on.victim)
     if killed:
         wait_for(lambda: not slot.alive)
-        start(on.setting, on.generation)
+        start_slot(on.flow)
     on.load.send(100)
     wait_for(on.copied, pause=0.5)
     on.check()
 
 
 def test_a_partition_without_a_leader_at_the_take_over(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A dead slot's transaction is aborted while a partition has no leader: its records
     do not come back with a later commit, though others are written meanwhile.
     """
     on = stage({"copy"})
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.kill()
     before = on.written(1)
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     on.load.send(100)
     # What was aborted is written again, with a marker or more between.
     wait_for(lambda: on.written(1) > before + len(on.load.order[1]))
@@ -215,27 +232,27 @@ def test_a_partition_without_a_leader_at_the_take_over(
 
 
 def test_how_it_ended_is_forgotten(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """If every process that knew it is dead, too, the partition waits until somebody
     ends the transaction by hand: nothing is written behind it, which would commit it.
     """
     on = stage({"copy"})
     wrote = len(on.load.order[0])
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.kill()
-    second = start(on.setting, on.generation)
+    second = start_slot(on.flow)
     wait_for(lambda: on.state() == "EMPTY")
     second.kill()
     on.target.start(on.victim)
     on.load.send(100)
     before = on.described().producer_epoch
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     # It has taken over, and does so again as long as the partition is set aside.
     wait_for(lambda: on.described().producer_epoch > before + 1)
-    where = TopicPartition(on.setting.copy, 0)
+    where = TopicPartition(on.flow.copy, 0)
     with _admin(on.target.bootstrap) as admin:
         (shown,) = admin.describe_producers([where]).values()
         (hanging,) = [
@@ -259,30 +276,30 @@ def test_how_it_ended_is_forgotten(
 
 
 def test_a_later_transaction_does_not_decide(
-    stage: Callable[[set[str]], Stage], start: Callable[..., SlotProcess]
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A commit that a partition missed is not made an abort by a later transaction that
     did not concern it, and was aborted: the partition waits instead.
     """
     on = stage({"copy"})
-    slot = start(on.setting, on.generation, [_STOP])
+    slot = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
     wait_for(lambda: on.state() == "COMPLETE_COMMIT")
     slot.kill()
     on.load.send(50, partition=1)
-    second = start(on.setting, on.generation, [_STOP])
+    second = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: second.suspended)
     assert on.state() == "ONGOING"
     second.kill()
     on.target.start(on.victim)
     before = on.described().producer_epoch
-    start(on.setting, on.generation)
+    start_slot(on.flow)
     on.load.send(50)
     wait_for(lambda: on.described().producer_epoch > before + 3)
     with _admin(on.target.bootstrap) as admin:
-        where = TopicPartition(on.setting.copy, 0)
+        where = TopicPartition(on.flow.copy, 0)
         (shown,) = admin.describe_producers([where]).values()
     assert [
         each

@@ -17,9 +17,10 @@ import pytest
 import structlog
 
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import deadline_in
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
@@ -45,7 +46,7 @@ class _Quiet:
     keep its connections.
     """
 
-    copying: Copying
+    flow: SparklessFlow
     slot: Slot
     lease: RunningLease
     producer: Producer
@@ -61,7 +62,7 @@ def quiet(
     source = make_clusters("a", settings=_IDLE)["a"].bootstrap
     target = make_clusters("b", settings=_IDLE, nodes=3)["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
-    copying = Copying(
+    flow = SparklessFlow(
         source=source,
         target=target,
         topic=topic_name,
@@ -71,17 +72,17 @@ def quiet(
     with (
         structlog.testing.capture_logs() as said,
         Witness(target) as witness,
-        copying.slot() as slot,
+        flow.slot() as slot,
     ):
-        witness.begin(copying.copy)
-        running = RunningLease(slot, copying.lease(120))
+        witness.begin(flow.copy)
+        running = RunningLease(slot, flow.lease(120))
         with contextlib.ExitStack() as stack:
             stack.callback(running.end)
             send(client, topic_name, keys(_PARTITIONS, _FIRST), b"v")
             witness.wait(_PARTITIONS * _FIRST, 30, running)
             _wait_until_ended(slot._target, witness)
             yield _Quiet(
-                copying=copying, slot=slot, lease=running, producer=client,
+                flow=flow, slot=slot, lease=running, producer=client,
                 witness=witness, said=said,
             )  # fmt: skip
 
@@ -107,13 +108,13 @@ def test_the_first_record_after_a_quiet_time_is_copied_at_once(quiet: _Quiet) ->
     """A record that comes after brokers have ended all connections of its slot to the
     target is there at once, without an error or a take-over.
     """
-    topic = quiet.copying.topic
+    topic = quiet.flow.topic
     send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
     quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, quiet.lease)
     reports = quiet.lease.end()
     assert [each for each in quiet.said if each["log_level"] != "info"] == []
     assert {report.slot_takeovers for report in reports} == {1}
-    quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))
+    quiet.witness.assert_exactly(quiet.flow.copy, keys(_PARTITIONS, _FIRST + 1))
 
 
 def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
@@ -121,14 +122,14 @@ def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
     at once, without an error.
     """
     quiet.lease.end()
-    topic = quiet.copying.topic
+    topic = quiet.flow.topic
     send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
-    quiet.copying.lease(0)  # somebody else's, so that the next one takes over
-    running = RunningLease(quiet.slot, quiet.copying.lease(60))
+    quiet.flow.lease(0)  # somebody else's, so that the next one takes over
+    running = RunningLease(quiet.slot, quiet.flow.lease(60))
     try:
         quiet.witness.wait(_PARTITIONS * (_FIRST + 1), _AT_ONCE_SECONDS, running)
     finally:
         reports = running.end()
     assert [each for each in quiet.said if each["log_level"] != "info"] == []
     assert {report.slot_takeovers for report in reports} == {1}
-    quiet.witness.assert_exactly(quiet.copying.copy, keys(_PARTITIONS, _FIRST + 1))
+    quiet.witness.assert_exactly(quiet.flow.copy, keys(_PARTITIONS, _FIRST + 1))

@@ -16,9 +16,10 @@ from mirror.clusters.cluster import Cluster
 from mirror.recovery import losses
 from mirror.relay import gaps
 from mirror.relay.intake import Intake
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
+from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import wait_for
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -94,29 +95,28 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
     client = producer(cluster.bootstrap)
     copied, lost, late = (keys(2, _EACH, first=n * _EACH) for n in range(3))
     send(client, topic_name, copied, b"v")
-    copying = Copying(
+    flow = SparklessFlow(
         source=cluster.bootstrap,
         target=target,
         topic=topic_name,
         alias=f"L{uuid.uuid4().hex[:6]}",
     ).own()
-    assert copying.plan is not None
     with (
         Witness(target) as witness,
-        contextlib.closing(Cluster(copying.plan.target).connect()) as reader,
+        contextlib.closing(Cluster(flow.plan.target).connect()) as reader,
         structlog.testing.capture_logs() as said,
     ):
-        witness.begin(copying.copy)
-        with copying.slot() as slot:
-            witness.watch(slot, copying.lease(120), 2 * _EACH, 60)
+        witness.begin(flow.copy)
+        with flow.slot() as slot:
+            copy_until(witness, slot, flow.lease(120), count=2 * _EACH, timeout=60)
         send(client, topic_name, {0: lost[0]}, b"v")
         end = TopicPartition(topic_name, 0, 2 * _EACH)
         for future in admin.delete_records([end]).values():
             future.result(60)
         send(client, topic_name, {0: late[0]}, b"v")
 
-        with copying.slot() as slot:
-            lease = RunningLease(slot, copying.lease(300))
+        with flow.slot() as slot:
+            lease = RunningLease(slot, flow.lease(300))
             try:
                 wait_for(gate.reached.is_set, 30)
                 cluster.kill(3)
@@ -128,7 +128,7 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
                 witness.wait(4 * _EACH, 90, lease)
             finally:
                 lease.end()
-        witness.assert_exactly(copying.copy, {p: copied[p] + late[p] for p in range(2)})
-        (loss,) = losses.read(reader, copying.alias)
+        witness.assert_exactly(flow.copy, {p: copied[p] + late[p] for p in range(2)})
+        (loss,) = losses.read(reader, flow.alias)
     assert (loss.partition, loss.first, loss.last) == (0, _EACH, 2 * _EACH - 1)
     assert "slot recovers" not in {each["event"] for each in said}, said

@@ -22,7 +22,7 @@ from tests.harness.admin import (
     end_offsets,
     topic_exists,
 )
-from tests.harness.few_rights import Trial, grant, revoke_all
+from tests.harness.few_rights import RestrictedFlow, grant, revoke_all
 from tests.harness.load import producer
 from tests.harness.metadata import acls_of, allow, overrides
 from tests.harness.service import RunningMirror
@@ -58,13 +58,13 @@ def _nothing_allowed(secured: Secured) -> Iterator[None]:
         revoke_all(cluster.admin_bootstrap)
 
 
-def trial(secured: Secured, alias: str, **settings: Any) -> Trial:
-    return Trial(secured["a"], secured["b"], alias, **settings)
+def restricted(secured: Secured, alias: str, **settings: Any) -> RestrictedFlow:
+    return RestrictedFlow(secured["a"], secured["b"], alias, **settings)
 
 
 def without_a_line(secured: Secured, line: int, alias: str, **settings: Any) -> str:
     """The first problem when one right of the list is missing; empty if none is."""
-    made = trial(secured, alias, **settings).prepare()
+    made = restricted(secured, alias, **settings).prepare()
     needed = rights(made.config)
     with made.allowed([*needed[:line], *needed[line + 1 :]]):
         return next(made.problems(), "")
@@ -86,7 +86,7 @@ def lines(**settings: Any) -> list[Right]:
 
 
 ON_SOURCE = {"heartbeats_on_source": True, "offset_syncs_location": "source"}
-LIKE_A_TRIAL = {
+LIKE_RESTRICTED = {
     "topics": "rights-X-.*",
     "groups": "rights-X-.*",
     "sync_group_offsets": True,
@@ -101,7 +101,7 @@ def test_the_list_is_enough(secured: Secured) -> None:
     """With the listed rights alone, everything that a flow does goes without a
     problem, at its first run and at its second.
     """
-    made = trial(secured, "E").prepare()
+    made = restricted(secured, "E").prepare()
     with made.allowed(rights(made.config)):
         assert list(made.problems()) == []
 
@@ -109,7 +109,7 @@ def test_the_list_is_enough(secured: Secured) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_line_is_too_much(secured: Secured, part: int) -> None:
     """Whichever right is left out, something fails, and says what."""
-    listed = lines(**LIKE_A_TRIAL)
+    listed = lines(**LIKE_RESTRICTED)
     unneeded = []
     for number in range(part, len(listed), PARTS):
         problem = without_a_line(secured, number, f"L{number}")
@@ -120,8 +120,8 @@ def test_no_line_is_too_much(secured: Secured, part: int) -> None:
 
 def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) -> None:
     """So it is for what writes to the source, where that is asked for."""
-    listed = lines(**{**LIKE_A_TRIAL, **ON_SOURCE})
-    made = trial(secured, "W", **ON_SOURCE).prepare()
+    listed = lines(**{**LIKE_RESTRICTED, **ON_SOURCE})
+    made = restricted(secured, "W", **ON_SOURCE).prepare()
     with made.allowed(rights(made.config)):
         assert list(made.problems()) == []
     unneeded = [

@@ -15,8 +15,8 @@ from mirror.batches.reading import TopicReader
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, Witness
-from tests.harness.waiting import deadline_in
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,10 +90,9 @@ def test_a_control_batch_without_records_ends_no_flow(
         segment_bytes=str(1 << 20),
         min_cleanable_dirty_ratio="0.0001",
     )
-    copying = Copying(
+    flow = SparklessFlow(
         source=source, target=target, topic=topic_name, alias=f"C{uuid.uuid4().hex[:6]}"
     ).own()
-    assert copying.plan is not None
     client = Producer({"bootstrap.servers": source})
     sent: list[bytes] = []
 
@@ -108,8 +107,8 @@ def test_a_control_batch_without_records_ends_no_flow(
     aborted_by_its_successor(source, topic_name, f"x-{topic_name}")
     time.sleep(0.11)  # a segment ends by the clock
     send(bytes(700_000))
-    deadline = deadline_in(60)
-    with closing(Cluster(copying.plan.source).connect()) as cluster:
+    deadline = time.monotonic() + 60
+    with closing(Cluster(flow.plan.source).connect()) as cluster:
         # Each record is a segment of its own, and work for the cleaner.
         while not any(
             attributes & _CONTROL and count == 0
@@ -120,10 +119,10 @@ def test_a_control_batch_without_records_ends_no_flow(
             send(b"v")
         send(b"behind")
 
-        with copying.slot() as slot, Witness(target) as witness:
-            witness.begin(copying.copy)
-            witness.watch(slot, copying.lease(30), len(sent), 30)
-            witness.assert_exactly(copying.copy, {0: sent})
+        with flow.slot() as slot, Witness(target) as witness:
+            witness.begin(flow.copy)
+            copy_until(witness, slot, flow.lease(30), count=len(sent), timeout=30)
+            witness.assert_exactly(flow.copy, {0: sent})
         found = [key for _, key, _ in TopicReader(cluster, topic_name).read()]
         assert found == sent
         assert any(

@@ -13,11 +13,11 @@ import pytest
 
 from mirror.recovery import losses
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness.far import far_from
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
+from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import crowd
-from tests.harness.witness import assert_exactly_once, order_of, read_topic
+from tests.harness.witness import Witness, assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,23 +50,25 @@ def test_lost_beginnings_hold_up_no_neighbour(
         far_from(clusters["a"], one_way_seconds=0.04) as (address, _),
         Witness(target) as witness,
     ):
-        copying = Copying(
+        flow = SparklessFlow(
             source=address,
             target=target,
             topic=topic_name,
             alias=f"L{uuid.uuid4().hex[:6]}",
         ).own()
-        witness.begin(copying.copy)
-        with copying.slot() as slot:
-            witness.watch(slot, copying.lease(120), _PARTITIONS * _EACH, 100)
+        witness.begin(flow.copy)
+        with flow.slot() as slot:
+            copy_until(
+                witness, slot, flow.lease(120), count=_PARTITIONS * _EACH, timeout=100
+            )
         send(client, topic_name, lost, b"v")
         _delete_all(source, topic_name, gone)
         send(client, topic_name, late, b"v")
 
-        copying.own()
+        flow.own()
         began, slow = time.monotonic(), crowd()
-        with copying.slot() as slot:
-            lease = RunningLease(slot, copying.lease(300))
+        with flow.slot() as slot:
+            lease = RunningLease(slot, flow.lease(300))
             while any(len(witness.found[p]) < 3 * _EACH for p in range(_HEALTHY)):
                 have = sum(map(len, witness.found.values()))
                 witness.wait(have + 1, 100, lease)
@@ -76,10 +78,10 @@ def test_lost_beginnings_hold_up_no_neighbour(
         expected = {
             p: copied[p] + (lost[p] if p < _HEALTHY else []) + late[p] for p in copied
         }
-        assert_exactly_once(order_of(target, copying.copy), expected)
+        assert_exactly_once(order_of(target, flow.copy), expected)
     entries = [
         json.loads(message.value() or b"")
-        for messages in read_topic(target, losses.topic_name(copying.alias)).values()
+        for messages in read_topic(target, losses.topic_name(flow.alias)).values()
         for message in messages
     ]
     noted = sorted((each["partition"], each["first"], each["last"]) for each in entries)

@@ -15,8 +15,10 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire.produce import EncodedBatch
 from tests.harness import hostile_batches as hostile
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, SlotAlone, Witness, keys, send
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
+from tests.harness.slot_processes import SlotProcess
+from tests.harness.slots import SparklessFlow
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +45,11 @@ def test_worker_stays_below_one_gib(
     copies it all and never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    copying = Copying(
+    flow = SparklessFlow(
         source=source, target=target, topic=topic_name, alias=f"M{uuid.uuid4().hex[:6]}"
     )
     create_topic(source, topic_name, partitions, **_LARGE)
-    create_topic(target, copying.copy, partitions, **_LARGE)
+    create_topic(target, flow.copy, partitions, **_LARGE)
     size = 1 << 20 if partitions == 4 else 100
     order = keys(partitions, each)
     client = producer(
@@ -59,15 +61,16 @@ def test_worker_stays_below_one_gib(
         queue_buffering_max_kbytes=64 << 10,
     )
     send(client, topic_name, order, b"v" * size)
-    slot = SlotAlone(copying.own(), seconds=120)
-    try:
-        with Witness(target) as witness:
-            witness.begin(copying.copy)
-            witness.wait(partitions * each, 100)
-            peak = slot.end()
-            witness.assert_exactly(copying.copy, order)
-    finally:
-        slot.kill()
+    flow.own()
+    with (
+        SlotProcess(flow, lease_seconds=120, like_a_worker=True) as slot,
+        Witness(target) as witness,
+    ):
+        witness.begin(flow.copy)
+        witness.wait(partitions * each, 100)
+        assert slot.end() == "done"
+        peak = slot.peak_memory()
+        witness.assert_exactly(flow.copy, order)
     print(f"peak memory, {partitions} partitions, {codec}: {peak >> 20} MiB")
     assert peak < _GIB
 
@@ -100,38 +103,37 @@ def test_a_bomb_takes_no_gigabyte(
     on. One within the bound is copied. The worker never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    copying = Copying(
+    flow = SparklessFlow(
         source=source, target=target, topic=topic_name, alias=f"M{uuid.uuid4().hex[:6]}"
     )
     create_topic(source, topic_name, 2, max_message_bytes=str(1 << 20))
-    create_topic(target, copying.copy, 2, max_message_bytes=str(256 << 20))
-    copying.own()
-    assert copying.plan is not None
+    create_topic(target, flow.copy, 2, max_message_bytes=str(256 << 20))
+    flow.own()
     order = keys(2, 100)
     client = producer(source)
     send(client, topic_name, order, b"v")
-    with closing(Cluster(copying.plan.source).connect()) as cluster:
+    with closing(Cluster(flow.plan.source).connect()) as cluster:
         writing.write(cluster, {topic_name: [bomb(mebibytes << 20)]})
     order[0] += [b"key"] if copied else []
-    slot = SlotAlone(copying, seconds=60)
-    try:
-        with Witness(target) as witness:
-            witness.begin(copying.copy)
-            witness.wait(200 + copied, 50)
-            if not copied:
-                more = keys(2, 50, first=100)[1]
-                send(client, topic_name, {1: more}, b"v")
-                order[1] += more
-                witness.wait(250, 50)
-            peak = slot.end()
-            witness.assert_exactly(copying.copy, order)
-    finally:
-        slot.kill()
+    with (
+        SlotProcess(flow, lease_seconds=60, like_a_worker=True) as slot,
+        Witness(target) as witness,
+    ):
+        witness.begin(flow.copy)
+        witness.wait(200 + copied, 50)
+        if not copied:
+            more = keys(2, 50, first=100)[1]
+            send(client, topic_name, {1: more}, b"v")
+            order[1] += more
+            witness.wait(250, 50)
+        assert slot.end() == "done"
+        peak = slot.peak_memory()
+        witness.assert_exactly(flow.copy, order)
     print(f"peak memory, a bomb of {mebibytes} MiB: {peak >> 20} MiB")
     assert peak < _GIB
     if not copied:
-        with copying.slot() as again:
-            reports = again.run(copying.lease(3))
+        with flow.slot() as again:
+            reports = again.run(flow.lease(3))
         assert "offset 100: it unpacks to more than max_unpacked_bytes" in next(
             report.reason for report in reports if report.partition == 0
         )

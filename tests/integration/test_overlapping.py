@@ -18,9 +18,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 import pytest
 
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, Witness, keys, send
-from tests.harness.load import producer
-from tests.harness.proxy import BrokerProxy, Mishap, Rule
+from tests.harness.load import keys, producer, send
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,14 +119,14 @@ def test_one_of_several_transactions_fails(
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
     with BrokerProxy(target) as proxy, Witness(target) as witness:
-        copying = Copying(
+        flow = SparklessFlow(
             source=source,
             target=proxy.bootstrap,
             topic=topic_name,
             alias=f"O{uuid.uuid4().hex[:6]}",
             timeout=2.0,
         ).own()
-        names = {COPY: copying.copy, PROGRESS: copying.progress}
+        names = {COPY: flow.copy, PROGRESS: flow.progress}
         rule.topic = names.get(rule.topic or "", rule.topic)
         rule.skip = 12
         slow = Rule(
@@ -134,16 +136,18 @@ def test_one_of_several_transactions_fails(
             times=None,
         )
         with (
-            copying.slot() as slot,
+            flow.slot() as slot,
             proxy.rules(rule, slow),
             trickling(source, topic_name),
         ):
-            witness.begin(copying.copy)
-            witness.watch(slot, copying.lease(60), _PARTITIONS * _EACH, 45)
+            witness.begin(flow.copy)
+            copy_until(
+                witness, slot, flow.lease(60), count=_PARTITIONS * _EACH, timeout=45
+            )
         assert rule.hits, "the rule never struck"
         assert slow.hits > rule.skip // 2
-        witness.assert_exactly(copying.copy, keys(_PARTITIONS, _EACH))
-        positions = committed_positions(target, copying.progress)
+        witness.assert_exactly(flow.copy, keys(_PARTITIONS, _EACH))
+        positions = committed_positions(target, flow.progress)
     assert len(positions) == _PARTITIONS
     for seen in positions.values():
         assert seen == sorted(set(seen))

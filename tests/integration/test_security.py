@@ -21,10 +21,11 @@ from mirror.playground.brokers import playground
 from mirror.playground.certificates import CertificateAuthority
 from mirror.playground.secured import USER
 from tests.harness.admin import create_topic
-from tests.harness.copying import Copying, RunningLease, Witness, keys, send
 from tests.harness.identity_provider import IdentityProvider, Key
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
 from tests.harness.security import WAYS, Doors, admit
+from tests.harness.slots import RunningLease, SparklessFlow
+from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -228,20 +229,20 @@ def test_every_way_carries_records(
     create_topic(a.admin_bootstrap, topic_name, 2)
     wanted = keys(2, 200)
     send(producer(a.admin_bootstrap), topic_name, wanted, b"x" * 100)
-    copying = Copying(
+    flow = SparklessFlow(
         source=doors.section(a, way),
         target=doors.section(b, way),
         topic=topic_name,
         alias=f"w{uuid.uuid4().hex[:6]}",
     ).own()
-    with copying.slot() as slot, Witness(b.admin_bootstrap) as witness:
-        lease = RunningLease(slot, copying.lease(60))
-        witness.begin(copying.copy)
+    with flow.slot() as slot, Witness(b.admin_bootstrap) as witness:
+        lease = RunningLease(slot, flow.lease(60))
+        witness.begin(flow.copy)
         try:
             witness.wait(400, 60, lease)
         finally:
             reports = lease.end()
-        witness.assert_exactly(copying.copy, wanted)
+        witness.assert_exactly(flow.copy, wanted)
     assert {report.state for report in reports} == {"RUNNING"}
 
 
@@ -280,7 +281,7 @@ def test_sessions_are_renewed_under_load(
     a, b = secured["a"], secured["b"]
     way = "SASL_SSL SCRAM-SHA-256"
     create_topic(a.admin_bootstrap, topic_name, 2)
-    copying = Copying(
+    flow = SparklessFlow(
         source=doors.section(a, way),
         target=doors.section(b, way),
         topic=topic_name,
@@ -288,9 +289,9 @@ def test_sessions_are_renewed_under_load(
     ).own()
     client = producer(a.admin_bootstrap, linger_ms=1)
     sent = 0
-    with copying.slot() as slot, Witness(b.admin_bootstrap) as witness:
-        lease = RunningLease(slot, copying.lease(120))
-        witness.begin(copying.copy)
+    with flow.slot() as slot, Witness(b.admin_bootstrap) as witness:
+        lease = RunningLease(slot, flow.lease(120))
+        witness.begin(flow.copy)
         try:
             end = time.monotonic() + 7.5 * _SESSION_SECONDS
             while time.monotonic() < end:
@@ -300,7 +301,7 @@ def test_sessions_are_renewed_under_load(
             witness.wait(2 * sent, 60, lease)
         finally:
             reports = lease.end()
-        witness.assert_exactly(copying.copy, keys(2, sent))
+        witness.assert_exactly(flow.copy, keys(2, sent))
     assert {report.slot_takeovers for report in reports} == {1}
     assert {report.slot_aborted for report in reports} == {0}
 

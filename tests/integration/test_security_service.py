@@ -14,9 +14,8 @@ import pytest
 
 from mirror.playground.secured import PASSWORDS, USER
 from tests.harness.admin import create_topic
-from tests.harness.copying import keys, send
 from tests.harness.identity_provider import IdentityProvider
-from tests.harness.load import producer
+from tests.harness.load import keys, producer, send
 from tests.harness.metadata import allow, revoke
 from tests.harness.security import Doors, admit, set_password
 from tests.harness.service import RunningMirror

@@ -9,7 +9,8 @@ import pytest
 
 from tests.harness.admin import add_partitions, alter_topic, create_topic
 from tests.harness.load import NumberedLoad, producer
-from tests.harness.slots import Setting, SlotProcess
+from tests.harness.slot_processes import SlotProcess
+from tests.harness.slots import SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 
@@ -187,19 +188,10 @@ def test_compacted_topic(
     time.sleep(1)
     wanted = survivors()
     assert any(message.value() is None for message in wanted)
-    setting = Setting(source=source, target=target, topic=topic_name, partitions=1)
-    slot = SlotProcess(
-        setting,
-        generation=setting.take_ownership(slots=1),
-        slot=0,
-        partitions=[0],
-        lease_seconds=1,
-    )
-    try:
+    flow = SparklessFlow(source=source, target=target, topic=topic_name, alias="Z")
+    with SlotProcess(flow.own()) as slot:
         found = eventually(target, f"Z.{topic_name}", len(wanted))[0]
-        assert slot.end() == "told to"
-    finally:
-        slot.kill()
+        assert slot.end() == "done"
     assert [(m.key(), m.value(), m.timestamp()) for m in found] == [
         (m.key(), m.value(), m.timestamp()) for m in wanted
     ]

@@ -15,9 +15,9 @@ from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import topics
 from tests.harness.admin import alter_topic, copied_records, create_topic, topic_exists
-from tests.harness.copying import Copying, RunningLease
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.service import RunningMirror, config_for
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 from tests.integration.test_exact_offsets import assert_exact, log_of, map_on
@@ -35,9 +35,11 @@ pytestmark = pytest.mark.integration
 Clusters = dict[str, "PlaygroundCluster"]
 
 
-def copying(clusters: Clusters, topic: str, function: str, **settings: Any) -> Copying:
+def copying(
+    clusters: Clusters, topic: str, function: str, **settings: Any
+) -> SparklessFlow:
     """A flow of one topic whose alias, and with it the progress, is the test's own."""
-    return Copying(
+    return SparklessFlow(
         source=clusters["a"].bootstrap,
         target=clusters["b"].bootstrap,
         topic=topic,

@@ -1,0 +1,266 @@
+"""Slots and drivers in processes of their own, that stop or die at a chosen point.
+
+`SlotProcess` runs leases of one slot without Spark, until it is asked to end or finds
+itself fenced. `Point`s name the steps of a take-over and of a transaction, and
+`DriverPoint`s those of an ownership; at its n-th pass of one a process sends itself a
+signal. So a test meets every window in which a zombie could do harm, not only those
+that luck finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from enum import StrEnum
+import multiprocessing
+import os
+from pathlib import Path
+import resource
+import signal
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from mirror.clusters.transactions import Producer
+from mirror.driver import ownership
+from mirror.errors import FencedError, SupersededError
+from mirror.offsets import progress, starting
+from mirror.relay.slot import Slot
+from mirror.relay.target import TargetWriter
+from tests.harness.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from tests.harness.slots import SparklessFlow
+
+_spawning = multiprocessing.get_context("spawn")
+# Forked off a process that has loaded what they need, they start in no time.
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["pytest", __name__])
+
+
+class Point(StrEnum):
+    """A step of a slot; the signal comes right before it, or right after."""
+
+    BEFORE_TAKE_OVER = "before TargetWriter.take_over"
+    BEFORE_EACH_ID = "before Producer.take_over"
+    AFTER_TAKE_OVER = "after TargetWriter.take_over"
+    AFTER_PROGRESS = "after progress.read_proven"
+    BEFORE_WRITE = "before TargetWriter.write"
+    AFTER_WRITE = "before Producer.begin_commit"
+    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
+    AFTER_COMMIT = "after Producer.committed"
+
+
+class DriverPoint(StrEnum):
+    """A step of a driver that becomes the owner of a flow."""
+
+    BEFORE_EACH_ID = "before Producer.take_over"
+    AFTER_EACH_READING = "after ProgressReader.read"
+    BEFORE_WRITE = "before ownership.write"
+    AFTER_WRITE = "after ownership.write"
+    BEFORE_ASKING = "before starting.begin"
+    AFTER_ASKING = "after starting.begin"
+    AFTER_COMMIT_REQUEST = "after Producer.begin_commit"
+    AFTER_COMMIT = "after Producer.committed"
+
+
+_OWNERS: dict[str, Any] = {
+    "TargetWriter": TargetWriter,
+    "Producer": Producer,
+    "progress": progress,
+    "ProgressReader": progress.ProgressReader,
+    "ownership": ownership,
+    "starting": starting,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalAt:
+    """The process gets a signal at its n-th pass of a point; and `again` at all later
+    ones.
+    """
+
+    point: Point | DriverPoint
+    number: signal.Signals
+    passes: int = 1
+    again: bool = False
+
+    def arm(self) -> None:
+        """In the process that is to get it."""
+        when, _, where = self.point.value.partition(" ")
+        owner_name, _, name = where.partition(".")
+        owner = _OWNERS[owner_name]
+        original = getattr(owner, name)
+        left = self.passes
+
+        def interrupted(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            now = left == 0 or (self.again and left < 0)
+            if when == "before" and now:
+                os.kill(os.getpid(), self.number)
+            answer = original(*args, **options)
+            if when == "after" and now:
+                os.kill(os.getpid(), self.number)
+            return answer
+
+        setattr(owner, name, interrupted)
+
+
+class _OwnProcess:
+    """A process that is killed where its context ends."""
+
+    def __init__(
+        self, target: Callable[..., None], *arguments: Any, fork: bool = True
+    ) -> None:
+        """`fork`: off a process that has loaded all that this one needs."""
+        self._result: Any = _spawning.SimpleQueue()
+        self._process = (_forking if fork else _spawning).Process(
+            target=target, args=(*arguments, self._result), daemon=True
+        )
+        self._process.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    @property
+    def suspended(self) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        return False
+
+    def suspend(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
+        """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed,
+        or goes on.
+        """
+        self._process.join(timeout)
+        assert self._process.exitcode in {None, 0, -signal.SIGKILL}
+        return "" if self._result.empty() else self._result.get()
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended."""
+        self._process.kill()
+        self._process.join(10)
+
+
+class DriverProcess(_OwnProcess):
+    """A driver that becomes the owner, and does no more."""
+
+    def __init__(self, own: Callable[[], object], *, signal_at: SignalAt) -> None:
+        """`own` travels pickled; nothing that it returns does."""
+        super().__init__(_own, own, signal_at)
+
+
+def _own(own: Callable[[], object], signal_at: SignalAt, result: Any) -> None:
+    signal_at.arm()
+    try:
+        own()
+        result.put("done")
+    except FencedError:
+        result.put("fenced")
+
+
+class SlotProcess(_OwnProcess):
+    """One slot, lease after lease of these partitions under the flow's generation."""
+
+    def __init__(
+        self,
+        flow: SparklessFlow,
+        *,
+        slot: int = 0,
+        partitions: Collection[int] | None = None,
+        lease_seconds: float = 2.0,
+        signal_at: SignalAt | Sequence[SignalAt] = (),
+        like_a_worker: bool = False,
+    ) -> None:
+        """`like_a_worker`: with what Spark's workers have loaded, and nothing else."""
+        wakeup, self._waker = _spawning.Pipe(duplex=False)
+        self._peak: Any = _spawning.SimpleQueue()
+        task = _Task(
+            flow=flow,
+            slot=slot,
+            partitions=None if partitions is None else tuple(partitions),
+            lease_seconds=lease_seconds,
+            signals=(signal_at,) if isinstance(signal_at, SignalAt) else (*signal_at,),
+            like_a_worker=like_a_worker,
+        )
+        super().__init__(_run, task, wakeup, self._peak, fork=not like_a_worker)
+        wakeup.close()
+
+    def end(self, timeout: float = PATIENCE_SECONDS) -> str:
+        """Ask it to end, and wake it; how it ended."""
+        self._waker.send_bytes(b"!")
+        return self.how_it_ended(timeout)
+
+    def peak_memory(self) -> int:
+        """The most that it ever held at once, in bytes; it has ended."""
+        return self._peak.get()
+
+    def kill(self) -> None:
+        super().kill()
+        self._waker.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    flow: SparklessFlow
+    slot: int
+    partitions: tuple[int, ...] | None
+    lease_seconds: float
+    signals: tuple[SignalAt, ...]
+    like_a_worker: bool
+
+
+def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
+    if task.like_a_worker:
+        import pandas  # noqa: F401, ICN001, PLC0415
+        import pyspark.worker  # noqa: F401, PLC0415
+
+        import mirror.relay.task  # noqa: F401, PLC0415
+    for each in task.signals:
+        each.arm()
+    slot = Slot(task.flow.plan, task.slot)
+    try:
+        while not wakeup.poll():
+            lease = task.flow.lease(
+                task.lease_seconds, slot=task.slot, partitions=task.partitions
+            )
+            slot.run(lease, wakeup=wakeup.fileno())
+        result.put("done")
+    except SupersededError:
+        result.put("superseded")
+    except FencedError:
+        result.put("fenced")
+    finally:
+        slot.close()
+        peak.put(_peak_memory())
+
+
+def _peak_memory() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # elsewhere a spawned process may count its parent in
+        line = next(x for x in status.read_text().splitlines() if "VmHWM" in x)
+        return int(line.split()[1]) << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,54 @@
+"""A source that cannot be read for a moment, or for longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.injected_errors import (
+    DATA,
+    InjectedErrors,
+    SlotState,
+    error_id,
+)
+from tests.harness.mishaps import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    with InjectedErrors(source, target) as errors:
+        yield errors
+
+
+@pytest.mark.parametrize("code", [1, 3, 6, 29, 74, -1], ids=error_id)
+@pytest.mark.parametrize("skip", [0, 2])
+def test_fetch_errors(errors: InjectedErrors, code: int, skip: int) -> None:
+    """A source partition that cannot be read for a moment is copied later."""
+    errors.check_recovers(
+        Rule(api="Fetch", code=code, topic=DATA, partition=0, skip=skip),
+        SlotState.TAKING_OVER,
+    )
+
+
+@pytest.mark.parametrize("code", [29, -1, 6, 70], ids=error_id)
+def test_fetch_fails_as_a_whole(errors: InjectedErrors, code: int) -> None:
+    """A Fetch that fails as a whole is asked again."""
+    errors.check_recovers(Rule(api="Fetch", code=code), SlotState.TAKING_OVER)
+
+
+@pytest.mark.parametrize("code", [29, -1], ids=error_id)
+def test_source_partition_refused(errors: InjectedErrors, code: int) -> None:
+    """A source partition that may not be read is set aside, alone and visibly."""
+    errors.check_sets_aside(
+        Rule(api="Fetch", code=code, topic=DATA, partition=0),
+        SlotState.TAKING_OVER,
+    )

@@ -1,0 +1,126 @@
+"""What is written, or committed, and said to have failed; what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.injected_errors import (
+    COPY,
+    EACH,
+    PARTITIONS,
+    PROGRESS,
+    InjectedErrors,
+    SlotState,
+    error_id,
+)
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.slots import copy_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_TRANSIENT = (6, 7, 19, 20, 45, 46, 47, 48, 51, 59, 90, -1)
+_GUILTY = (10, 29, 87)
+
+
+@pytest.fixture(scope="module")
+def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    with InjectedErrors(source, target) as errors:
+        yield errors
+
+
+@pytest.mark.parametrize("code", _TRANSIENT, ids=error_id)
+def test_produce_refused(errors: InjectedErrors, code: int) -> None:
+    """A batch that the broker did not write, for whatever reason it gave, is never
+    taken for written: also not for DUPLICATE_SEQUENCE_NUMBER, which is no success
+    here, since nothing is ever sent twice in one transaction.
+    """
+    errors.check_recovers(
+        Rule(api="Produce", mishap=Mishap.REFUSED, code=code, topic=COPY, partition=0),
+    )
+
+
+@pytest.mark.parametrize("code", [*_TRANSIENT, *_GUILTY], ids=error_id)
+def test_progress_refused(errors: InjectedErrors, code: int) -> None:
+    """Records whose progress was not written are not committed."""
+    errors.check_recovers(
+        Rule(
+            api="Produce", mishap=Mishap.REFUSED, code=code, topic=PROGRESS, partition=0
+        ),
+    )
+
+
+@pytest.mark.parametrize("code", [7, 20, 46, 51, -1], ids=error_id)
+@pytest.mark.parametrize("topic", [COPY, PROGRESS])
+def test_produce_written_and_said_to_have_failed(
+    errors: InjectedErrors, topic: str, code: int
+) -> None:
+    """A batch that was written, although the answer says otherwise, is not there
+    twice in the end.
+    """
+    errors.check_recovers(Rule(api="Produce", code=code, topic=topic, partition=0))
+
+
+@pytest.mark.parametrize("code", [*_TRANSIENT, *_GUILTY], ids=error_id)
+@pytest.mark.parametrize("mishap", [Mishap.REFUSED, Mishap.ERROR])
+def test_proof_fails(errors: InjectedErrors, mishap: Mishap, code: int) -> None:
+    """A slot whose take-over cannot prove that it reads the newest progress, since its
+    tombstone was not written or is said not to have been, tries again.
+    """
+    errors.check_recovers(
+        Rule(api="Produce", mishap=mishap, code=code, topic=PROGRESS, partition=0),
+        SlotState.TAKING_OVER,
+    )
+
+
+@pytest.mark.parametrize("code", _GUILTY, ids=error_id)
+def test_produce_refused_for_its_content(errors: InjectedErrors, code: int) -> None:
+    """A partition whose records the target refuses is set aside, alone and visibly,
+    and goes on when the target takes them.
+    """
+    errors.check_sets_aside(
+        Rule(api="Produce", mishap=Mishap.REFUSED, code=code, topic=COPY, partition=0),
+    )
+
+
+@pytest.mark.parametrize("topic", [COPY, PROGRESS])
+def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> None:
+    """A lease that ends while its writes fail tells of no record copied, and of no
+    position beyond what is committed; of none at all where it could not even take over,
+    which needs the progress topic.
+    """
+    rule = Rule(
+        api="Produce",
+        mishap=Mishap.REFUSED,
+        code=7,
+        topic=topic,
+        partition=0,
+        times=None,
+    )
+    with errors.case(SlotState.TAKING_OVER) as slot:
+        committed = errors.sent
+        with errors.rules(rule):
+            errors.send()
+            reports = slot.run(errors.flow.lease(0.7))
+        seen = {(report.records, report.position) for report in reports}
+        assert seen == {(0, -1 if topic == PROGRESS else committed)}
+        lease = errors.flow.lease(20)
+        copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS, timeout=15)
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 47, 48, 49, 51, 53, 90, -1], ids=error_id)
+@pytest.mark.parametrize(("mishap", "skip"), [(Mishap.ERROR, 0), (Mishap.REFUSED, 1)])
+def test_commit_fails(
+    errors: InjectedErrors, code: int, mishap: Mishap, skip: int
+) -> None:
+    """A commit that is said to have failed, rightly or not, loses and repeats
+    nothing.
+    """
+    errors.check_recovers(Rule(api="EndTxn", mishap=mishap, code=code, skip=skip))
