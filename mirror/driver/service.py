@@ -217,7 +217,7 @@ class Service:
                 Event(
                     kind=Kind.CONFIGURATION_REFUSED,
                     subject=known.file,
-                    text="configuration refused, the one before still counts: "
+                    text="configuration refused, the previous one stays in use: "
                     + "; ".join(problems),
                     details={"problems": list(problems)},
                 )
@@ -328,8 +328,8 @@ class Service:
     def _warn_of_few(self, available: int) -> None:
         if available < (slots := self._least_slots()):
             log.warning(
-                "Spark has fewer cores than slots: some wait until others end their "
-                "lease, and copy nothing meanwhile; give it more, or set fewer tasks",
+                "Spark has fewer cores than slots: some copy nothing until others end "
+                "their lease; give it more cores, or set fewer tasks",
                 cores=available, slots=slots,
             )  # fmt: skip
 
@@ -351,7 +351,7 @@ class Service:
                 flow.name, state=FlowState.RETRYING, reason=reason, restarts=restarts
             )
             if not is_alive(spark):
-                log.critical("Spark's JVM is gone: the service ends")
+                log.critical("Spark's JVM is gone: the service exits")
                 self.store.update(flow.name, state=FlowState.FAILED)
                 self.stop()
                 return

@@ -147,7 +147,7 @@ class Slot:
                 if self._set_aside(error):
                     continue
                 if self._throttle.due(str(error)):
-                    self._log.warning("slot recovers", error=str(error))
+                    self._log.warning("slot takes over again", error=str(error))
                 _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if woken:
@@ -280,7 +280,7 @@ class Slot:
         known = progress.read_proven(self._target, self._notes.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
-                f"flow {self._plan.flow.name}: a newer run of the flow is at work"
+                f"flow {self._plan.flow.name}: a newer run of the flow is active"
             )
         self._limits = topic_admin.max_message_bytes(self._target, names)
         topics = self._source.topics({topic for topic, _ in self._wanted})

@@ -214,8 +214,8 @@ class TargetWriter:
             if time.monotonic() > end:
                 self._forget()
                 raise UnreachableError(
-                    f"cluster {self._cluster.alias}: a transaction is not committed "
-                    f"{within:.0f} s after the end of its lease"
+                    f"cluster {self._cluster.alias}: a transaction was not committed "
+                    f"within {within:.0f} s after its lease"
                 )
             ready, _ = wait(self.connections(), None, min(self.again_in or 1.0, within))
             self.receive(ready)
@@ -372,7 +372,7 @@ class _Transaction:
             if time.monotonic() > self._patience:
                 raise UnreachableError(
                     f"cluster {self._cluster.alias}: a transaction of "
-                    f"{self._producer.transactional_id} does not get committed"
+                    f"{self._producer.transactional_id} was not committed"
                 )
             self._commit = None
             self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS
