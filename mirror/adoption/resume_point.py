@@ -1,8 +1,8 @@
-"""Judging partitions one by one: what MirrorMaker 2 says, what the copy says.
+"""Finds where one partition continues, from MirrorMaker 2's position and the copy.
 
-Main function: `judge`, which looks at ever longer ends of a partition and its copy
-until they tell where copying has to go on, and how much may be copied again where they
-do not. It reads and changes nothing.
+Main function: `judge`, which compares ever longer tails of a partition and its copy
+until they show where copying must continue; if they do not, it says how much may be
+copied again. It only reads.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Log:
     partition: int
     first: int
     end: int
-    """Behind the last record that may be read: transactions still open are not."""
+    """After the last readable record; records of open transactions are not readable."""
     committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Where copying goes on."""
+    """Where copying continues."""
 
     tail: Tail
     may_repeat: int = 0
-    """How many records at most are in the copy already and come again."""
+    """The most records that are already in the copy and may be copied again."""
 
 
 def judge(
@@ -91,7 +91,7 @@ def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
         first=first, end=end, timed=timed, committed=source.committed,
     )  # fmt: skip
     tail = compare(around, last, position, from_first=first == 0)
-    # Behind all that the source has there is nothing more to see.
+    # Beyond the source's end there is nothing more to see.
     return replace(tail, complete=tail.complete or end >= source.end)
 
 

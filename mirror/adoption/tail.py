@@ -1,11 +1,11 @@
 """How far a partition was copied, seen from the last records of its copy.
 
-Main function: `compare`, which is pure. MirrorMaker 2 writes its position after the
-records, unless it works exactly-once: what it had copied since then is known only from
-the copy itself. It copies in order, and whenever it begins again it does so at its
-position or before. So the records from the position on that are found in the copy are
-done, up to the first one that is not there. Where that cannot be told, the answer
-never goes too far: records are copied again rather than left out.
+Main function: `compare`, which is pure. Unless it runs exactly-once, MirrorMaker 2
+writes its position after the records: only the copy shows what it has copied since. It
+copies in order, and restarts at its position or before. So the records from the
+position on that are in the copy are done, up to the first one that is missing. If that
+is unclear the answer errs on the safe side: records are copied again rather than left
+out.
 """
 
 from __future__ import annotations
