@@ -1,9 +1,9 @@
-"""Which ACLs flows have added to a cluster, kept there, so that they can be revoked.
+"""Records which ACLs flows have added to a cluster, so that they can be revoked.
 
 Main type: `Claims`, over the compacted topics `mirror-acls.<source>.internal` of one
 cluster, one for each source that flows copy from. A claim is written before its ACL is
-created and taken back after it is deleted: after a crash in between there is a claim
-to an ACL that is not there, and never an ACL that nobody knows of.
+created and removed after it is deleted: a crash in between leaves a claim without an
+ACL, never an ACL without a claim.
 
 Record: key = JSON of the ACL; value = JSON {"version": 1, "added": bool, "via": [...]}.
 """
@@ -32,13 +32,13 @@ Via = tuple[str, ...]
 
 
 class Claims:
-    """What the topics say when this is made, and what `add` and `remove` change."""
+    """The claims as read when this is created, updated by `add` and `remove`."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Read all claims on a cluster.
 
         Raises:
-            ClusterError: a topic cannot be read, or a newer mirror has written it.
+            ClusterError: a topic cannot be read, or a newer version of mirror wrote it.
         """
         self._cluster = cluster
         self._by_source = {
@@ -48,7 +48,7 @@ class Claims:
         }
 
     def of(self, source: str) -> Mapping[Binding, Via]:
-        """What flows from this source have added, and by way of which clusters."""
+        """What flows from this source have added, and through which clusters."""
         return self._by_source.get(source, {})
 
     def of_others(self, source: str) -> Mapping[Binding, Via]:
@@ -67,7 +67,7 @@ class Claims:
         *,
         replication_factor: int,
     ) -> None:
-        """Claim ACLs; the topic is made with the first claim."""
+        """Claim ACLs; the first claim creates the topic."""
         if not claims:
             return
         topic = topic_name(source)
@@ -85,7 +85,7 @@ class Claims:
         self._by_source.setdefault(source, {}).update(claims)
 
     def remove(self, source: str, bindings: Iterable[Binding]) -> None:
-        """Take claims back."""
+        """Remove claims."""
         known = self._by_source.get(source, {})
         gone = [binding for binding in bindings if binding in known]
         append(
@@ -118,23 +118,23 @@ def _read(cluster: Cluster, topic: str) -> dict[Binding, Via]:
 
 
 def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
-    """What one record claims; None in place of clusters: nothing any longer.
+    """What one record claims; None in place of clusters: the claim is removed.
 
     Raises:
-        ClusterError: it is no claim, or a newer mirror has written it.
+        ClusterError: it is not a claim, or a newer version of mirror wrote it.
     """
     try:
         said = json.loads(value)
         if said["version"] != _VERSION:
             raise ClusterError(
-                f"a record was written by a newer mirror (version {said['version']}); "
-                "use that one"
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
             )
         fields = {str(name): str(text) for name, text in json.loads(key).items()}
         via = tuple(map(str, said["via"])) if said["added"] else None
         return Binding(**fields), via
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ClusterError(f"a record is no claim to an ACL: {error!r}") from error
+        raise ClusterError(f"a record is not an ACL claim: {error!r}") from error
 
 
 def _key(binding: Binding) -> bytes:

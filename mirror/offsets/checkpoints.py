@@ -1,10 +1,10 @@
-"""Checkpoints: where groups stand on both sides, kept on the target for everybody.
+"""Checkpoints: the groups' offsets on both sides, kept on the target for any client.
 
 Main type: `Checkpoints`, which decides what is due since its last round, writes it, and
 remembers what it wrote; after a restart it reads that from the topic. A group that is
 gone from the source is not written again. Its records stay: a tombstone would break
 Java's client. Outside the data's transactions, since Java reads uncommitted records.
-Setting groups' offsets on the target is `group_sync`'s duty.
+`group_sync` sets the groups' offsets on the target.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Due:
 
     changed: tuple[Checkpoint, ...]
     known: Known
-    """What holds when these are written, of the groups that the source has."""
+    """The state once these are written, for groups that the source has."""
     withdrawn: Withdrawn
     """Where groups may stand in what is gone of their copies. They go back before their
     checkpoints do: a restart knows of it by the higher checkpoint alone."""
@@ -55,11 +55,11 @@ class CheckpointsResult:
 
     written: int
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
-    """What holds now, of the groups that the source has."""
+    """The current state, for groups that the source has."""
     found: tuple[str, ...] = ()
-    """Groups that have their first checkpoints."""
+    """Groups that got their first checkpoints."""
     gone: tuple[str, ...] = ()
-    """Groups that were there in the round before, and are not any more."""
+    """Groups that existed in the previous round and no longer do."""
 
 
 class Checkpoints:
@@ -68,7 +68,7 @@ class Checkpoints:
     def __init__(
         self, source_alias: str, *, separator: str = ".", replication_factor: int = -1
     ) -> None:
-        """`replication_factor`: of the topic, if it has to be made."""
+        """`replication_factor`: of the topic, if it must be created."""
         self._topic = checkpoints_topic(source_alias, separator)
         self._replication_factor = replication_factor
         self._target: Cluster | None = None
@@ -179,8 +179,8 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
 
 
 def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) -> bool:
-    """Whether a checkpoint has to be written: the first one, a group that moved on, or
-    one that was rewound on the source, or whose copy is another one (`renewed`).
+    """Whether a checkpoint is due: the group's first one, or the group moved on, or was
+    rewound on the source, or its copy was replaced (`renewed`).
     Nothing else moves it backwards.
     """
     if previous is None or now.upstream < previous.upstream:
@@ -216,8 +216,8 @@ def _read(target: Cluster, topic: str) -> Iterator[Checkpoint]:
         try:
             yield Checkpoint.decode(key, value)
         except CorruptBatchError as error:
-            # Java's client passes over such a record, too.
-            log.warning("checkpoint passed over", topic=topic, error=str(error))
+            # Java's client skips such a record too.
+            log.warning("checkpoint skipped", topic=topic, error=str(error))
 
 
 def _put(found: Checkpoint, known: Known) -> None:

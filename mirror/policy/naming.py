@@ -2,9 +2,9 @@
 
 Main types: `TopicFilter` (which names a flow wants), `ReplicationPolicy` (the
 name on the target, and back) and `TopicMapping` (one topic and its copy).
-`select_topics` puts them together. The rules are MirrorMaker 2's, name for name;
-`RenamePolicy` is ours. Loops of records are stopped by the provenance header; the
-rule here only looks at names. This module asks no cluster what exists.
+`select_topics` combines them. The rules are MirrorMaker 2's, name for name;
+`RenamePolicy` is ours. The provenance header stops loops of records; the rule here
+only looks at names. This module contacts no cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TopicMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A wanted topic that no target can hold under the policy's name."""
+    """A wanted topic whose copy cannot have the policy's name."""
 
     topic: str
     target_topic: str
@@ -41,33 +41,33 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What becomes of a source's topics; topics that nobody asked for are left out."""
+    """The verdict on a source's topics, without topics that no pattern matches."""
 
     mappings: tuple[TopicMapping, ...]
     """Topics to copy, sorted by name."""
     rejected: tuple[Rejection, ...]
-    """Wanted topics that cannot be copied: to be shown, never passed over."""
+    """Wanted topics that cannot be copied: to be shown, never silently dropped."""
     cycles: tuple[str, ...]
     """Wanted topics whose names say that they came from the target."""
 
 
 class ReplicationPolicy(Protocol):
-    """How copies are named, and what a name tells about where a topic came from."""
+    """How copies are named, and what a name reveals about a topic's origin."""
 
     def target_topic(self, topic: str) -> str:
         """The name of the copy."""
 
     def topic_source(self, name: str) -> str | None:
-        """Alias of the cluster that `name` was copied from; None if it is no copy."""
+        """Alias of the cluster that `name` was copied from; None if not a copy."""
 
     def upstream_topic(self, name: str) -> str | None:
-        """The name of `name` on the cluster it was copied from; None if no copy."""
+        """The topic's name on the cluster it was copied from; None if not a copy."""
 
     def original_topic(self, name: str) -> str:
-        """The name before the first of all hops."""
+        """The name before the first hop."""
 
     def is_cycle(self, topic: str, target_alias: str) -> bool:
-        """Whether the name says that the topic came through the target before."""
+        """Whether the name says that the topic already came through the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class DefaultPolicy:
 
     def topic_source(self, name: str) -> str | None:
         alias, _, upstream = name.partition(self.separator)
-        # Java's split drops empty parts at the end: "orders." is no copy of "".
+        # Java's split drops empty parts at the end: "orders." is not a copy of "".
         return alias if upstream.replace(self.separator, "") else None
 
     def upstream_topic(self, name: str) -> str | None:
@@ -150,10 +150,10 @@ class IdentityPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenamePolicy:
-    """The first rule that fits names the copy; a topic that none fits keeps its name.
+    """The first rule that matches names the copy; a topic without one keeps its name.
 
-    Only `heartbeats` keep the prefix. Read backwards, a name is what the first rule
-    that could have made it says, or the topic's own where no rule touches it. Names
+    Only `heartbeats` keep the prefix. In reverse, the first rule that could have made
+    the name gives the topic, or the name is the topic's own if no rule applies. Names
     cannot reveal a loop.
     """
 
@@ -179,7 +179,7 @@ class RenamePolicy:
             return self._unruled().upstream_topic(name)
         for rule in self.rules:
             topic = rule.undo(name)
-            # An earlier rule may have taken that topic for itself.
+            # An earlier rule may match that topic.
             if topic is not None and self.target_topic(topic) == name:
                 return topic
         return name if self.target_topic(name) == name else None
@@ -217,11 +217,11 @@ def make_policy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """Which topics a flow wants: patterns that must match a whole name.
+    """The topics that a flow wants: patterns that must match a whole name.
 
-    Exclude wins over include. Topics that brokers or mirrors keep for themselves
-    never match. Heartbeats, with or without prefixes, match if asked for; the topic
-    `heartbeats` else only if a pattern spells the word out.
+    Exclude wins over include. Internal topics of brokers and mirrors never match.
+    Heartbeats, with or without prefixes, match if requested; otherwise the topic
+    `heartbeats` matches only a pattern that spells it out.
     """
 
     include: tuple[str, ...]
@@ -290,7 +290,7 @@ def select_topics(
     for topic, target_topic in copies.items():
         reason = why_illegal(target_topic)
         if reason is None and is_internal(target_topic, topic_filter.separator):
-            reason = f'the target name "{target_topic}" is kept for internal topics'
+            reason = f'the target name "{target_topic}" is reserved for internal topics'
         if reason is None and len(topics_of[target_topic]) > 1:
             reason = (
                 f"{' and '.join(topics_of[target_topic])} would both be copied to "
@@ -312,7 +312,7 @@ def select_topics(
 def why_illegal(name: str) -> str | None:
     """Why no cluster would accept `name` for a topic; None if one would."""
     if name in {"", ".", ".."}:
-        return f'a topic cannot be called "{name}"'
+        return f'a topic cannot be named "{name}"'
     if len(name) > MAX_NAME_LENGTH:
         return (
             f'the target name "{name}" has {len(name)} characters; '

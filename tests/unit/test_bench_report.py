@@ -159,7 +159,7 @@ def test_what_a_gigabyte_costs(saved):
     """
     text = page.write(document.read([saved]))
 
-    assert "## What a gigabyte and a start cost\n" in text
+    assert "## Cost of a gigabyte and of a start\n" in text
     assert "| 100 B, random | mirror | 10.00 | 1.0 | 40.00 | 1.0 |" in text
 
 

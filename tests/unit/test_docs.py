@@ -198,42 +198,6 @@ def test_the_design_lists_every_room() -> None:
     assert rows == [row for row in ROWS if row != {"__main__"}] + [{"playground"}]
 
 
-WRITTEN_BY_PROGRAMS = {
-    BENCHMARKS,
-    *(
-        ROOT / "docs" / "reference" / f"{name}.md"
-        for name in ("cli", "metrics", "permissions", "settings")
-    ),
-}
-"""Their words are the code's: those of metrics are each metric's help."""
-_TRANSLATED = re.compile(
-    r"\b(shall|anew|whoever|nobody|lacks|for ever|(is|are) told|ha(s|ve) to be"
-    r"|what bec(o|a)mes? of)\b",
-    re.IGNORECASE,
-)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in [*pages(), ROOT / "CHANGELOG.md"]
-        if page not in WRITTEN_BY_PROGRAMS
-    ],
-    ids=lambda p: str(p.relative_to(ROOT)),
-)
-def test_pages_are_plain_english(page: Path) -> None:
-    """No page written by hand has the words of a translation, but in code."""
-    found = [
-        f"{match[0]}: {text}"
-        for text in prose(page)
-        for match in [_TRANSLATED.search(re.sub(r"`[^`]*`", "", text))]
-        if match
-    ]
-
-    assert found == []
-
-
 def test_the_readme_says_what_was_measured() -> None:
     """Of what the page of benchmarks compares, the README has each throughput beside
     MirrorMaker 2 as it stands there, and names each contest that is lost.
