@@ -43,7 +43,7 @@ _LACKS = "lacks"
 """A report's property that names the tool it was skipped for."""
 
 _RETRIED = "MIRROR_TEST_RETRIED"
-"""Names a file in which `make test` keeps what became of tests that it ran once more:
+"""Names a file in which `make test` keeps the outcome of tests that it ran once more:
 every run of it tells of them at its end, so that the last one does.
 """
 
@@ -96,7 +96,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _retried(reporter: pytest.TerminalReporter, config: pytest.Config) -> list[str]:
-    """What became of tests that were run once more, in this run or in one before it."""
+    """The outcome of tests that were run once more, in this run or in one before it."""
     if not (name := os.environ.get(_RETRIED)):
         return []
     file = Path(name)

@@ -123,7 +123,7 @@ def _configured(path: Path) -> _Way:
     service = load(path)[0].service
     if not service.http_port:
         problem = (
-            "service.http_port is 0, so the port is not known: pass --url, with the "
+            "service.http_port: is 0, so the port is not known: pass --url, with the "
             'address from the line "service listens" in the service\'s log'
         )
         raise ConfigError([problem])

@@ -38,7 +38,7 @@ class Result(Protocol):
 
 
 Start = Callable[[Task], "Service"]
-"""Starts a peer; whoever calls it also stops the service."""
+"""Starts a peer; the caller also stops the service."""
 Measure = Callable[[Start], Any]
 """One run: starts a peer, watches it, stops it, and gives a `Result`."""
 
@@ -52,7 +52,7 @@ class Scenario(Protocol):
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Who takes part when nobody says who shall."""
+        """The default peers."""
 
     @property
     def source_bytes(self) -> int:

@@ -136,7 +136,7 @@ def main(
         Path, typer.Option(help="Where pictures and page are written.")
     ] = _DOCS,
     front: Annotated[
-        Path, typer.Option("--readme", help="Whose comparison is written anew.")
+        Path, typer.Option("--readme", help="The page whose comparison is updated.")
     ] = Path("README.md"),
 ) -> None:
     """Draw saved results; of a scenario in several files the latest run is taken."""

@@ -50,7 +50,7 @@ class BenchCluster:
     """Where that proxy connects to."""
     tls: str
     security: dict[str, str]
-    """What a client of `tls` has to be told, in the words of mirror's configuration."""
+    """The settings of a client of `tls`, as in mirror's configuration."""
 
     @property
     def data(self) -> Path:

@@ -108,7 +108,7 @@ def delays_of(
     until = since + seconds
     delays = []
     done: set[int | None] = set()
-    # Whoever is late has to be waited for: without its records p99 would be too good.
+    # Wait for late partitions: without their records p99 would look too good.
     while len(done) < partitions and time.time() < until + _LATE_SECONDS:
         message = consumer.poll(0.1)
         now = time.time()

@@ -36,7 +36,7 @@ TIMESTAMP = struct.Struct(">d")
 _LEADERS_SECONDS = 30.0
 _PACED_BYTES = 100
 PRIMER = bytes(_PACED_BYTES)
-"""A paced value from long ago, which nobody takes for one to be measured."""
+"""A paced value from long ago, which is never taken for one to measure."""
 # Several full batches of one partition, so that batches are as large as allowed.
 _CHUNK = 4096
 

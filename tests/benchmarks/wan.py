@@ -117,7 +117,7 @@ class _Direction:
             if not data or not self._sent(data):
                 break
         with self._changed:
-            self._bytes = 0  # nobody waits for room any more
+            self._bytes = 0  # no one waits for room any more
             self._changed.notify()
         for each in (self._writer, self._reader):
             with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ spawning = multiprocessing.get_context("spawn")
 
 @dataclass(kw_only=True)
 class Copying:
-    """A flow of one topic, owned by whoever called `own` last."""
+    """A flow of one topic, owned by the last caller of `own`."""
 
     source: str | Mapping[str, Any]
     """An address, or a whole section of a configuration; so is the target."""

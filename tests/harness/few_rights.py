@@ -291,7 +291,7 @@ class Trial:
             for each in found.topics
         }
         # ACLs come last: among those of the source are the user's own, and with them
-        # it would be given what it lacks.
+        # it would get the missing rights.
         jobs = [
             *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
             *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),

@@ -184,7 +184,7 @@ def commit(consumer: Consumer, offsets: Mapping[str, int]) -> None:
 
 
 def commit_for(bootstrap: str, group: str, offsets: Mapping[str, int]) -> None:
-    """As a group that nobody is in."""
+    """As a group without members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         commit(consumer, offsets)

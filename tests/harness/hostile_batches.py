@@ -2,7 +2,7 @@
 
 `record` and `stored` lay out what Kafka's message format v2 says, and let a test write
 another number where a size, a count or an offset stands. Checksums are right: they are
-whoever sends a batch's to make. Nothing of mirror's own encoder is used.
+the sender's to make. Nothing of mirror's own encoder is used.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class BrokerProxy:
         seen_at: int | None = None,
     ) -> None:
         """`newest` makes the broker look older: no API above these versions, and no
-        transactions v2. `seen_at` is the port that clients are told, where something
+        transactions v2. `seen_at` is the advertised port, where something
         stands before the proxy; its own otherwise.
         """
         host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")

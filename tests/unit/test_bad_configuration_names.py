@@ -62,7 +62,7 @@ def selection(names: list[str], **settings: Any) -> Selection:
             "x.internal",
             {"policy": "rename",
              "rename": [{"match": r"x\.(.*)", "to": r"mirror-x.\1"}]},
-            ("is kept for internal topics",),
+            ("is reserved for internal topics",),
         ),
         (
             "dots",

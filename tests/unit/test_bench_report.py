@@ -208,7 +208,7 @@ def test_picture(saved):
 
 
 def test_later_run_wins(tmp_path, saved):
-    """Of a scenario in two files the later one is told, with its peers only."""
+    """Of a scenario in two files the later one is reported, with its peers only."""
     later = _save(tmp_path, [_run("100b", "mirror", _copied(900_000))])
     renamed = later.read_text().replace('"date": "2', '"date": "3')
     later.write_text(renamed)

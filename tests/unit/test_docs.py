@@ -162,8 +162,8 @@ def prose(page: Path) -> Iterator[str]:
     ("figure", "home"), [(_COSTS, BENCHMARKS), (_BACK_AFTER, FAILURES)]
 )
 def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
-    """What a gigabyte costs is told where the benchmark writes it, and how soon a flow
-    is back on the page of failures; other pages lead there, so none can be older.
+    """The benchmark's page says what a gigabyte costs, and that of failures how soon a
+    flow is back; other pages lead there, so none can be older.
     """
     elsewhere = [
         f"{page.relative_to(ROOT)}: {text}"
