@@ -122,7 +122,7 @@ def test_certificates_that_are_not_to_be_trusted(
 
     ours.write_text(doors.authority.issue(USER, expired=True).bundle_pem)
     text = refused({**mutual, "ssl_certificate_file": str(ours)})
-    assert f"ssl_certificate_file {ours}, of CN={USER}, ended 20" in text
+    assert f"ssl_certificate_file {ours}, of CN={USER}, expired 20" in text
     assert "renew it" in text
 
 

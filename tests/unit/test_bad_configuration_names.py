@@ -67,12 +67,12 @@ def selection(names: list[str], **settings: Any) -> Selection:
         (
             "dots",
             {"policy": "rename", "rename": [{"match": "(d)ots", "to": ".."}]},
-            ('a topic cannot be called ".."',),
+            ('a topic cannot be named ".."',),
         ),
         (
             "empty",
             {"policy": "rename", "rename": [{"match": "empty(x?)", "to": r"\1"}]},
-            ('a topic cannot be called ""',),
+            ('a topic cannot be named ""',),
         ),
     ],
 )  # fmt: skip

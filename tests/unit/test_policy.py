@@ -250,8 +250,8 @@ def test_unchanged_names_leave_loops_to_the_header() -> None:
     [
         ("orders", None),
         ("x" * 249, None),
-        (".", 'a topic cannot be called "."'),
-        ("", 'a topic cannot be called ""'),
+        (".", 'a topic cannot be named "."'),
+        ("", 'a topic cannot be named ""'),
         (
             "a b",
             (

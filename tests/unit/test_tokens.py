@@ -118,7 +118,7 @@ def test_a_token_that_has_ended_is_not_shown_to_brokers(
 ) -> None:
     """From an endpoint, a file or a function: it is refused here, with its age."""
     provider.lives = -30
-    assert "ended 3" in refused(client(provider))
+    assert "expired 3" in refused(client(provider))
     (tmp_path / "token").write_text(provider.token())
     text = refused(
         cluster(sasl_oauthbearer_token_endpoint_url=f"file://{tmp_path}/token")
