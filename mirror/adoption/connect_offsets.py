@@ -48,7 +48,7 @@ class Kept:
     last: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The offset of the last record copied."""
     places: Mapping[TopicPartition, tuple[int, bytes]] = field(default_factory=dict)
-    """In which partition of the topic a position stands, and under which key."""
+    """The partition of the topic and the key of each position."""
     exact: frozenset[TopicPartition] = frozenset()
     """Whose positions were written in one transaction with the records."""
 
@@ -156,7 +156,7 @@ def parse_value(value: bytes) -> int:
     """The offset of the last record copied.
 
     Raises:
-        MirrorError: it is no position of MirrorMaker 2's.
+        MirrorError: it is not a position of MirrorMaker 2.
     """
     try:
         return int(json.loads(value)["offset"])

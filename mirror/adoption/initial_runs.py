@@ -85,7 +85,7 @@ def initial_runs(
     ends: Pair,
 ) -> RunArray:
     """Rows from `begins`, where nothing older is known, to `ends`: the next offset to
-    copy, and the copy's end, behind which all that is copied now will stand.
+    copy, and the copy's end, where everything copied from now on follows.
     """
     if ends[0] < begins[0]:
         return np.array([(*ends, 0)], np.int64)  # everything is copied again
@@ -110,7 +110,7 @@ def initial_runs(
 
 
 def _behind(tail: RunArray, begins: Pair) -> RunArray:
-    """The rows, or parts of them, that stand behind a place on both sides."""
+    """The rows, or parts of them, after a place on both sides."""
     over = np.maximum(
         np.maximum(begins[0] - tail[:, UPSTREAM], begins[1] - tail[:, DOWNSTREAM]), 0
     )

@@ -87,7 +87,7 @@ class Survey:
         most_records: int,
         known: Mapping[TopicPartition, Pair],
     ) -> None:
-        """`known`: what the flow has copied itself, its positions and where they stand
+        """`known`: what the flow has copied itself, its positions and their places
         in the copies.
         """
         self._flow = flow

@@ -151,8 +151,8 @@ def has_progress(flow: str, count: int) -> str:
 
 
 def _present(flow: FlowConfig, target: Cluster) -> dict[TopicPartition, Pair]:
-    """Partitions that the flow has copied itself: its position, and behind which
-    offset of the copy everything else stands.
+    """Partitions that the flow has copied itself: its position, and the offset of the
+    copy that everything else follows.
     """
     name = progress.topic_name(flow.source)
     if target.topics([name])[name].error != codes.NONE:

@@ -1,4 +1,4 @@
-"""`mirror group`: where consumer groups stand on both sides of a flow.
+"""`mirror group`: the offsets of consumer groups on both sides of a flow.
 
 It works without a service, and with `--target-only` without the source. It changes
 nothing on any cluster. `offsets` says how exact a translated offset is.
@@ -52,7 +52,7 @@ TargetOnly = Annotated[
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show where consumer groups stand on both sides.",
+    help="Show the offsets of consumer groups on both sides.",
 )
 
 
@@ -124,7 +124,7 @@ def describe_group(
     target_only: TargetOnly = False,
     output: OffsetsOutput = OffsetsForm.TABLE,
 ) -> None:
-    """Show where a group stands in each partition, on the source and on the target.
+    """Show a group's offset in each partition, on the source and on the target.
 
     TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is exactly the next
     record, TIP the end of the copy, BEHIND the same for a group that is ahead of the

@@ -53,7 +53,7 @@ Examples:
   mirror lag --watch                 how far behind it is, refreshed
   mirror events --follow             what happens, as it happens
   mirror topic list -c mirror.yaml   what differs between topics and copies
-  mirror group list -c mirror.yaml   where consumer groups stand on both sides
+  mirror group list -c mirror.yaml   offsets of consumer groups on both sides
 
 \b
 Exit status:

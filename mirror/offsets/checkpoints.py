@@ -39,14 +39,14 @@ Known = dict[str, dict[TopicPartition, Checkpoint]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What one round has to do."""
+    """The work of one round."""
 
     changed: tuple[Checkpoint, ...]
     known: Known
     """The state once these are written, for groups that the source has."""
     withdrawn: Withdrawn
-    """Where groups may stand in what is gone of their copies. They go back before their
-    checkpoints do: a restart knows of it by the higher checkpoint alone."""
+    """Offsets that groups may have in the lost part of their copies. They go back
+    before their checkpoints do: a restart sees it only by the higher checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Checkpoints:
         their checkpoints until they did; those `refused` are tried again.
 
         Raises:
-            MirrorError: they are not written, or only some: the next round goes on.
+            MirrorError: they are not written, or only some: the next round continues.
         """
         assert self._writer is not None
         held = _keys(due.withdrawn, waiting)
@@ -146,7 +146,7 @@ class Checkpoints:
             written=len(changed),
             known=known,
             found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
-            # What the topic holds from earlier runs may have been gone for long.
+            # Groups from earlier runs in the topic may be long gone.
             gone=() if first else tuple(sorted(last.keys() - known.keys())),
         )
 
@@ -155,7 +155,7 @@ class Checkpoints:
 
 
 def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
-    """The checkpoints that are due, and what holds when they are written."""
+    """The checkpoints that are due, and the state once they are written."""
     changed: list[Checkpoint] = []
     known: Known = {}
     for group, places in standing.places.items():
@@ -195,7 +195,7 @@ def _same(known: Checkpoint, place: Place) -> bool:
 
 
 def read(target: Cluster, topic: str) -> Known:
-    """All that a checkpoints topic holds; nothing, if there is no such topic.
+    """Everything in a checkpoints topic; nothing if there is no such topic.
 
     Raises:
         ClusterError: the target does not answer, or refuses.

@@ -37,8 +37,8 @@ class Place:
     until: int | None
     """None: up to the map's end."""
     after: int | None
-    """The answer if the offset is behind all that stands there; None if that is the
-    end of the epoch."""
+    """The answer if the offset is after everything there; None if that is the end of
+    the epoch."""
     first: tuple[int, int]
     """The first run of the place: its offsets on the source and on the target."""
     below: int | None = None
@@ -119,7 +119,7 @@ class Epoch:
         return self._tail[: self.tail]
 
     def add(self, runs: RunArray, at: int, *, keep: int) -> None:
-        """Runs that stand at the map's offset `at`; `keep` the newest at least."""
+        """Runs at the map's offset `at`; `keep` at least the newest."""
         if self._due == 0:
             self._add_start(runs, at)
         self._due -= 1
@@ -138,8 +138,8 @@ class Epoch:
         self.tail += len(runs)
 
     def close(self, at: int) -> None:
-        """Another epoch begins at this offset of the map, perhaps in a record that the
-        last runs of this one are in, too.
+        """Another epoch begins at this offset of the map, perhaps in the record with
+        the last runs of this one.
         """
         self._closed_at = max(at, self._added_at + 1)
 
@@ -228,8 +228,8 @@ class Track:
         return self.cut or bool(self.earlier_ids)
 
     def add(self, block: Block, at: int, *, keep: int, fenced: bool = True) -> None:
-        """Runs that stand at the map's offset `at`; `keep` the newest at least. Those
-        of writers that are not `fenced` may come late, and then say nothing of others.
+        """Runs at the map's offset `at`; `keep` at least the newest. Those of writers
+        that are not `fenced` may come late, and then say nothing about others.
         """
         if block.copy_id not in (NO_ID, self.copy_id):
             if self.copy_id != NO_ID:
@@ -266,7 +266,7 @@ class Track:
         self.dropped[epoch.topic_id] = up, down
 
     def _cut(self, downstream: int, block: Block, *, fenced: bool) -> None:
-        """What stood at an offset of the copy and behind is gone, if anything did."""
+        """Everything from an offset of the copy on is gone, if there was anything."""
         if downstream >= self.epochs[-1].end(DOWNSTREAM):
             return
         self.cut = True
@@ -298,7 +298,7 @@ class Track:
 
 def locate(runs: RunArray, offset: int, column: int) -> Found | None:
     """The offset on the other side, or the first one after it; None if it is
-    behind all the runs, which ascend.
+    after all the runs, which ascend.
     """
     index = int(np.searchsorted(runs[:, column], offset, "right")) - 1
     if index >= 0:
@@ -315,8 +315,8 @@ def locate(runs: RunArray, offset: int, column: int) -> Found | None:
 def locate_all(
     runs: RunArray, offsets: Offsets, column: int
 ) -> tuple[Offsets, npt.NDArray[np.bool_]]:
-    """As `locate`, for many offsets, none of which is behind all the runs or before:
-    the answers, and whether each is sure.
+    """As `locate`, for many offsets, none of which is before or after all the runs: the
+    answers, and whether each is sure.
     """
     index = np.searchsorted(runs[:, column], offsets, "right") - 1
     found = runs[index]
@@ -338,7 +338,7 @@ def _continues(last: RunArray, following: RunArray) -> bool:
 
 
 def _below(runs: RunArray, downstream: int) -> RunArray:
-    """Those, and parts of those, that stand below an offset of the target."""
+    """Those, and parts of those, below an offset of the target."""
     kept = runs[: int(np.searchsorted(runs[:, DOWNSTREAM], downstream))]
     if len(kept) and kept[-1, DOWNSTREAM] + kept[-1, COUNT] > downstream:
         kept = kept.copy()

@@ -92,7 +92,7 @@ def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
 
 
 def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
-    """What one record says: the generation, or where a partition stands.
+    """The content of one record: the generation, or a partition's position.
 
     Raises:
         ClusterError: it is neither.

@@ -93,7 +93,7 @@ def falls(runs: RunArray) -> npt.NDArray[np.bool_]:
 
 
 def encode(blocks: Iterable[Block]) -> list[bytes]:
-    """Values that hold all the blocks, each small enough for any topic."""
+    """Values with all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
     ordered = sorted(blocks, key=lambda block: (block.topic, block.partition))
     for _, group in itertools.groupby(ordered, key=lambda block: block.topic):

@@ -25,7 +25,7 @@ class Older(NamedTuple):
 
     wanted: Wanted
     following: int
-    """What the epoch behind it begins with; -1 if it is the last one."""
+    """The start of the next epoch; -1 if it is the last one."""
 
     def among(self, part: RunArray, offset: int, column: int) -> Translated:
         answer = locate(part, offset, column) if len(part) else None

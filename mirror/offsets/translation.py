@@ -43,8 +43,8 @@ class Translated:
     offset: int
     exactness: Exactness
     renewed: bool = False
-    """The copy was re-created or lost its end: larger offsets that were answered
-    before, for the same source offset or a lower one, no longer hold."""
+    """The copy was re-created or lost its end: larger answers from before, for the
+    same source offset or a lower one, are no longer valid."""
 
 
 UNKNOWN = Translated(offset=-1, exactness=Exactness.UNKNOWN)

@@ -67,7 +67,7 @@ def show(*, records: int, keep: bool) -> bool:
             stack.enter_context(tempfile.TemporaryDirectory(prefix="mirror-demo-"))
         )
         screen.say("starting two Kafka clusters, A and B")
-        # Clusters given by the environment may hold topics of these names.
+        # Clusters given by the environment may have topics with these names.
         clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
         _create_topics(clusters["A"])
         producing = stack.enter_context(

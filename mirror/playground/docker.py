@@ -67,7 +67,7 @@ def cluster_in_docker(plan: ClusterPlan) -> PlaygroundCluster:
     """A cluster of one container; starting it pulls the image.
 
     Raises:
-        PlaygroundError: there is no daemon, or more than a plain node was asked for.
+        PlaygroundError: there is no daemon, or the plan is not a plain node.
     """
     if plan.nodes != 1 or plan.secured or plan.jvm:
         raise PlaygroundError(

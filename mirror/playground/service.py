@@ -35,7 +35,7 @@ _LINE = 300
 
 
 class ServiceProcess:
-    """`mirror run` with one configuration file; logs in JSON beside it."""
+    """`mirror run` with one configuration file; its JSON log is in the same folder."""
 
     def __init__(self, config: Path) -> None:
         self._log = config.with_suffix(".log")
@@ -170,7 +170,7 @@ def _descendants(root: int) -> set[int]:
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            # The name, in parentheses, may hold blanks and parentheses itself.
+            # The name, in parentheses, may itself contain blanks and parentheses.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
     found: set[int] = set()

@@ -24,7 +24,7 @@ MAX_NAME_LENGTH = 249
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMapping:
-    """One topic of the source, and the topic of the target that holds its copy."""
+    """One topic of the source, and its copy on the target."""
 
     topic: str
     target_topic: str

@@ -80,7 +80,9 @@ def test_an_authority_that_nobody_named(tmp_path: Path) -> None:
     made = CertificateAuthority().issue("broker", hosts=LOCAL_HOSTS)
     (tmp_path / "broker.pem").write_text(made.bundle_pem)
     said = refusal(tmp_path / "broker.pem", cluster())
-    assert "ssl_ca_file (not set: the system's certificates are used) must contain" in said
+    assert (
+        "ssl_ca_file (not set: the system's certificates are used) must contain" in said
+    )
 
 
 def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Texts are plain English: pages, docstrings, comments and messages.
 
 They are searched for the words of a translation. The test cannot judge style; it keeps
-out the words that made texts hard to read before.
+out words that made texts hard to read.
 """
 
 from __future__ import annotations
