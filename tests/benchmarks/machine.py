@@ -1,4 +1,4 @@
-"""What the figures were measured on and with."""
+"""The hardware and software of a measurement."""
 
 from __future__ import annotations
 

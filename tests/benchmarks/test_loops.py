@@ -1,4 +1,4 @@
-"""The hand-written loops are as exact as they say: else no comparison is fair."""
+"""The hand-written loops are as exact as they claim, so that comparisons are fair."""
 
 from __future__ import annotations
 

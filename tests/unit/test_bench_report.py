@@ -150,7 +150,7 @@ def test_pictures_and_page(saved, tmp_path):
     assert "python -m tests.benchmarks" in text
     assert "| cpu | abacus |" in text
     assert "- franz-go, run 2 failed: it ended\n" in text
-    assert "- mirror, run 2: others used 1.0 cores meanwhile\n" in text
+    assert "- mirror, run 2: other processes used 1.0 cores\n" in text
 
 
 def test_what_a_gigabyte_costs(saved):
