@@ -1,4 +1,4 @@
-"""A host of its own for a service: a network namespace, and a cable to it.
+"""A separate host for a service: a network namespace, and a cable to it.
 
 `Host` is a namespace joined to this machine by a veth pair; what runs in it reaches
 brokers at `Host.here`, and nothing when the cable is cut. `MirrorOnHost` is `mirror

@@ -1,4 +1,4 @@
-"""A TCP proxy before one broker that makes its answers fail, come late, or not at all.
+"""A TCP proxy in front of a broker that makes its answers fail, late or missing.
 
 `BrokerProxy` forwards Kafka requests and answers; metadata and coordinators are
 rewritten so that clients stay with it. A `Rule` says which request (an API by its

@@ -166,7 +166,7 @@ def set_password(
     password: str,
     mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
 ) -> None:
-    """Give the user another password; it counts for the next connection."""
+    """Give the user another password; new connections need it."""
     admin = AdminClient({"bootstrap.servers": cluster.admin_bootstrap})
     entry = UserScramCredentialUpsertion(
         USER, ScramCredentialInfo(mechanism, 4096), password.encode()
