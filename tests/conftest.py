@@ -1,4 +1,4 @@
-"""What every test may lean on: a clean environment, real clusters, fresh names.
+"""Fixtures for every test: a clean environment, real clusters, fresh names.
 
 `clusters` are two plain clusters, started once per session when first asked
 for; a test must not stop or reconfigure them. `make_clusters` gives a test
@@ -43,7 +43,7 @@ _LACKS = "lacks"
 """A report's property that names the tool it was skipped for."""
 
 _RETRIED = "MIRROR_TEST_RETRIED"
-"""Names a file in which `make test` keeps what became of tests that it ran once more:
+"""Names a file in which `make test` keeps the outcome of tests that it ran once more:
 every run of it tells of them at its end, so that the last one does.
 """
 
@@ -96,7 +96,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _retried(reporter: pytest.TerminalReporter, config: pytest.Config) -> list[str]:
-    """What became of tests that were run once more, in this run or in one before it."""
+    """The outcome of tests that were run once more, in this run or in one before it."""
     if not (name := os.environ.get(_RETRIED)):
         return []
     file = Path(name)
@@ -116,7 +116,7 @@ def _retried(reporter: pytest.TerminalReporter, config: pytest.Config) -> list[s
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None]:
-    """Behind all that pytest itself tells, where it is seen."""
+    """After pytest's own summary, where it is noticed."""
     yield
     if wrong := _counted_wrong(config):
         terminalreporter.section("Records lost, doubled or out of order")

@@ -148,7 +148,7 @@ class Slot:
                 if self._set_aside(error):
                     continue
                 if self._throttle.due(str(error)):
-                    self._log.warning("slot recovers", error=str(error))
+                    self._log.warning("slot takes over again", error=str(error))
                 _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if woken:

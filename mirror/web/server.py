@@ -1,8 +1,8 @@
 """The service's HTTP port: pages, status, metrics, events, probes.
 
-Main type: `StatusServer`, a context manager around the standard library's WSGI server
-in a thread of its own. What it shows comes from the `StatusStore`; nothing can be
-changed through it. Whom it answers is `access`'s duty, TLS that of `tls`.
+Main type: `StatusServer`, a context manager that runs the standard library's WSGI
+server in a thread. It shows the `StatusStore` and changes nothing. `access` checks the
+callers, `tls` does TLS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
-"""A flow that is led elsewhere is as ready as it is meant to be."""
+"""A flow that another instance leads counts as ready."""
 
 
 class StatusServer:
@@ -56,11 +56,11 @@ class StatusServer:
         per_partition: bool = True,
         access: HttpSettings | None = None,
     ) -> None:
-        """Bind; port 0 takes any free one. `per_partition`: metrics have so many
-        series, else one per topic. `access`: whom it answers; None: as by default.
+        """Bind; port 0 takes any free one. `per_partition`: metrics have a series per
+        partition instead of per topic. `access`: who may ask; None: the default.
 
         Raises:
-            MirrorError: the address cannot be bound, or the certificate not used.
+            MirrorError: cannot bind the address, or cannot use the certificate.
         """
         settings = access or HttpSettings(http_host=host)
         tls = certificates(settings)
@@ -85,7 +85,7 @@ class StatusServer:
         self.url = f"{scheme}://{host}:{self._server.server_port}"
         self._thread = threading.Thread(
             target=self._server.serve_forever,
-            # It looks so often whether to stop.
+            # How often it checks whether to stop.
             kwargs={"poll_interval": 0.1},
             name="mirror-http",
             daemon=True,
@@ -107,7 +107,7 @@ class StatusServer:
         self._server.server_close()
 
     def _table(self) -> dict[str, Handler]:
-        """What is answered, by path."""
+        """Handlers by path."""
         return {
             **Pages(self._store, self.history).table(),
             "/status": lambda _: as_json(self._store.read().to_json()),
@@ -125,7 +125,7 @@ class StatusServer:
         try:
             since = int(asked.query.get("since") or 0)
         except ValueError:
-            wrong = "since: is not the id of an event, or milliseconds since 1970"
+            wrong = "since must be an event's id, or milliseconds since 1970"
             return as_json({"error": wrong}, HTTPStatus.BAD_REQUEST)
         kind = asked.query.get("kind")
         found = self._store.trail.read(
@@ -166,7 +166,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         return accepted, address
 
     def handle_error(self, _request: Any, client_address: Any) -> None:
-        """Called while the error is handled; whoever hangs up is no news."""
+        """Called while the error is handled; a client that hangs up is not logged."""
         error = sys.exception()
         if isinstance(error, OSError):
             log.debug("request ended early", client=str(client_address[0]),
@@ -177,7 +177,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     timeout = 30.0
-    """Who is silent for longer does not keep a thread."""
+    """A connection that is silent for longer is closed, to free its thread."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: a line per poll would drown what matters."""
+        """Log nothing: a line per poll would drown what matters."""

@@ -1,9 +1,9 @@
-"""TLS on the service's HTTP port, with a certificate that may be rotated.
+"""TLS on the service's HTTP port, with certificates that may be rotated.
 
-Main type: `Certificates`, which makes a TLS context of the files and makes it show the
-new ones when they change, looked at before each connection. New files that cannot be
-used are complained of, and the old ones stay. Handshakes are left to the threads that
-answer, so that nobody who is silent holds up the others.
+Main type: `Certificates`, which makes a TLS context from the files and reloads them
+when they change; it checks before each connection. If new files are unusable it logs
+that and keeps the old ones. The answering threads do the handshakes, so a silent client
+does not hold up the others.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Certificates:
         except (OSError, ValueError) as error:
             raise MirrorError(
                 "service.http_certificate_file: the certificate cannot be used: "
-                f"{_short(error)}; right would be PEM files of a certificate and its "
-                "key, without a password"
+                f"{_short(error)}; it takes PEM files of a certificate and its key, "
+                "without a password"
             ) from error
 
     def wrap(self, accepted: socket.socket) -> ssl.SSLSocket:
-        """A connection that will speak TLS as soon as somebody reads from it."""
+        """A connection that does the TLS handshake on its first read."""
         self._refresh()
         return self._context.wrap_socket(
             accepted, server_side=True, do_handshake_on_connect=False
@@ -61,8 +61,8 @@ class Certificates:
         try:
             if (now := self._look()) == self._seen:
                 return
-            # Certificate and key are replaced one after the other: only a pair that
-            # fits is let into the context that connections are made with.
+            # Certificate and key are replaced one after the other: only a matching pair
+            # is loaded into the context that connections use.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self._context)
             self._seen = now
@@ -76,7 +76,7 @@ class Certificates:
                      file=str(self._certificate))  # fmt: skip
 
     def _load(self, context: ssl.SSLContext) -> None:
-        # Without an answer to the question for a password, OpenSSL asks the terminal.
+        # Without this callback OpenSSL asks for a password on the terminal.
         context.load_cert_chain(self._certificate, self._key, password="")
 
     def _look(self) -> _Seen:
@@ -94,7 +94,7 @@ def certificates(settings: HttpSettings) -> Certificates | None:
 
 def _short(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason or "not PEM, or key and certificate do not fit"
+        return error.reason or "not PEM, or key and certificate do not match"
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"

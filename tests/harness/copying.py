@@ -1,4 +1,4 @@
-"""One slot that copies one topic, in the test's process or in one of its own.
+"""One slot that copies one topic, in the test's process or in a separate one.
 
 `Copying` prepares a flow's topics and ownership as a driver does, and makes slots,
 leases and plans; `Witness` is an ordinary read_committed consumer that remembers
@@ -44,7 +44,7 @@ spawning = multiprocessing.get_context("spawn")
 
 @dataclass(kw_only=True)
 class Copying:
-    """A flow of one topic, owned by whoever called `own` last."""
+    """A flow of one topic, owned by the last caller of `own`."""
 
     source: str | Mapping[str, Any]
     """An address, or a whole section of a configuration; so is the target."""
@@ -140,7 +140,7 @@ class Copying:
 
 
 class RunningLease:
-    """A lease under way in a thread, until its wakeup is woken."""
+    """A lease running in a thread, until its wakeup fires."""
 
     def __init__(self, slot: Slot, lease: Lease) -> None:
         self._wakeup, self._rope = os.pipe()
@@ -222,8 +222,8 @@ class Witness:
     def assert_exactly(
         self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
     ) -> None:
-        """Read it again to its very end, behind which no transaction is open: these
-        keys are there, once and in order, and no other.
+        """Read it again to its end, after which no transaction is open: exactly these
+        keys are there, once and in order.
         """
         self.begin(topic)
         deadline = time.monotonic() + timeout

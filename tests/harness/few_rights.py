@@ -1,8 +1,8 @@
-"""The whole work of a flow, once and without Spark, as a user of few rights.
+"""All the work of a flow, once and without Spark, as a user with few rights.
 
-`Trial` prepares a source, gives the user ACLs, lets a slot and every job have their
-turns twice, as before and after a restart, and tells what went wrong, one problem after
-the other. Each has an alias of its own, so that everything it makes is new.
+`Trial` prepares a source, gives the user ACLs, runs a slot and every job twice, as
+before and after a restart, and returns the problems. Each trial has an alias of its
+own, so that everything it creates is new.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Trial:
             for each in found.topics
         }
         # ACLs come last: among those of the source are the user's own, and with them
-        # it would be given what it lacks.
+        # it would get the missing rights.
         jobs = [
             *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
             *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),

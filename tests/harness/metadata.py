@@ -1,8 +1,8 @@
 """What tests of topic metadata share: flows over bare clusters, and a witness.
 
-`Sides` makes a configuration's flows and connects to their clusters, so that one look
-of a job can be taken without Spark. `overrides`, `acls_of` and their like ask a
-cluster with confluent-kafka, which shares no code with mirror.
+`Sides` makes a configuration's flows and connects to their clusters, so that a job can
+run once without Spark. `overrides`, `acls_of` and the like query a cluster with
+confluent-kafka, which shares no code with mirror.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def overrides(bootstrap: str, topic: str) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, topic)
     deadline = time.monotonic() + 10
-    while True:  # a broker may not have heard of a topic just created
+    while True:  # a broker may not know a new topic yet
         try:
             entries = admin.describe_configs([resource])[resource].result(30)
         except Exception:

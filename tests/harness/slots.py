@@ -1,9 +1,9 @@
-"""Slots in processes of their own, that stop or die at a chosen point of their work.
+"""Slots in separate processes, which stop or die at a chosen point of their work.
 
-`SlotProcess` runs leases of one slot without Spark, until it is told to end or finds
+`SlotProcess` runs leases of one slot without Spark, until it is asked to end or finds
 itself fenced. `Point`s name the steps of a take-over and of a transaction; at its
-n-th pass of one the process sends itself a signal. So a test meets every window in
-which a zombie could do harm, not only those that luck finds.
+n-th pass of one the process sends itself a signal. So a test covers every window in
+which a zombie could do harm, instead of relying on luck.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def test_source_partition_refused(lab: Lab, topic_name: str, code: int) -> None:
 
 @pytest.mark.parametrize("code", [1, 3, 6, 29, 74, -1], ids=rule_id)
 def test_progress_cannot_be_read(lab: Lab, topic_name: str, code: int) -> None:
-    """A slot that cannot read its progress does not begin anew: it tries again."""
+    """A slot that cannot read its progress does not start over: it tries again."""
     lab.check_recovers(
         topic_name, Rule(api="Fetch", code=code, topic=PROGRESS, partition=0, times=2)
     )
@@ -334,7 +334,7 @@ def test_answers_lost_or_late(
     lab: Lab, topic_name: str, api: str, mishap: Mishap
 ) -> None:
     """Requests and answers that are lost, or come after the slot has given up and
-    taken over anew, change nothing: a late commit commits nothing twice.
+    taken over again, change nothing: a late commit commits nothing twice.
     """
     late = mishap in {Mishap.LATE_REQUEST, Mishap.LATE_ANSWER}
     lab.check_recovers(

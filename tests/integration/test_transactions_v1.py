@@ -158,7 +158,7 @@ def test_partition_is_set_aside(lab: Lab, topic_name: str, code: int) -> None:
 def test_answers_lost_or_late(
     lab: Lab, topic_name: str, api: str, mishap: Mishap
 ) -> None:
-    """What is lost, or comes after the slot took over anew, changes nothing: epochs
+    """What is lost, or comes after the slot took over again, changes nothing: epochs
     alone keep a late request of v1 out.
     """
     rule = Rule(
