@@ -70,7 +70,7 @@ def test_given_cluster_is_taken_as_it_is(
     monkeypatch.setenv("MIRROR_TEST_BOOTSTRAP_A", "kafka:9092")
 
     with (
-        pytest.raises(PlaygroundError, match="is taken as it is"),
+        pytest.raises(PlaygroundError, match="is used as it is"),
         playground(("a",), root=tmp_path, road="env", settings={"x": "y"}),
     ):
         pass
