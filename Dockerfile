@@ -1,14 +1,14 @@
-# mirror, with the Python, Java and Spark that it runs on. Nothing is downloaded when
-# it runs. Layers that change least come first; the last but one holds mirror itself.
+# mirror, with the Python, Java and Spark that it runs on. It downloads nothing when it
+# runs. Layers that change least come first; the last but one contains mirror itself.
 #
 #   docker build -t mirror:0.1.0 .
 #
-# Give DEBIAN with a digest (debian:bookworm-slim@sha256:...) for builds that can be
-# repeated to the byte. Python packages are locked with hashes as it is.
+# For reproducible builds set DEBIAN with a digest (debian:bookworm-slim@sha256:...).
+# Python packages are always locked with hashes.
 ARG DEBIAN=docker.io/library/debian:bookworm-slim
 
 FROM ${DEBIAN} AS system
-# tini takes zombies and signals; libnss-wrapper gives a name to any user id.
+# tini reaps zombies and forwards signals; libnss-wrapper gives any user id a name.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         ca-certificates libnss-wrapper openjdk-17-jre-headless procps python3 tini \

@@ -1,4 +1,4 @@
-# Everything that is typed while working on mirror. `make` alone lists it.
+# The commands for working on mirror. `make` alone lists them.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,9 +6,9 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SOURCES := mirror tests
 
-# May be given: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`,
+# Optional variables: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`,
 # `make image IMAGE_ARGS="--build-arg DEBIAN=debian@sha256:..."`,
-# `make bench-chart BENCH_FILES="ONE.json OTHER.json"`; not given, the latest file.
+# `make bench-chart BENCH_FILES="ONE.json OTHER.json"` (default: the latest file).
 PYTHON ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -25,7 +25,7 @@ help: ## list these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(STAMP) ## make .venv with mirror and all it needs, exactly as locked
+install: $(STAMP) ## create .venv with mirror and its locked dependencies
 
 $(STAMP): requirements.lock pyproject.toml
 	@set -e; chosen=; \
@@ -35,7 +35,7 @@ $(STAMP): requirements.lock pyproject.toml
 	    fi; \
 	done; \
 	if [ -z "$$chosen" ]; then \
-	    echo "mirror needs Python 3.11 or newer with venv: install e.g. Debian's python3 and python3-venv, or name one with make PYTHON=/path/to/python3." >&2; \
+	    echo "mirror needs Python 3.11 or newer with venv: install e.g. Debian's python3 and python3-venv, or pass make PYTHON=/path/to/python3." >&2; \
 	    exit 1; \
 	fi; \
 	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
@@ -48,7 +48,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: install ## two real clusters, a flow between them, killed workers, a count
+demo: install ## run two real clusters and a flow, kill workers, count records
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
 TESTS := tests/unit tests/integration tests/acceptance
@@ -65,15 +65,15 @@ test-quick: install ## the unit tier, one flow, one kill, one failover of a grou
 	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "unit or quick" $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-unit
-test-unit: install ## the tests that need neither broker nor Java
+test-unit: install ## run the tests that need neither brokers nor Java
 	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
 
 .PHONY: tools
-tools: install ## install what some tests need besides: promtool, helm, a browser
+tools: install ## install what some tests also need: promtool, helm, a browser
 	$(BIN)/python -m tests.tools
 
 .PHONY: settings
-settings: install ## write the JSON schema, the annotated file and the references anew
+settings: install ## regenerate the JSON schema, the annotated file and the reference
 	$(BIN)/mirror config schema > config/mirror.schema.json
 	$(BIN)/mirror config schema --form yaml > config/mirror.reference.yaml
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
@@ -81,25 +81,25 @@ settings: install ## write the JSON schema, the annotated file and the reference
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
 
 .PHONY: lint
-lint: install ## ruff: rules and format
+lint: install ## check rules and format with ruff
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
 .PHONY: types
-types: install ## mypy, strict
+types: install ## check types with mypy, strict
 	$(BIN)/mypy
 
 .PHONY: bench
-bench: install ## measure beside MirrorMaker 2 and a loop in Go, some twenty minutes
+bench: install ## compare with MirrorMaker 2 and a loop in Go; about twenty minutes
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 .PHONY: bench-chart
-bench-chart: install ## draw the measured into docs/benchmarks, and into README
+bench-chart: install ## update docs/benchmarks and README from the measurements
 	$(BIN)/python -m tests.benchmarks.chart $(BENCH_FILES)
 
-# A resolver's own settings must not decide what everyone gets.
+# One user's uv settings must not decide what everyone gets.
 .PHONY: lock
-lock: install ## resolve the dependencies anew into requirements.lock
+lock: install ## resolve the dependencies again into requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	env -u UV_FIND_LINKS $(BIN)/uv --no-config --quiet pip compile pyproject.toml \
 	    --group dev --universal --python-version 3.11 --upgrade \
@@ -126,7 +126,7 @@ image: ## build the container image mirror:VERSION; needs docker or buildah
 	fi
 
 .PHONY: clean
-clean: ## remove .venv and whatever was built, cached or measured
+clean: ## remove .venv and everything built, cached or measured
 	rm -rf $(VENV) artifacts dist spark-warehouse
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,8 @@
-"""The client for applications: where a group goes on after it moved to the target.
+"""The client for applications: where a group continues after moving to the target.
 
-Main type: `MirrorClient`, with the methods of MirrorMaker 2's Java client under the
-same names, and the same answers. It needs the target cluster only: neither the source
-nor a running service. It changes nothing, on no cluster.
+Main type: `MirrorClient`, with the methods of MirrorMaker 2's Java client, under the
+same names and with the same answers. It needs only the target cluster, neither the
+source nor a running service. It changes nothing on any cluster.
 
     from mirror.client import MirrorClient
 
@@ -38,14 +38,14 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The next offset to read there, and what the group committed along with it."""
+    """The next offset to read there, and the metadata committed with it."""
 
     offset: int
     metadata: str = ""
 
 
 class MirrorClient:
-    """Asks one cluster what was copied to it. Not thread-safe.
+    """Reads from one cluster what was copied to it. Not thread-safe.
 
     Every method raises `mirror.errors.ClusterError` if the cluster does not answer.
     """
@@ -60,8 +60,8 @@ class MirrorClient:
     ) -> None:
         """`target`: a cluster's settings, by their names in the configuration.
 
-        `policy` and `separator` are those of the flows. `source_alias` is needed with
-        policy identity alone, whose copies do not say where they are from.
+        `policy` and `separator` are those of the flows. `source_alias` is needed only
+        with policy identity, whose copies do not say where they are from.
 
         Raises:
             ConfigError: the settings cannot be used.
@@ -92,10 +92,10 @@ class MirrorClient:
     def translate_offsets(
         self, group: str, source: str
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where a group of the cluster `source` goes on here, by its checkpoints; never
-        beyond the end of a copy.
+        """Where a group of the cluster `source` continues here, by its checkpoints;
+        never beyond the end of a copy.
 
-        Empty if there are none: of the group, or at all.
+        Empty if the group has no checkpoints, or there are none at all.
         """
         topic = checkpoints_topic(source, self._separator)
         found = checkpoints.read(self._connected(), topic).get(group, {})
@@ -122,13 +122,13 @@ class MirrorClient:
         }
 
     def upstream_clusters(self) -> set[str]:
-        """Aliases of all clusters that heartbeats come from, over any hops."""
+        """Aliases of all clusters whose heartbeats arrive here, over any hops."""
         return {
             alias for name in self.heartbeat_topics() for alias in self._sources(name)
         }
 
     def replication_hops(self, upstream_cluster: str) -> int:
-        """Over how many flows heartbeats of a cluster come here; -1 if none do."""
+        """Over how many flows heartbeats of a cluster arrive here; -1 if none do."""
         hops = [
             sources.index(upstream_cluster) + 1
             for name in self.heartbeat_topics()
@@ -142,7 +142,7 @@ class MirrorClient:
         return {name for name in self._names() if name.endswith(ending)}
 
     def remote_topics(self, source: str | None = None) -> set[str]:
-        """Topics copied from elsewhere, or from one cluster; as their names say."""
+        """Topics copied from any cluster, or from one, judging by their names."""
         if not self._has_source:
             return set()
         return {

@@ -1,8 +1,8 @@
 """The exception tree: every error that `mirror` raises on purpose.
 
-The docstring of a class is its default message. `retriable` says whether the
-same call may succeed later without anyone changing anything. Errors of
-libraries are translated into these at the edge (`clusters`, `config`).
+The docstring of a class is its default message. `retriable` says whether the same call
+may succeed later without any change. Errors of libraries are translated into these at
+the edge (`clusters`, `config`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class MirrorError(Exception):
     """Something went wrong in mirror."""
 
     retriable: bool = False
-    """Of its kind, unless the single error says otherwise."""
+    """The default of its class; a single error may override it."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.__doc__)
@@ -45,7 +45,7 @@ class NoLeaderError(UnreachableError):
 
 
 class LeaderError(UnreachableError):
-    """The leader of some partitions does not answer; others may go on."""
+    """The leader of some partitions does not answer; others can continue."""
 
     def __init__(self, message: str, partitions: tuple[tuple[str, int], ...]) -> None:
         self.partitions = partitions
@@ -61,7 +61,7 @@ class AuthorizationError(ClusterError):
 
 
 class ClusterChangedError(ClusterError):
-    """An address leads to another cluster than it did."""
+    """An address now leads to a different cluster."""
 
 
 class UnsupportedBrokerError(ClusterError):
@@ -79,17 +79,17 @@ class BrokerError(ClusterError):
 
 
 class RecreatedError(ClusterError):
-    """A topic that was being read is another one now, under its name."""
+    """A topic that was being read was re-created under its name."""
 
     retriable = True
 
 
 class FencedError(ClusterError):
-    """Another owner took the transactional id over; this one must stop."""
+    """Another owner took over the transactional id; this one must stop."""
 
 
 class SupersededError(FencedError):
-    """A newer run of the flow is at work; this one must stop for good."""
+    """A newer run of the flow is active; this one must stop for good."""
 
 
 class PartitionError(MirrorError):
@@ -112,7 +112,7 @@ class CorruptBatchError(MirrorError):
 
 
 class TransformError(MirrorError):
-    """A flow's own function cannot be used, or does not work on some records."""
+    """A flow's own function cannot be used, or fails on some records."""
 
 
 class FlowError(MirrorError):

@@ -1,10 +1,9 @@
 """What this host offers: cores, also inside a container, and Java.
 
-Main functions: `usable_cores` and `require_java`. A container's limit on CPU time does
-not limit the cores that it sees, so `usable_cores` also reads the limit from the
-control group: two cores' worth of time on a host of 64 counts as two. `require_java`
-finds the java binary that Spark and the playground's brokers run on; it installs
-nothing.
+Main functions: `usable_cores` and `require_java`. A container sees all cores whatever
+its limit on CPU time, so `usable_cores` also reads the limit from the control group:
+two cores' worth of time on a host with 64 counts as two. `require_java` finds the java
+binary for Spark and the playground's brokers; it installs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def usable_cores(groups: Path = _GROUPS) -> int:
-    """Cores that the scheduler lets this process run on, and has time for."""
+    """Cores that this process may run on, within its limit on CPU time."""
     if hasattr(os, "sched_getaffinity"):
         seen = len(os.sched_getaffinity(0))
     else:
@@ -32,18 +31,18 @@ def usable_cores(groups: Path = _GROUPS) -> int:
 
 
 def allowed(seen: int, limit: str) -> int:
-    """Of so many cores, those that a limit leaves: "QUOTA PERIOD", or none.
+    """How many of the cores a limit leaves: "QUOTA PERIOD", or none.
 
-    Part of a core counts as one: a slot at rest does not need it.
+    Part of a core counts as one: an idle slot does not need it.
     """
     quota, _, period = limit.strip().partition(" ")
     if not (quota.isdigit() and period.isdigit() and int(quota) and int(period)):
-        return seen  # "max", -1, or nothing that limits
+        return seen  # "max", -1, or no limit
     return max(1, min(seen, math.ceil(int(quota) / int(period))))
 
 
 def _limit(groups: Path) -> str:
-    """The control group's own words: of version 2, or put together from version 1's."""
+    """The control group's limit, as in version 2; composed from version 1's files."""
     try:
         return (groups / "cpu.max").read_text()
     except OSError:
@@ -76,7 +75,7 @@ def _checked(java_home: str, path: str) -> Path:
     version = java_version(java)
     if version is None:
         raise JavaMissingError(
-            f"Java {OLDEST_JAVA} or newer is needed, {java} did not tell its"
+            f"Java {OLDEST_JAVA} or newer is needed, {java} did not print its"
             f" version: {_ADVICE}"
         )
     if version < OLDEST_JAVA:
@@ -93,7 +92,7 @@ def _locate(java_home: str, path: str) -> Path:
         if not os.access(java, os.X_OK):
             raise JavaMissingError(
                 f"Java {OLDEST_JAVA} or newer is needed, JAVA_HOME points to"
-                f" {java_home}, which holds no bin/java: {_ADVICE}"
+                f" {java_home}, which has no bin/java: {_ADVICE}"
             )
         return java
     found = shutil.which("java", path=path)

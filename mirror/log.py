@@ -1,9 +1,9 @@
 """The log: one event per line on stderr, for people or for machines.
 
 Main function: `set_up`, called once per process. Our modules log through structlog;
-what libraries log through the standard library comes out in the same form. Of
-kafka-python and Py4J only errors are logged. `LogThrottle` logs what stays wrong once a
-minute instead of at every attempt.
+messages of libraries that use the standard library get the same form. For kafka-python
+and Py4J only errors are logged. `LogThrottle` logs a persisting failure once a minute
+instead of at every attempt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def set_up(level: Level, form: Form) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
     ]
-    # The console's renderer lays out exceptions itself; its own way would show the
+    # Exceptions are formatted here; the console renderer's default would show the
     # values of local variables, and so secrets.
     last: list[Processor] = (
         [
@@ -84,7 +84,7 @@ def set_up(level: Level, form: Form) -> None:
 
 
 def _is_worth_it(record: logging.LogRecord) -> bool:
-    """Py4J tells of lost connections in the root logger's name, not in its own."""
+    """Py4J reports lost connections through the root logger, not its own."""
     return not (record.name == "root" and record.module in _PY4J_MODULES)
 
 
@@ -92,7 +92,7 @@ _AGAIN_SECONDS = 60.0
 
 
 class LogThrottle:
-    """For one message, whose reason may change.
+    """Limits one message, whose reason may change.
 
     It decides whether the message is due; the caller writes it.
     """
@@ -110,5 +110,5 @@ class LogThrottle:
         return True
 
     def clear(self) -> None:
-        """It went well: the same reason is new again."""
+        """It succeeded: the same reason counts as new again."""
         self._reason = ""

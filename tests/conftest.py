@@ -1,4 +1,4 @@
-"""What every test may lean on: a clean environment, real clusters, fresh names.
+"""Fixtures for every test: a clean environment, real clusters, fresh names.
 
 `clusters` are two plain clusters, started once per session when first asked
 for; a test must not stop or reconfigure them. `make_clusters` gives a test
@@ -83,7 +83,7 @@ def _counted_wrong(config: pytest.Config) -> list[str]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None]:
-    """Behind all that pytest itself tells, where it is seen."""
+    """After pytest's own summary, where it is noticed."""
     yield
     if wrong := _counted_wrong(config):
         terminalreporter.section("Records lost, doubled or out of order")

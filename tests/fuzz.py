@@ -421,7 +421,7 @@ class Mutator:
 
 
 class Guarded:
-    """Memory that ends at a page which nobody may read."""
+    """Memory that ends at an unreadable page."""
 
     def __init__(self, size: int = 1 << 20) -> None:
         self._size = size

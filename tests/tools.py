@@ -1,4 +1,4 @@
-"""Programs that some tests need and that neither README nor `make install` brings.
+"""Programs that some tests need and that `make install` does not install.
 
 A test says `@pytest.mark.needs("promtool")`; tests/conftest.py skips it where `missing`
 gives a reason, or fails it where MIRROR_TEST_REQUIRE names the tool, as in "promtool

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What the image starts with. `driver` and `executor` are Spark's own words: its
-# Kubernetes scheduler starts pods with them. All else is for the command mirror.
+# The image's entry point. Spark's Kubernetes scheduler starts pods with the arguments
+# `driver` and `executor`. Everything else goes to the command mirror.
 set -eu
 
 work=${APP_WORK:-/var/lib/mirror}
 
-# Java asks for the user's name, and a user id chosen by the platform has none.
+# Java needs a user name, which a user id chosen by the platform does not have.
 if ! getent passwd "$(id -u)" >/dev/null 2>&1; then
     wrapper=$(ls /usr/lib/*/libnss_wrapper.so 2>/dev/null | head -n 1)
     if [ -z "$wrapper" ]; then
@@ -18,7 +18,7 @@ if ! getent passwd "$(id -u)" >/dev/null 2>&1; then
     export LD_PRELOAD="$wrapper" NSS_WRAPPER_PASSWD="$names/passwd" NSS_WRAPPER_GROUP="$names/group"
 fi
 
-# The compiled kernels: numba wants to be able to write where it reads them.
+# The compiled kernels: numba needs write access to their folder.
 if [ ! -d "$NUMBA_CACHE_DIR" ]; then
     mkdir -p "$(dirname "$NUMBA_CACHE_DIR")"
     cp -R "$APP_HOME/kernels" "$NUMBA_CACHE_DIR"
@@ -33,7 +33,7 @@ driver)
         --deploy-mode client "$@"
     ;;
 executor)
-    # Each option is a variable of its own, since they may hold spaces.
+    # Each option is a separate variable, since it may contain spaces.
     set --
     number=0
     while eval "[ -n \"\${SPARK_JAVA_OPT_$number+set}\" ]"; do

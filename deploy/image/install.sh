@@ -1,10 +1,10 @@
 #!/bin/sh
-# The steps of the image's build that make the application, so that a test can take
-# them in a plain folder as well. Run from the top of the source:
+# The build steps of the application, outside the Dockerfile so that a test can run
+# them in a plain folder. Run from the top of the source:
 #
-#   install.sh dependencies HOME    a Python environment with what the lock names
-#   install.sh package HOME         mirror itself, and its kernels compiled
-# PYTHON is the Python to take; python3 by default.
+#   install.sh dependencies HOME    a Python environment with the locked packages
+#   install.sh package HOME         mirror itself, with compiled kernels
+# PYTHON is the Python to use; python3 by default.
 set -eu
 
 step=$1 home=$2
@@ -24,8 +24,7 @@ package)
         --no-deps --no-index "$wheels"/mirror-*.whl
     rm -r "$wheels"
     cp deploy/image/app.py deploy/image/healthy.py "$home"
-    # For any CPU of this architecture: who starts the image need not have the one it
-    # was built on.
+    # For any CPU of this architecture, not just the one it was built on.
     NUMBA_CACHE_DIR="$home/kernels" NUMBA_CPU_NAME=generic \
         "$home/bin/python" -c 'import importlib, pkgutil, mirror.batches as batches
 for module in pkgutil.iter_modules(batches.__path__, "mirror.batches."):

@@ -5,12 +5,12 @@
 #
 #   mirror-pack.sh mirror-env.tar.gz
 #
-# The name has to end in .tar.gz: Spark unpacks what is not compressed in another way,
-# which takes no link to a Python outside of the archive. Variables:
+# The name must end in .tar.gz: Spark unpacks uncompressed archives in a way that
+# refuses links to a Python outside the archive. Variables:
 #   APP_HOME       the environment to pack: /opt/mirror
-#   APP_PACKAGES   which of its packages, with what they need, such as "mirror our-masks".
-#                  Empty: all of them
-# Spark's jars stay out: executors have Spark.
+#   APP_PACKAGES   which of its packages, with their dependencies, such as
+#                  "mirror our-masks". Empty: all of them
+# Spark's jars are left out: executors have Spark.
 set -eu
 
 home=${APP_HOME:-/opt/mirror}
@@ -51,10 +51,10 @@ def needed() -> set[str]:
     return found
 
 
-# Compiled kernels go along, in numba's files: executors need not compile them again.
+# Include the compiled kernels, in numba's files, so executors need not compile them.
 def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     path = Path(entry.name)
-    # Where something is installed in place, there is another machine.
+    # An editable install refers to a folder that executors do not have.
     here = path.suffix == ".pyc" or ("editable" in path.name and path.suffix == ".pth")
     return None if here or path in left_out else entry
 
@@ -71,7 +71,7 @@ with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
         packed.addfile(link)
     for name in sorted(kept):
         packed.add(home / packages / name, str(packages / name), filter=wanted)
-    # mirror itself may be installed in place, and then is not among the packages.
+    # mirror itself may be an editable install, and then is not among the packages.
     if not (home / packages / "mirror").exists():
         folder = Path(importlib.util.find_spec("mirror").origin).parent
         packed.add(folder, str(packages / "mirror"), filter=wanted)

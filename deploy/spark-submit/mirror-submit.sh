@@ -1,6 +1,6 @@
 #!/bin/sh
-# Hands mirror to spark-submit in client mode, and is replaced by it, so that signals
-# of whoever started this reach the driver: SIGTERM ends it within its transactions.
+# Runs mirror with spark-submit in client mode. spark-submit replaces this process, so
+# signals reach the driver: on SIGTERM it finishes its transactions and exits.
 #
 #   mirror-submit.sh -c /etc/mirror/mirror.yaml [further options of `mirror run`]
 #
@@ -23,7 +23,7 @@ program=$("$home/bin/python" -c 'import mirror.__main__ as program; print(progra
 
 set -- "$program" run "$@"
 if [ -n "${APP_ARCHIVE:-}" ]; then
-    # Executors unpack it beside their work; the driver goes on with what it has.
+    # Executors unpack it in their working folder; the driver uses its own environment.
     PYSPARK_PYTHON=./mirror-env/bin/python
     PYSPARK_DRIVER_PYTHON=$home/bin/python
     export PYSPARK_DRIVER_PYTHON

@@ -1,5 +1,5 @@
 """Taking a flow over from MirrorMaker 2, and giving it back.
 
-In: MirrorMaker 2's own positions and the copies it made. Out: where each partition goes
-on, and the offset map of the time before.
+In: MirrorMaker 2's own positions and the copies it made. Out: where each partition
+continues, and an offset map of what it had copied.
 """

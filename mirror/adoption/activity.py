@@ -1,9 +1,9 @@
-"""Whether MirrorMaker 2 is still at work, and seeing to it that it no longer writes.
+"""Checks whether MirrorMaker 2 is still running, and fences it.
 
-Main function: `look`, which tells of members of its Connect group and of logs that
-grow; `shut_out` fences the producers of its exactly-once tasks, so that one that was
-believed dead cannot write any more. Heartbeats prove nothing: another connector writes
-them, and mirror does as well.
+Main functions: `look`, which reports members of its Connect group and logs that grow;
+`shut_out`, which fences the producers of its exactly-once tasks, so that one that was
+believed dead can no longer write. Heartbeats prove nothing: another connector writes
+them, and so does mirror.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ TopicPartition = tuple[str, int]
 
 _WATCH_SECONDS = 3.0
 _SESSION_SECONDS = 15.0
-"""A worker that was killed stays a member for 10 s (Connect's session.timeout.ms)."""
+"""A killed worker stays a member for 10 s (Connect's session.timeout.ms)."""
 _PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Signs that somebody still copies."""
+    """Signs that something still copies."""
 
     group: str = ""
     workers: tuple[str, ...] = ()
     """The hosts of the group's members."""
     growing: tuple[str, ...] = ()
-    """Topics to which records were added while they were watched."""
+    """Topics that grew while they were watched."""
 
 
 def connect_group(source_alias: str) -> str:
@@ -54,7 +54,7 @@ def look(
     watched: Iterable[TopicPartition],
     tell: Callable[[str], None],
 ) -> Activity:
-    """Look for a few seconds; for some more while there are members, who may be dead.
+    """Look for a few seconds; longer while there are members, which may be dead.
 
     `group`: that of the Connect workers, None if they also do other work.
 
@@ -89,19 +89,19 @@ def look(
 
 
 def require_rest(activity: Activity, *, source_alias: str) -> None:
-    """Raises MirrorError if somebody is at work."""
+    """Raises MirrorError if something still copies."""
     if activity.workers:
         raise MirrorError(
-            f"MirrorMaker 2 runs: its group {activity.group} has members on "
+            f"MirrorMaker 2 is running: its group {activity.group} has members on "
             f"{', '.join(activity.workers)}; stop it first"
         )
     if activity.growing:
         shown = ", ".join(activity.growing[:5])
         more = len(activity.growing) - 5
         raise MirrorError(
-            f"somebody writes to {shown}{f' and {more} more' if more > 0 else ''}: "
-            f"stop what copies {source_alias} there; if it is others that write into "
-            "these topics, say --although-written"
+            f"{shown}{f' and {more} more' if more > 0 else ''} are being written to: "
+            f"stop what copies {source_alias} there; if other producers write to "
+            "these topics, pass --although-written"
         )
 
 
@@ -117,7 +117,7 @@ def producers(target: Cluster, connector: str, group: str | None) -> tuple[str, 
 def shut_out(
     target: Cluster, ids: Iterable[str], *, tell: Callable[[str], None]
 ) -> None:
-    """Fence producers, and have what they left open aborted.
+    """Fence producers, which also aborts their open transactions.
 
     Raises:
         ClusterError: the target does not answer.
@@ -127,13 +127,13 @@ def shut_out(
             transactional_ids.fence(target, transactional_id)
         except AuthorizationError as error:
             tell(
-                f"warning: {transactional_id} is not fenced ({error}); what it left "
-                "open ends by itself within a minute or so"
+                f"warning: {transactional_id} is not fenced ({error}); its open "
+                "transaction times out by itself within a minute or so"
             )
 
 
 def _workers(target: Cluster, group: str) -> tuple[str, ...]:
-    # Asked for by name: a list would leave out what we may not see.
+    # Asked by name: a list would leave out topics without DESCRIBE for us.
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
     inside = groups.members(target, [asked]).get(group, ())
     return tuple(sorted({member.host for member in inside}))
@@ -142,7 +142,7 @@ def _workers(target: Cluster, group: str) -> tuple[str, ...]:
 def _records_between(
     cluster: Cluster, partition: TopicPartition, first: int, end: int
 ) -> bool:
-    """A marker is none: brokers write it when they end a dead one's transaction."""
+    """Markers do not count: brokers write them when they end a dead transaction."""
     topic, number = partition
     reader = TopicReader(
         cluster, topic, partition=number, position=first, committed=False

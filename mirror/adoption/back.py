@@ -1,9 +1,9 @@
-"""The way back: what MirrorMaker 2 needs to go on where mirror stood.
+"""The way back: what MirrorMaker 2 needs to continue where mirror stopped.
 
 Main functions: `plan`, which compares mirror's positions with MirrorMaker 2's, and
-`apply`, which writes them where Kafka Connect keeps its own, and an offset sync for
-each partition, so that groups are translated from there on. Both have to be at rest;
-of mirror itself `apply` makes sure.
+`apply`, which writes them to Kafka Connect's offsets topic, with an offset sync for
+each partition, so that groups are translated from there on. Both must be stopped;
+`apply` checks that mirror is.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _WATCH_SECONDS = 6.0
-"""A service that was fenced begins again well within this."""
+"""A fenced service restarts its flow well within this."""
 _PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedBack:
-    """What becomes of one partition."""
+    """What happens to one partition."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Back:
-    """What becomes of a flow."""
+    """What happens to a flow."""
 
     flow: str
     source: str
@@ -67,7 +67,7 @@ class Back:
     terms: Terms
 
     def records(self) -> list[tuple[str, str]]:
-        """Keys and values as they have to stand in Connect's topic."""
+        """Keys and values of the records for Connect's topic."""
         return [
             (
                 key.decode(),
@@ -110,7 +110,7 @@ def plan(
     topics: Iterable[MirroredTopic],
     terms: Terms,
 ) -> Back:
-    """What MirrorMaker 2 would be told.
+    """The positions that MirrorMaker 2 would get.
 
     Raises:
         MirrorError: the flow has no progress, MirrorMaker 2 no topic for positions, or
@@ -164,10 +164,10 @@ def require_no_service(flow: FlowConfig, target: Cluster, group: str | None) -> 
 def stop_copying(
     flow: FlowConfig, target: Cluster, *, tell: Callable[[str], None]
 ) -> None:
-    """Fence whoever copies for the flow, and make sure that nobody begins again.
+    """Fence the flow's current owner, and check that none comes back.
 
     Raises:
-        MirrorError: a service runs; it has begun again by now.
+        MirrorError: a service is running; it restarted the flow.
     """
     name = progress.topic_name(flow.source)
     rewrite_progress(flow, target, _change_nothing)
@@ -182,10 +182,10 @@ def stop_copying(
 
 
 def apply(flow: FlowConfig, source: Cluster, target: Cluster, back: Back) -> int:
-    """Write what was planned; how many offset syncs were written besides.
+    """Write the plan; returns the number of offset syncs written.
 
     Raises:
-        MirrorError: not all is written: do it once more.
+        MirrorError: not everything was written: run it again.
     """
     positions = {
         (each.topic, each.partition): each.position
@@ -222,8 +222,8 @@ def _write_syncs(flow: FlowConfig, source: Cluster, target: Cluster, back: Back)
 
 def _runs(flow: FlowConfig) -> str:
     return (
-        f"a mirror service copies {flow.name}: stop it first, else it and "
-        "MirrorMaker 2 would copy the same records"
+        f"a mirror service is copying {flow.name}: stop it first, or both it and "
+        "MirrorMaker 2 will copy the same records"
     )
 
 

@@ -1,10 +1,10 @@
-"""MirrorMaker 2's own source positions, in the topic where Kafka Connect keeps them.
+"""MirrorMaker 2's own source positions, in Kafka Connect's offsets topic.
 
 Main type: `Kept`, what a connector has written for one source cluster, as `read` finds
-it; `encode` and `write` are for going back. A record's key is JSON, the connector's
-name and the source partition, its value the offset of the last record copied, so that
-copying goes on at the next one. A null value takes a position back. Connect looks
-positions up by the very bytes of the key.
+it; `encode` and `write` are for the way back. A record's key is JSON, the connector's
+name and the source partition; its value is the offset of the last record copied, so
+copying continues at the next one. A null value removes a position. Connect compares
+keys byte for byte.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 CONNECTOR = "MirrorSourceConnector"
-"""Its name in dedicated mode; on a Connect cluster whoever makes it names it."""
+"""Its name in dedicated mode; on a Connect cluster the user names it."""
 
 
 def topic_name(source_alias: str) -> str:
-    """Of dedicated mode, on the target; separators that are set do not touch it."""
+    """The topic of dedicated mode, on the target, whatever separator is configured."""
     return f"mm2-offsets.{source_alias}.internal"
 
 
@@ -48,13 +48,13 @@ class Kept:
     last: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The offset of the last record copied."""
     places: Mapping[TopicPartition, tuple[int, bytes]] = field(default_factory=dict)
-    """In which partition of the topic a position stands, and under which key."""
+    """The partition of the topic and the key of each position."""
     exact: frozenset[TopicPartition] = frozenset()
     """Whose positions were written in one transaction with the records."""
 
 
 def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> Kept:
-    """What holds now; what transactions that are still open have written does not.
+    """The current positions, without those of transactions that are still open.
 
     Raises:
         MirrorError: there is no such topic, or it cannot be read.
@@ -63,8 +63,8 @@ def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> 
     if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         raise MirrorError(
             f"cluster {cluster.alias} has no topic {topic}, where MirrorMaker 2 would "
-            "keep its positions: name the one that Connect's offset.storage.topic "
-            "names with --offsets-topic"
+            "keep its positions: pass the value of Connect's offset.storage.topic "
+            "with --offsets-topic"
         )
     if shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {cluster.alias}: reading {topic}")
@@ -104,17 +104,17 @@ def write(
     connector: str,
     source_alias: str,
 ) -> None:
-    """Have a connector go on at these offsets when it is started next.
+    """Have a connector continue at these offsets when it is next started.
 
     Raises:
-        MirrorError: not all of them are written: write all of them again.
+        MirrorError: not all of them were written: write all of them again.
     """
     count = cluster.topics([topic])[topic].partitions
     parts: dict[TopicPartition, list[tuple[bytes, bytes]]] = {}
     for partition, offset in positions.items():
         known = kept.places.get(partition)
         key = known[1] if known else encode_key(connector, source_alias, *partition)
-        # Where it stands already: of two partitions nobody knows which is read last.
+        # Into the same partition as before: the order across partitions is undefined.
         number = known[0] if known else partition_of(key, count)
         value = encode_value(offset)
         parts.setdefault((topic, number), []).append((key, value))
@@ -127,7 +127,7 @@ def write(
 
 
 def encode_key(connector: str, source_alias: str, topic: str, partition: int) -> bytes:
-    """As MirrorMaker 2 has it written, byte for byte."""
+    """As MirrorMaker 2 writes it, byte for byte."""
     where = {"cluster": source_alias, "partition": partition, "topic": topic}
     return json.dumps(
         [connector, where], separators=(",", ":"), ensure_ascii=False
@@ -135,7 +135,7 @@ def encode_key(connector: str, source_alias: str, topic: str, partition: int) ->
 
 
 def encode_value(position: int) -> bytes:
-    """So that the record at `position` is the next one to be copied."""
+    """The value that makes the record at `position` the next one to copy."""
     return json.dumps({"offset": position - 1}, separators=(",", ":")).encode()
 
 
@@ -156,14 +156,14 @@ def parse_value(value: bytes) -> int:
     """The offset of the last record copied.
 
     Raises:
-        MirrorError: it is no position of MirrorMaker 2's.
+        MirrorError: it is not a position of MirrorMaker 2.
     """
     try:
         return int(json.loads(value)["offset"])
     except (ValueError, TypeError, KeyError) as error:
         raise MirrorError(
-            f"a position of MirrorMaker 2 reads {value[:100]!r} instead of "
-            '{"offset": N}: is it another connector\'s?'
+            f"a position of MirrorMaker 2 is {value[:100]!r} instead of "
+            '{"offset": N}: does it belong to another connector?'
         ) from error
 
 

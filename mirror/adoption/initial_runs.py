@@ -1,10 +1,10 @@
-"""What the offset map is told of the time before mirror copied.
+"""The start of the offset map: what MirrorMaker 2 copied before mirror.
 
-Main functions: `read_syncs`, MirrorMaker 2's offset syncs wherever they are, and
+Main functions: `read_syncs`, MirrorMaker 2's offset syncs on either cluster, and
 `initial_runs`, which is pure: the rows that a partition's map begins with. A sync is
-one record known on both sides; between two of them copies are not known one by one, so
-a floor stands behind each, as MirrorMaker 2 itself would answer. The last records are
-known exactly, from the copy (`tail`).
+one record known on both sides; the copies between two syncs are not known one by one,
+so a floor follows each, which gives the answers that MirrorMaker 2 would give. The last
+records are known exactly, from the copy (`tail`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_syncs(
         for _, key, value in TopicReader(cluster, topic, committed=False).read():
             try:
                 sync = OffsetSync.decode(key, value)
-            except CorruptBatchError:  # Java's reader would pass over it, too
+            except CorruptBatchError:  # Java's reader would skip it too
                 continue
             pairs = found.setdefault((sync.topic, sync.partition), [])
             pairs.append((sync.upstream, sync.downstream))
@@ -67,7 +67,7 @@ def read_syncs(
 
 def ascending(pairs: Sequence[Pair]) -> list[Pair]:
     """Without those that later ones contradict: MirrorMaker 2 began again, or the copy
-    was made anew.
+    was re-created.
     """
     kept: list[Pair] = []
     for pair in pairs:
@@ -85,10 +85,10 @@ def initial_runs(
     ends: Pair,
 ) -> RunArray:
     """Rows from `begins`, where nothing older is known, to `ends`: the next offset to
-    copy, and the copy's end, behind which all that is copied now will stand.
+    copy, and the copy's end, where everything copied from now on follows.
     """
     if ends[0] < begins[0]:
-        return np.array([(*ends, 0)], np.int64)  # all is copied once more
+        return np.array([(*ends, 0)], np.int64)  # everything is copied again
     tail = _behind(tail, begins)
     until = (int(tail[0, UPSTREAM]), int(tail[0, DOWNSTREAM])) if len(tail) else ends
     rows: list[tuple[int, int, int]] = []
@@ -110,7 +110,7 @@ def initial_runs(
 
 
 def _behind(tail: RunArray, begins: Pair) -> RunArray:
-    """The rows, or parts of them, that stand behind a place on both sides."""
+    """The rows, or parts of them, after a place on both sides."""
     over = np.maximum(
         np.maximum(begins[0] - tail[:, UPSTREAM], begins[1] - tail[:, DOWNSTREAM]), 0
     )

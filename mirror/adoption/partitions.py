@@ -1,6 +1,6 @@
-"""Where each partition goes on that MirrorMaker 2 has copied.
+"""Where each partition that MirrorMaker 2 has copied continues.
 
-Main types: `Adopted`, what becomes of one partition, and `Survey`, one look at all of
+Main types: `Adopted`, what happens to one partition, and `Survey`, one look at all of
 them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
 changes nothing; where one partition goes on is `resume_point`'s duty.
 """
@@ -34,23 +34,23 @@ TopicPartition = tuple[str, int]
 
 
 class Action(StrEnum):
-    """What will be done about a partition."""
+    """The verdict on a partition."""
 
     CONTINUE = "CONTINUE"
-    """Go on where MirrorMaker 2 says it stood."""
+    """Continue at MirrorMaker 2's position."""
     AHEAD = "AHEAD"
-    """Go on behind records that it copied after it wrote its position."""
+    """Continue after the records that it copied since it wrote its position."""
     UNSURE = "UNSURE"
     """As CONTINUE or AHEAD, and some records may be copied again."""
     BEGIN = "BEGIN"
     """It has no position: begin where the flow's `start` says."""
     RECREATED = "RECREATED"
-    """Its position lies beyond the source's end: of a topic that was made anew."""
+    """Its position is beyond the source's end: the topic was re-created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """What becomes of one partition."""
+    """What happens to one partition."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class Adopted:
     source_end: int
     position: Position
     copied: int = 0
-    """Records behind MirrorMaker 2's position that are in the copy already."""
+    """Records after MirrorMaker 2's position that are already in the copy."""
     may_repeat: int = 0
     """Records at most that may be copied again."""
     missing: int = 0
@@ -69,9 +69,9 @@ class Adopted:
     copy_end: int = 0
     """The end of the copy's log; 0 if it is empty, or not there."""
     lost: int = 0
-    """Offsets that the source deleted before anybody copied them."""
+    """Offsets that the source deleted before they were copied."""
     runs: RunArray | None = field(default=None, repr=False)
-    """What the offset map is told."""
+    """The first rows of the offset map."""
 
 
 class Survey:
@@ -87,7 +87,7 @@ class Survey:
         most_records: int,
         known: Mapping[TopicPartition, Pair],
     ) -> None:
-        """`known`: what the flow has copied itself, its positions and where they stand
+        """`known`: what the flow has copied itself, its positions and their places
         in the copies.
         """
         self._flow = flow
@@ -214,7 +214,7 @@ class Survey:
 class _Edges:
     first: int
     stable: int
-    """Behind it stand records of transactions that are open."""
+    """Records of open transactions follow it."""
     end: int
 
 

@@ -1,9 +1,8 @@
-"""Taking a flow over from MirrorMaker 2: what would be done, and doing it.
+"""Takes a flow over from MirrorMaker 2: the plan, and its execution.
 
-Main functions: `plan`, which reads MirrorMaker 2's positions and what else tells how
-far it got, and changes nothing; and `apply`, which writes what was planned into
-progress and offset map, in one transaction. Whether MirrorMaker 2 is at rest is
-`activity`'s to find out, before.
+Main functions: `plan`, which finds out how far MirrorMaker 2 got and changes nothing;
+and `apply`, which writes the plan to progress and offset map, in one transaction.
+`activity` checks beforehand that MirrorMaker 2 is stopped.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What becomes of a flow."""
+    """What happens to a flow."""
 
     flow: str
     partitions: tuple[Adopted, ...]
     not_copied: tuple[str, ...] = ()
     """Topics that MirrorMaker 2 copied and the flow does not."""
     present: int = 0
-    """Partitions of which the flow has a position of its own already."""
+    """Partitions for which the flow already has a position of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def plan(
         raise MirrorError(
             f"cluster {target.alias}: {terms.offsets_topic} has no position of "
             f"connector {terms.connector} for cluster {flow.source}, and there are no "
-            "copies; --connector and --offsets-topic say whose positions to take"
+            "copies; choose the positions with --connector and --offsets-topic"
         )
     return Adoption(
         flow=flow.name,
@@ -139,7 +138,7 @@ def apply(
             rewrite_progress(flow, target, decide)
             break
         except FencedError:
-            # A service that was fenced is back sooner than we were done.
+            # The fenced service came back before we were done.
             if attempt == _ATTEMPTS - 1:
                 raise
 
@@ -148,13 +147,13 @@ def has_progress(flow: str, count: int) -> str:
     """Why a flow is not taken over."""
     return (
         f"flow {flow} has positions of its own for {count} partitions, so it has "
-        "copied already: --replace puts MirrorMaker 2's in their place"
+        "already copied: pass --replace to overwrite them with MirrorMaker 2's"
     )
 
 
 def _present(flow: FlowConfig, target: Cluster) -> dict[TopicPartition, Pair]:
-    """Partitions that the flow has copied itself: its position, and behind which
-    offset of the copy everything else stands.
+    """Partitions that the flow has copied itself: its position, and the offset of the
+    copy that everything else follows.
     """
     name = progress.topic_name(flow.source)
     if target.topics([name])[name].error != codes.NONE:

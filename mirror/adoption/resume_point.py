@@ -29,17 +29,17 @@ class Log:
     partition: int
     first: int
     end: int
-    """Behind the last record that may be read: transactions still open are not."""
+    """After the last readable record; records of open transactions are not readable."""
     committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where copying goes on."""
+    """Where copying continues."""
 
     tail: Tail
     may_repeat: int = 0
-    """How many records at most are in the copy already and come again."""
+    """The most records that are already in the copy and may be copied again."""
 
 
 def find(
@@ -91,7 +91,7 @@ def _look(source: Log, copy: Log, position: int, size: int) -> Tail:
         first=first, end=end, timed=timed, committed=source.committed,
     )  # fmt: skip
     tail = compare(around, last, position, from_first=first == 0)
-    # Behind all that the source has there is nothing more to see.
+    # Beyond the source's end there is nothing more to see.
     return replace(tail, complete=tail.complete or end >= source.end)
 
 

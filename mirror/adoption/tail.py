@@ -1,11 +1,11 @@
 """How far a partition was copied, seen from the last records of its copy.
 
-Main function: `compare`, which is pure. MirrorMaker 2 writes its position after the
-records, unless it works exactly-once: what it had copied since then is known only from
-the copy itself. It copies in order, and whenever it begins again it does so at its
-position or before. So the records from the position on that are found in the copy are
-done, up to the first one that is not there. Where that cannot be told, the answer
-never goes too far: records are copied again rather than left out.
+Main function: `compare`, which is pure. Unless it runs exactly-once, MirrorMaker 2
+writes its position after the records: only the copy shows what it has copied since. It
+copies in order, and restarts at its position or before. So the records from the
+position on that are in the copy are done, up to the first one that is missing. If that
+is unclear the answer errs on the safe side: records are copied again rather than left
+out.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Tail:
     anchored: bool = False
     """Whether any record was found on both sides."""
     certain: bool = False
-    """Whether all that the copy holds behind the last record found is explained."""
+    """Whether everything in the copy after the last record found is explained."""
     unexplained: int = 0
     """How many records of the copy are not: they may be copied again."""
     missing: int = 0
-    """How many records before the position stand behind the last one found: they
+    """How many records before the position come after the last one found: they
     should be in the copy, and are not at its end."""
     complete: bool = True
     """Whether the source's window went far enough to see where the copy ends."""
     runs: RunArray = field(default_factory=lambda: _NO_RUNS)
-    """Where the last records stand on both sides, with floors where that is not known
-    of each."""
+    """The offsets of the last records on both sides, with floors where those of single
+    records are not known."""
 
 
 def compare(
@@ -56,7 +56,7 @@ def compare(
 ) -> Tail:
     """`source`: records from before the position on; `target`: the last of the copy.
 
-    `from_first`: no record of the source ever stood before its window.
+    `from_first`: the source never had a record before its window.
     """
     begin = int(np.searchsorted(source.offsets, position))
     if not len(target.marks):
@@ -92,8 +92,8 @@ def compare(
 
 
 def _within(target: Window, count: int) -> Window:
-    """So much of the copy that it holds nothing from before the source's window: that
-    might look like what stands there.
+    """The part of the copy without records from before the source's window, which might
+    look like those in it.
     """
     first = max(len(target.marks) - count, 0)
     return Window(offsets=target.offsets[first:], marks=target.marks[first:])
@@ -129,8 +129,8 @@ def _last_copied(source: Window, where: Longs, begin: int) -> int:
 def _runs(
     source: Window, target: Window, where: Longs, at: int, walked: int
 ) -> RunArray:
-    """What is known of the stretch in which the last one copied stands: back to where
-    MirrorMaker 2 began again, if it did.
+    """What is known about the stretch with the last record copied: back to where
+    MirrorMaker 2 restarted, if it did.
     """
     down = np.flatnonzero(where[: at + 1] >= 0)
     up = where[down]
@@ -147,7 +147,7 @@ def _runs(
     for first, end in itertools.pairwise(edges):
         rows.append((int(upstream[first]), int(downstream[first]), end - first))
         if end < len(up) and up[end] - up[end - 1] > 1:
-            # Records of the source stand between, and where their copies are is open.
+            # There are source records in between, whose copies are unknown.
             rows.append((int(upstream[end - 1]) + 1, int(downstream[end - 1]) + 1, 0))
     return np.array(rows, np.int64).reshape(-1, 3)
 

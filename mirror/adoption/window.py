@@ -1,8 +1,7 @@
-"""The records of a stretch of one partition, as marks of what is in them.
+"""The records of a range of one partition, as marks (hashes) of their content.
 
-Main type: `Window`, offsets and marks side by side; `read` fetches one. Two records
-with the same mark are the same record, on whichever cluster they stand. What follows
-from that is `tail`'s to say.
+Main type: `Window`, offsets with their marks; `read` fetches one. Two records with the
+same mark are the same record, on either cluster. `tail` draws the conclusions.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def read(
             if not len(rows):
                 raise CorruptBatchError(
                     f"the control batch at offset {kept[0, scan.BASE]} is damaged: it "
-                    "says of no transaction how it ended"
+                    "ends no transaction"
                 )
         kept = kept[: len(visible)][visible]
     next_offset, leader_epoch = _behind(buffer, rows)

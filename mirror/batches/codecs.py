@@ -169,7 +169,7 @@ def _told_by_snappy(block: memoryview) -> int:
 def _too_large(most: int) -> CorruptBatchError:
     return CorruptBatchError(
         f"it unpacks to more than max_unpacked_bytes, which is {most}: raise that if "
-        "its producer means it"
+        "the batch is legitimate"
     )
 
 

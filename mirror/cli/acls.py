@@ -1,7 +1,7 @@
 """`mirror config acls`: the ACLs that a configuration takes, without asking a cluster.
 
-It prints what `permissions` finds, as a table, as JSON, or as the command lines that
-give the rights. Who is given them is told by the configuration, or by --principal.
+It prints the rights that `permissions` finds, as a table, as JSON, or as commands that
+grant them. The principals come from the configuration, or from --principal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Form(StrEnum):
 
 
 class Whose(StrEnum):
-    """Who is to be given them."""
+    """Who gets them."""
 
     SERVICE = "service"
     COMMANDS = "commands"
@@ -46,8 +46,8 @@ def acls(
         list[Whose] | None,
         typer.Option(
             "--for",
-            help="The service, commands beside it, or applications that ask where "
-            "their group goes on; may be given again. service, if not given.",
+            help="Who needs the rights: the service, the commands, or applications "
+            "that look up where their group continues. Repeatable. Default: service.",
         ),
     ] = None,
     principals: Annotated[
@@ -55,7 +55,7 @@ def acls(
         typer.Option(
             "--principal",
             metavar="[ALIAS=]NAME",
-            help="Who brokers take mirror for, on one cluster or on all.",
+            help="The principal that brokers see, on one cluster or on all.",
         ),
     ] = None,
     output: Annotated[
@@ -63,16 +63,15 @@ def acls(
         typer.Option(
             "--output",
             "-o",
-            help="A table to read, JSON for programs, or command lines of "
-            "kafka-acls.sh.",
+            help="A table, JSON for programs, or kafka-acls.sh commands.",
         ),
     ] = Form.TABLE,
 ) -> None:
-    """Show what mirror has to be allowed on each cluster, and nothing more.
+    """Show the ACLs that mirror needs on each cluster, and no others.
 
-    No cluster is asked. Patterns become the shortest ACLs that let through what they
-    match: a name, all names that begin alike, or all. Give these rights and no others,
-    and everything that the configuration turns on works.
+    Works offline. Each pattern becomes the narrowest ACL that covers what it matches:
+    a name, a prefix, or all names. With these rights and no others, everything that
+    the configuration turns on works.
 
     \b
     Examples:
@@ -123,7 +122,7 @@ def acls(
 
 
 def _principals(given: list[str], config: MirrorConfig) -> dict[str, str]:
-    """By alias; without one it counts for all clusters that have none of their own."""
+    """By alias; one without an alias is for all clusters without one of their own."""
     found: dict[str, str] = {}
     for each in given:
         alias, equals, name = each.partition("=")

@@ -1,8 +1,8 @@
 """`mirror adopt`: take flows over from MirrorMaker 2, or give them back to it.
 
-It checks that MirrorMaker 2 is at rest, shows where each partition will go on, asks,
-and has `adoption` write it. Both clusters have to answer; no service may run for the
-flow.
+It checks that MirrorMaker 2 is stopped, shows where each partition will continue, asks
+for confirmation and lets `adoption` write the positions. Both clusters must be up, and
+no service may be running the flow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def adopt(  # noqa: PLR0913  options of a command
     give_back: Annotated[
         bool,
         typer.Option(
-            "--back", help="The other way: let MirrorMaker 2 go on where mirror stands."
+            "--back", help="Reverse: MirrorMaker 2 continues where mirror stopped."
         ),
     ] = False,
     offsets_topic: Annotated[
@@ -46,8 +46,8 @@ def adopt(  # noqa: PLR0913  options of a command
         typer.Option(
             "--offsets-topic",
             metavar="TOPIC",
-            help="Where Kafka Connect keeps positions, if MirrorMaker 2 runs on a "
-            "Connect cluster; else mm2-offsets.<source>.internal. On the target.",
+            help="Kafka Connect's offsets topic on the target, if MirrorMaker 2 runs "
+            "on a Connect cluster. Default: mm2-offsets.<source>.internal.",
         ),
     ] = None,
     connector: Annotated[
@@ -61,35 +61,37 @@ def adopt(  # noqa: PLR0913  options of a command
         typer.Option(
             "--most-records",
             min=1,
-            help="How far to look back, in offsets of a partition, for what "
-            "MirrorMaker 2 copied last.",
+            help="How many offsets to look back in each partition for the last record "
+            "that MirrorMaker 2 copied.",
         ),
     ] = plan.MOST_RECORDS,
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace", help="Also if the flow has positions of its own already."
+            "--replace", help="Overwrite positions that the flow already has."
         ),
     ] = False,
     although_written: Annotated[
         bool,
         typer.Option(
             "--although-written",
-            help="Also if somebody writes to the copies, who is not MirrorMaker 2.",
+            help="Go ahead even if a producer other than MirrorMaker 2 writes to the "
+            "copies.",
         ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Go on where MirrorMaker 2 stopped, without a gap and without a repeat.
+    """Continue where MirrorMaker 2 stopped, without gaps or duplicates.
 
-    Stop MirrorMaker 2 first; it is refused while it runs. GOES-ON-AT is the next source
-    offset to copy. CONTINUE: where MirrorMaker 2's own position says. AHEAD: behind
-    COPIED records that it had copied since it wrote its position, as the copy shows.
-    UNSURE: the copy does not tell; at most MAY-REPEAT records come again. BEGIN: it has
-    no position there. RECREATED: its position is of a topic that was made anew since.
-    LOST offsets were deleted on the source before anybody copied them.
+    Stop MirrorMaker 2 first; the command refuses to work while it runs. GOES-ON-AT is
+    the next source offset to copy. CONTINUE: at MirrorMaker 2's own position. AHEAD:
+    after the COPIED records that the copy has beyond that position. UNSURE: the copy
+    does not show where it ends; up to MAY-REPEAT records may be copied again. BEGIN:
+    MirrorMaker 2 has no position. RECREATED: its position belongs to a topic that has
+    been re-created since. LOST offsets were deleted on the source before they were
+    copied.
 
     \b
     Examples:
@@ -140,8 +142,8 @@ def _take_over(
         _show(planned)
     complain(
         *(
-            f"warning: {each.flow.name} is not exactly_once, so a service that copies "
-            "it now cannot be fenced: stop it first"
+            f"warning: {each.flow.name} is not exactly_once, so a running service "
+            "cannot be fenced: stop it first"
             for each in taken
             if not each.flow.exactly_once and not wishes.dry_run
         )
@@ -152,17 +154,17 @@ def _take_over(
     if refused and not wishes.dry_run:
         raise MirrorError(plan.has_progress(refused[0].flow, refused[0].present))
     count = sum(len(each.partitions) for each in planned)
-    if not wishes.dry_run and agreed(f"Take {count} partitions over?", yes=wishes.yes):
+    if not wishes.dry_run and agreed(f"Take over {count} partitions?", yes=wishes.yes):
         for each in taken:
             activity.shut_out(each.target, ids[each.flow.name], tell=complain)
         if any(ids.values()):
-            # What they had left open is aborted by now: look once more.
+            # Their open transactions are aborted by now: look once more.
             planned = _plan(taken, wishes)
         for each, adoption in zip(taken, planned, strict=True):
             plan.apply(each.flow, each.target, adoption, replace=wishes.replace)
             complain(
-                f"flow {each.flow.name}: {len(adoption.partitions)} partitions are "
-                "taken over; `mirror run` goes on there"
+                f"flow {each.flow.name}: took over {len(adoption.partitions)} "
+                "partitions; `mirror run` continues there"
             )
     return [_document(each) for each in planned]
 
@@ -209,7 +211,7 @@ def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: Wishes) -> list[s
     if ids and wishes.dry_run:
         remarks.append(
             f"flow {name}: {len(ids)} producers of MirrorMaker 2 will be fenced, and "
-            "what they left open aborted"
+            "their open transactions aborted"
         )
     if adoption.not_copied:
         remarks.append(
@@ -220,8 +222,8 @@ def _remarks(adoption: Adoption, ids: tuple[str, ...], wishes: Wishes) -> list[s
         remarks.append(f"warning: {plan.has_progress(name, adoption.present)}")
     remarks += [
         f"warning: flow {name}: {each.topic}-{each.partition}: {each.missing} records "
-        "before MirrorMaker 2's position are not at the copy's end: was the topic made "
-        "anew, or does something filter, change or compact records?"
+        "before MirrorMaker 2's position are not at the copy's end: was the topic "
+        "re-created, or does something filter, change or compact records?"
         for each in adoption.partitions
         if each.missing
     ]

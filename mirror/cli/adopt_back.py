@@ -1,7 +1,7 @@
-"""`mirror adopt --back`: let MirrorMaker 2 go on where mirror stands.
+"""`mirror adopt --back`: let MirrorMaker 2 continue where mirror stopped.
 
-It shows both sides' positions, asks, makes sure that mirror is at rest, and has
-`adoption.back` write them.
+It shows both sides' positions, asks for confirmation, checks that mirror is stopped and
+lets `adoption.back` write them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def give_back(taken: list[Taken], wishes: Wishes, output: Form) -> list[dict[str
         for each, handed in zip(taken, planned, strict=True):
             syncs = back.apply(each.flow, each.source, each.target, handed)
             complain(
-                f"flow {each.flow.name}: MirrorMaker 2 goes on where mirror stood; "
+                f"flow {each.flow.name}: MirrorMaker 2 continues where mirror stopped; "
                 f"{syncs} offset syncs written"
             )
     return [_document(each) for each in planned]

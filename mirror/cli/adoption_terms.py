@@ -1,6 +1,6 @@
-"""What `mirror adopt` was told, and the clusters it works on, for both directions.
+"""The options of `mirror adopt` and the clusters it works on, for both directions.
 
-Main types: `Wishes`, the options, and `Taken`, one flow with what it is reached by.
+Main types: `Wishes`, the options, and `Taken`, one flow with its connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The options, as one thing."""
+    """The options of the command."""
 
     offsets_topic: str | None
     connector: str
@@ -42,22 +42,22 @@ class Wishes:
         )
 
     def group(self, flow: FlowConfig) -> str | None:
-        """Only in dedicated mode a group of workers does nothing else."""
+        """Only in dedicated mode does a group of workers do nothing else."""
         return None if self.offsets_topic else activity.connect_group(flow.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """One flow, and what it is reached by."""
+    """One flow and the connections to its clusters."""
 
     flow: FlowConfig
     source: Cluster
     target: Cluster
     topics: tuple[MirroredTopic, ...]
     service_group: str | None
-    """Where mirror's instances meet."""
+    """The consumer group in which mirror's instances meet."""
     selected: frozenset[str]
-    """All topics that the flow copies, asked for or not."""
+    """All topics that the flow copies, selected by `--topic` or not."""
 
 
 def reach(

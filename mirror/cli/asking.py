@@ -1,8 +1,8 @@
-"""Asking a running service for what it knows, for commands that show some of it.
+"""Fetches what a running service knows, for the commands that show it.
 
-Main function: `ask`, with the options `Url` and `OfConfig` that say whom, `TokenFile`
-and `CaFile` that say how. It judges nothing; whoever does not answer, or in another
-format, is told in one sentence. The token goes nowhere but to that address.
+Main function: `ask`. The options `Url` and `OfConfig` say which service, `TokenFile`
+and `CaFile` how to authenticate. If there is no answer, or one in another format, it
+raises one sentence that says so. The token goes nowhere but to that address.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TokenFile = Annotated[
         metavar="FILE",
         envvar="MIRROR_TOKEN_FILE",
         show_envvar=True,
-        help="The service's token; with --config it is known.",
+        help="A file with the service's token; not needed with --config.",
     ),
 ]
 CaFile = Annotated[
@@ -71,14 +71,14 @@ CaFile = Annotated[
         metavar="FILE",
         envvar="MIRROR_CA_FILE",
         show_envvar=True,
-        help="Certificates to trust (PEM); with --config they are known.",
+        help="Certificates to trust (PEM); not needed with --config.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """Where to ask, and how to be let in."""
+    """The service's address, and how to authenticate there."""
 
     url: str
     authorization: str = field(default="", repr=False)
@@ -94,13 +94,13 @@ def ask(
     ca_file: Path | None = None,
     path: str = "/status",
 ) -> dict[str, Any]:
-    """What the service answers at a path.
+    """The service's answer at a path.
 
     Raises:
-        MirrorError: nobody answers there, or not a service that this mirror knows.
+        MirrorError: no answer, or not from a service that this version can read.
     """
     if url is not None and config is not None:
-        raise typer.BadParameter("--url and --config exclude each other")
+        raise typer.BadParameter("--url and --config cannot be used together")
     way = _Way(url=_address(url)) if config is None else _configured(config)
     if token_file is not None:
         way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
@@ -115,7 +115,7 @@ def _address(url: str | None) -> str:
     whole = url if "://" in url else f"http://{url}"
     parts = urlsplit(whole)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise typer.BadParameter(f"--url: {url} is not like {DEFAULT_URL}")
+        raise typer.BadParameter(f"--url: {url} is not a URL such as {DEFAULT_URL}")
     return whole.rstrip("/").removesuffix("/status")
 
 
@@ -123,8 +123,8 @@ def _configured(path: Path) -> _Way:
     service = load(path)[0].service
     if not service.http_port:
         problem = (
-            "service.http_port: is 0, so the port is not known: ask with --url, the "
-            'address stands in the service\'s log as "service listens"'
+            "service.http_port: is 0, so the port is not known: pass --url, with the "
+            'address from the line "service listens" in the service\'s log'
         )
         raise ConfigError([problem])
     host = _EVERYWHERE.get(service.http_host, service.http_host)
@@ -137,7 +137,7 @@ def _configured(path: Path) -> _Way:
 
 
 def _authorization(service: ServiceConfig) -> str:
-    """What this configuration's service lets in."""
+    """The credentials that this configuration's service accepts."""
     if service.http_token_given:
         return f"Bearer {read_secret(service.http_token_file, service.http_token)}"
     if service.http_username is None:
@@ -148,7 +148,7 @@ def _authorization(service: ServiceConfig) -> str:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """The service sends nobody elsewhere; whoever does must not get the token."""
+    """The service never redirects; another server that does must not get the token."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -159,35 +159,35 @@ def _ask(way: _Way, path: str) -> dict[str, Any]:
     request = Request(where)  # noqa: S310  http or https, as `_address` saw
     if way.authorization:
         request.add_header("Authorization", way.authorization)
-    # Whoever runs a proxy does not mean it for a service's own port.
+    # A proxy in the environment is not meant for a service's own port.
     handlers = [ProxyHandler({}), _NoRedirect(), HTTPSHandler(context=_tls(way))]
     try:
         with build_opener(*handlers).open(request, timeout=_TIMEOUT_SECONDS) as answer:
             found = json.load(answer)
     except HTTPError as error:
-        with error:  # it is the answer, too
+        with error:  # it is also the answer
             raise MirrorError(_refused(where, error)) from error
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise MirrorError(
                 f"the certificate at {way.url} is not trusted "
-                f"({reason.verify_message}): name its authority with --ca-file, or the "
+                f"({reason.verify_message}): pass its CA with --ca-file, or the "
                 "service's configuration with --config"
             ) from error
         raise MirrorError(
             f"no service answers at {way.url} ({_short(reason)}): is `mirror run` up, "
-            "and is that its service.http_port?"
+            "and is this its service.http_port?"
         ) from error
     except ValueError as error:
         raise MirrorError(
-            f"{where} does not answer in JSON: is that a mirror service?"
+            f"{where} does not answer in JSON: is it a mirror service?"
         ) from error
     version = found.get("format_version") if isinstance(found, dict) else None
     if version != FORMAT_VERSION:
         raise MirrorError(
-            f"{where} answers in format {version}, this mirror reads "
-            f"{FORMAT_VERSION}: use the mirror that runs there"
+            f"{where} answers in format {version}, but this version of mirror reads "
+            f"{FORMAT_VERSION}: use the version that runs there"
         )
     return dict(found)
 
@@ -199,9 +199,9 @@ def _tls(way: _Way) -> ssl.SSLContext:
     try:
         context.load_verify_locations(way.trusted)
     except OSError as error:
-        reason = error.strerror or "it holds no certificate"
+        reason = error.strerror or "it contains no certificate"
         raise MirrorError(f"{way.trusted} cannot be used: {reason}") from error
-    # A port's own certificate may be trusted without whoever signed it.
+    # The port's own certificate may be trusted without its CA.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     return context
 
@@ -209,12 +209,12 @@ def _tls(way: _Way) -> ssl.SSLContext:
 def _refused(where: str, error: HTTPError) -> str:
     if error.code == HTTPStatus.UNAUTHORIZED:
         return (
-            f"{where} asks who you are: show its token with --token-file, or name its "
-            "configuration with --config"
+            f"{where} asks for authentication: pass its token with --token-file, or "
+            "its configuration with --config"
         )
     if error.code == HTTPStatus.MISDIRECTED_REQUEST:
-        return f"{where} is not called so: name it in service.http_hosts there"
-    return f"{where} answers {error.code}: is that a mirror service?"
+        return f"{where} does not accept this host name: add it to service.http_hosts"
+    return f"{where} answers {error.code}: is it a mirror service?"
 
 
 def _short(reason: object) -> str:

@@ -1,7 +1,7 @@
-"""`mirror check`: is all as it has to be for a run, and what would it mirror?
+"""`mirror check`: would a run work, and what would it mirror?
 
-It looks at this machine, every cluster and every flow, and shows what it saw. Nothing
-is changed, on no cluster. What is looked at is `preflight`'s duty.
+It checks this machine, every cluster and every flow, and shows what it found. It
+changes nothing on any cluster. `preflight` decides what to check.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ COLUMNS = ("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "
 
 
 def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
-    """Look at everything that a run needs, and show what would be copied.
+    """Check everything that a run needs, and show what it would copy.
 
-    This machine, the clusters (connection, brokers, version, rights), the flows (topics
-    and copies, replicas, message sizes, clocks, ACLs, groups). STATE is ok, warn or
-    fail, and DETAIL ends with what would put it right. Then the topics: COPY says
-    whether the copy exists, is to be created or is to be grown; mirror plan says how.
-    Nothing is changed. Exit status 2 if the configuration has to be changed, 1 if
-    something else fails; warnings are no failures.
+    This covers this machine, the clusters (connection, brokers, version, rights) and
+    the flows (topics and copies, replicas, message sizes, clocks, ACLs, groups). STATE
+    is ok, warn or fail, and DETAIL ends with how to fix it. Then come the topics: COPY
+    says whether the copy exists, would be created or would get more partitions; mirror
+    plan has the details. Changes nothing. Exit status 2 if the configuration needs a
+    change, 1 if something else fails; warnings do not count as failures.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def check(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         _show(found)
     failed, warned = found.count(State.FAIL), found.count(State.WARN)
     if failed or warned:
-        complain(f"{failed} failed, {warned} to know about")
+        complain(f"{failed} failed, {warned} warnings")
     if found.mistaken:
         raise typer.Exit(EXIT_USAGE)
     if failed:

@@ -1,8 +1,8 @@
-"""`mirror config`: the configuration itself, without asking any cluster.
+"""`mirror config`: the configuration itself, without contacting any cluster.
 
-`show` tells each setting's value and where it comes from, `convert` turns a file of
-MirrorMaker 2 or a manifest of Strimzi into our YAML, `schema` prints what there is to
-set. What they print is made in `config`; secrets are never part of it.
+`show` prints each setting's value and where it comes from, `convert` turns MirrorMaker
+2's file or a Strimzi manifest into our YAML, `schema` prints every setting there is.
+The room `config` makes the output; it never contains secrets.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def show(
     *,
     origin: Annotated[
         bool,
-        typer.Option("--origin", help="Also tell where each value comes from."),
+        typer.Option("--origin", help="Also show where each value comes from."),
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show every setting as it counts: variables over the file over defaults.
+    """Show every setting in effect: variables override the file, the file defaults.
 
     \b
     Examples:
@@ -93,8 +93,8 @@ def convert(
 ) -> None:
     """Print MirrorMaker 2's configuration as mirror's YAML.
 
-    Comments say what means something else here. Secrets are left out; comments say
-    how to give them.
+    Comments mark what works differently here. Secrets are left out; comments say how
+    to provide them.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """`mirror demo`: the product at work on two clusters of its own.
 
-What happens is told in `mirror.playground.demo`; here is what a person types.
+`mirror.playground.demo` does the work; this module has the options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def demo(
     *,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave clusters and service running until Ctrl-C."),
+        typer.Option("--keep", help="Keep clusters and service running until Ctrl-C."),
     ] = False,
     records: Annotated[
         int, typer.Option(min=1000, max=1_000_000, help="How many records to produce.")
@@ -25,10 +25,10 @@ def demo(
 ) -> None:
     """Copy between two real clusters, break it, and count every record.
 
-    Starts two Kafka clusters of one broker each, here and only for this, and a mirror
-    service between them. While records are produced it kills the service's worker
+    Starts two temporary Kafka clusters of one broker each on this machine, and a mirror
+    service between them. While producing records it kills the service's worker
     processes, watches it recover, and then reads the copy: each record must be there
-    exactly once. Takes about a minute; nothing stays behind but downloads.
+    exactly once. Takes about a minute and leaves nothing behind but downloads.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def demo(
     """
     from mirror.playground.demo import show  # noqa: PLC0415  imports a Kafka client
 
-    # A polite kill clears up as Ctrl-C does.
+    # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not show(records=records, keep=keep):
         raise typer.Exit(EXIT_FAILED)

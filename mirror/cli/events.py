@@ -1,7 +1,7 @@
 """`mirror events`: what happened to flows and clusters, once or as it happens.
 
-It shows what the service answers at `/events`, oldest first. The service keeps the
-newest events of each kind in memory; its log has them all.
+It shows the service's answer at `/events`, oldest first. The service keeps the newest
+events of each kind in memory; its log has them all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _kind(text: str | None) -> str | None:
     kinds = [kind.value for kind in EventKind]
     if text is not None and text not in kinds:
         raise typer.BadParameter(
-            f"{text} is no kind of event{near(text, kinds)}; kinds: {', '.join(kinds)}"
+            f"no such kind: {text}{near(text, kinds)}; kinds: {', '.join(kinds)}"
         )
     return text
 
@@ -37,7 +37,7 @@ def _kind(text: str | None) -> str | None:
 def _flow(text: str | None) -> str | None:
     ends = flow_ends(text) if text else None
     if text and ends is None:
-        raise typer.BadParameter(f'"{text}" is not like A->B or A/B')
+        raise typer.BadParameter(f'"{text}" is not a flow such as A->B or A/B')
     return "->".join(ends) if ends else None
 
 
@@ -48,8 +48,7 @@ def _moment(text: str | None) -> str | None:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"{text} is neither the id of an event nor a moment such as "
-            "2030-01-31T09:00:00Z"
+            f"{text} is neither an event's id nor a time such as 2030-01-31T09:00:00Z"
         ) from error
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     return str(round(found.timestamp() * 1000))
@@ -58,18 +57,18 @@ def _moment(text: str | None) -> str | None:
 def events(  # noqa: PLR0913  each is an option
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until stopped by Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing until Ctrl-C.")
     ] = False,
     flow: Annotated[
         str | None,
         typer.Option(
-            "--flow", metavar="FLOW", callback=_flow, help="Only this flow's."
+            "--flow", metavar="FLOW", callback=_flow, help="Only events of this flow."
         ),
     ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            "--kind", "-k", metavar="KIND", callback=_kind, help="Only of this kind."
+            "--kind", "-k", metavar="KIND", callback=_kind, help="Only this kind."
         ),
     ] = None,
     since: Annotated[
@@ -77,12 +76,12 @@ def events(  # noqa: PLR0913  each is an option
         typer.Option(
             metavar="TIME|ID",
             callback=_moment,
-            help="Only later ones: than a moment (ISO 8601, UTC where it names no "
-            "zone), or than the event with this id.",
+            help="Only events after this time (ISO 8601; UTC unless it names a zone), "
+            "or after the event with this id.",
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0 is all.")
+        int, typer.Option("--limit", "-n", min=0, help="Only the newest N; 0: all.")
     ] = 50,
     url: Url = None,
     config: OfConfig = None,
@@ -92,11 +91,11 @@ def events(  # noqa: PLR0913  each is an option
 ) -> None:
     """Show what happened to flows and clusters, oldest first.
 
-    That is what the service changed (topics, configs, ACLs, group offsets), and what
-    became of flows, partitions, groups and the configuration. TIME is in UTC; an event
-    that repeats is one line with its number of TIMES. The service keeps the newest of
-    each kind while it runs; its log has all of them, also from before. With --follow,
-    -o json prints one document per line.
+    Events are what the service changed (topics, configs, ACLs, group offsets) and what
+    happened to flows, partitions, groups and the configuration. TIME is in UTC; a
+    repeated event is one line with its number of TIMES. The service keeps the newest
+    events of each kind while it runs; its log has all of them. With --follow, -o json
+    prints one document per line.
 
     \b
     Examples:
@@ -147,13 +146,13 @@ def _cells(event: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _line(event: dict[str, Any], output: Form) -> str:
-    """One event while following: columns cannot know what is still to come."""
+    """One event while following: column widths cannot depend on later events."""
     if output is Form.JSON:
         return json.dumps(event)
     when, level, kind, flow, _, times, text = map(str, _cells(event))
     repeated = f" ({times} times)" if times != "1" else ""
     parts = (when, f"{level:7}", kind, flow, text + repeated)
     line = "  ".join(part for part in parts if part)
-    # Names of groups may have anything in them, also what moves a cursor.
+    # Group names may contain anything, even sequences that move the cursor.
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}"
                    for each in line)  # fmt: skip

@@ -1,8 +1,8 @@
-"""`mirror flow reset`: move the positions from which a flow goes on.
+"""`mirror flow reset`: move the positions where a flow continues.
 
-It shows old and new positions, asks, and has `relay.reset` fence whoever copies and
-write them. It needs both clusters and no running service; one that runs takes the new
-positions up by itself.
+It shows old and new positions, asks for confirmation and lets `driver.reset` fence the
+current owner and write them. It needs both clusters but no running service; one that is
+running picks up the new positions by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mirror.driver.reset import Move
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Steer single flows."
+    no_args_is_help=True, rich_markup_mode=None, help="Change where a flow continues."
 )
 
 FORMAT_VERSION = 1
@@ -47,7 +47,7 @@ _ATTEMPTS = 3
 def _group() -> None: ...
 
 
-@app.command("reset", short_help="Move the positions from which a flow goes on.")
+@app.command("reset", short_help="Move the positions where a flow continues.")
 def reset_(
     flow: FlowName,
     *,
@@ -66,12 +66,12 @@ def reset_(
     yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Set where a flow goes on, for all its topics or for some.
+    """Set where a flow continues, for all its topics or some of them.
 
-    Copies that are there stay: going back copies the offsets under AGAIN once more,
-    behind what is there. Going forward leaves those under SKIPPED out for good; they
-    are noted in the loss ledger. An offset beyond a partition's records means its
-    nearest end. A running service is fenced, begins again by itself, and goes on from
+    Existing copies stay: going back copies the offsets under AGAIN a second time and
+    appends them. Going forward leaves out the offsets under SKIPPED for good and writes
+    them to the loss ledger. An offset outside a partition's range moves to the nearest
+    end. A running service is fenced, restarts the flow by itself and continues from
     the new positions; without exactly_once, stop it first.
 
     \b
@@ -100,8 +100,8 @@ def reset_(
             _show(moves)
         if not dry_run and not steered.exactly_once:
             complain(
-                f"warning: {steered.name} is not exactly_once, so a service that "
-                "copies it now cannot be fenced: stop it first"
+                f"warning: {steered.name} is not exactly_once, so a running service "
+                "cannot be fenced: stop it first"
             )
         if not dry_run and agreed(
             f"Move {len(moves)} positions of {steered.name}?", yes=yes
@@ -113,10 +113,10 @@ def reset_(
                     )
                     break
                 except FencedError:
-                    # A service that was fenced is back sooner than we were done.
+                    # The fenced service came back before we were done.
                     if attempt == _ATTEMPTS - 1:
                         raise
-            complain(f"{len(moves)} positions of {steered.name} are moved")
+            complain(f"moved {len(moves)} positions of {steered.name}")
     if output is Form.JSON:
         document(
             {
@@ -140,13 +140,13 @@ def _place(text: str) -> StartPoint:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"--to: {text} is no place; right would be earliest, latest, "
+            f"--to: cannot read {text}; use earliest, latest, "
             "2026-01-31T08:00:00Z, @1769846400000 or an offset"
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if moment.timestamp() < 0:
-        raise typer.BadParameter(f"--to: {text} lies before 1970")
+        raise typer.BadParameter(f"--to: {text} is before 1970")
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 

@@ -1,4 +1,4 @@
-"""Choosing flows of a configuration on the command line, the same for all commands.
+"""Selects flows of a configuration on the command line, the same for all commands.
 
 `Flows` is the option, `chosen_flows` reads the configuration and applies it.
 """
@@ -25,7 +25,7 @@ Flows = Annotated[
         "--flow",
         "-f",
         metavar="A->B",
-        help="Only this flow; may be given again. A/B is the same.",
+        help="Only this flow, A->B or A/B. Repeatable.",
     ),
 ]
 
@@ -33,7 +33,7 @@ Flows = Annotated[
 def chosen_flows(
     path: Path, wanted: Sequence[str] | None
 ) -> tuple[MirrorConfig, list[FlowConfig]]:
-    """The configuration, and those of its enabled flows that are asked for."""
+    """The configuration, and the enabled flows selected by `--flow`."""
     chosen = read_config(path)
     flows = [flow for flow in chosen.flows.values() if flow.enabled]
     if not wanted:

@@ -1,7 +1,7 @@
-"""`mirror group`: where consumer groups stand on both sides of a flow.
+"""`mirror group`: the offsets of consumer groups on both sides of a flow.
 
-No service has to run, and `--target-only` needs no source either. Nothing is changed
-on any cluster. What a translated offset is worth is `offsets`'s answer.
+It works without a service, and with `--target-only` without the source. It changes
+nothing on any cluster. `offsets` says how exact a translated offset is.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ TargetOnly = Annotated[
     bool,
     typer.Option(
         "--target-only",
-        help="Do not ask the source: go by the checkpoints on the target.",
+        help="Do not contact the source; use the checkpoints on the target.",
     ),
 ]
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show where consumer groups stand on both sides.",
+    help="Show the offsets of consumer groups on both sides.",
 )
 
 
@@ -64,13 +64,13 @@ def list_groups(
     target_only: TargetOnly = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the groups of each flow, and how exactly they can go on on the target.
+    """Show the groups of each flow, and how exactly they can continue on the target.
 
-    STATE is the group's on the source, TARGET-STATE on the target. BEHIND counts
-    source offsets that a group has read and that are not copied yet. EXACTNESS names
-    how its offsets were found, with the number of partitions: all but BEFORE, EARLIER
-    and UNKNOWN go on at the very record. If the source does not answer, the
-    checkpoints on the target tell.
+    STATE is the group's state on the source, TARGET-STATE that on the target. BEHIND
+    counts source offsets that a group has read and that are not copied yet. EXACTNESS
+    says how its offsets were translated, with the number of partitions: all but BEFORE,
+    EARLIER and UNKNOWN continue at exactly the next record. If the source does not
+    answer, the checkpoints on the target are used.
 
     \b
     Examples:
@@ -124,12 +124,12 @@ def describe_group(
     target_only: TargetOnly = False,
     output: OffsetsOutput = OffsetsForm.TABLE,
 ) -> None:
-    """Show where a group stands in each partition, on the source and on the target.
+    """Show a group's offset in each partition, on the source and on the target.
 
-    TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is the very record,
-    TIP is behind the last copy, BEHIND the same for a group that is ahead of the copy,
-    BEFORE where the copy begins for a group that is older, EARLIER the last one known
-    at or before a record that MirrorMaker 2 copied, UNKNOWN has no answer.
+    TARGET-OFFSET is the next one to read there. EXACTNESS: EXACT is exactly the next
+    record, TIP the end of the copy, BEHIND the same for a group that is ahead of the
+    copy, BEFORE the start of the copy for a group whose offset is older, EARLIER the
+    last known offset at or before a record that MirrorMaker 2 copied, UNKNOWN none.
 
     \b
     Examples:
@@ -146,8 +146,8 @@ def describe_group(
     if not found and not failures:
         covered = ", ".join(each.flow for each in surveys)
         raise MirrorError(
-            f"group {group} has no offsets in what is copied ({covered}): is that its "
-            "name, and do the flow's groups and topics match?"
+            f"group {group} has no offsets in copied topics ({covered}): is the name "
+            "right, and do the flow's groups and topics settings match it?"
         )
     if output is OffsetsForm.JSON:
         document(

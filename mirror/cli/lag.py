@@ -1,6 +1,6 @@
 """`mirror lag`: how far behind each partition is, once or as a live table.
 
-It shows what the service answers at `/status`, the latest partitions first.
+It shows the service's answer at `/status`, the partitions furthest behind first.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ COLUMNS = (
 def lag(  # noqa: PLR0913  a command has its options
     *,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it until stopped by Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0.2, help="How often to look, with --watch.")
+        float, typer.Option(min=0.2, help="Seconds between refreshes, with --watch.")
     ] = 2.0,
     most: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="So many rows; 0 is all.")
+        int, typer.Option("--limit", "-n", min=0, help="Number of rows; 0 shows all.")
     ] = 20,
     url: Url = None,
     config: OfConfig = None,
@@ -41,11 +41,11 @@ def lag(  # noqa: PLR0913  a command has its options
     ca_file: CaFile = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Show how far behind each partition is, the latest first.
+    """Show how far behind each partition is, the furthest behind first.
 
     LAG counts source offsets that are not copied yet; BEHIND is the age of the oldest
-    of these records, SLA what the flow's sla_seconds allows. Both are as of the last
-    lease, and grow while the service does not know better.
+    of these records, SLA the limit from the flow's sla_seconds. LAG and BEHIND are as
+    of the last lease; BEHIND grows while the next report is overdue.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def lag(  # noqa: PLR0913  a command has its options
       mirror lag -o json | jq '.partitions[] | select(.lag_seconds > 60)'
     """
     if watch and output is Form.JSON:
-        raise typer.BadParameter("--watch and -o json exclude each other")
+        raise typer.BadParameter("--watch and -o json cannot be used together")
     look = partial(ask, url, config, token_file=token_file, ca_file=ca_file)
     if not watch:
         rows = _rows(look())

@@ -1,7 +1,7 @@
-"""`mirror loss list`: what the source lost, and what was left out on purpose.
+"""`mirror loss list`: what the source lost, and what was skipped on purpose.
 
-It reads the loss ledgers of the flows on their targets, and needs neither sources nor
-a running service.
+It reads the flows' loss ledgers on their targets, and needs neither the sources nor a
+running service.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def list_(
     config: ConfigFile,
     flow: Annotated[
         str | None,
-        typer.Option("--flow", metavar="FLOW", help="Of this flow alone, as in A->B."),
+        typer.Option("--flow", metavar="FLOW", help="Only this flow, as in A->B."),
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
     """List the ranges of source offsets that will not be copied, oldest first.
 
-    CAUSE: DELETED, retention or somebody was faster than the copy. TRUNCATED, the
-    source lost them in an unclean election; those that were copied before are still
-    in the copy. RECREATED, the topic was deleted and made anew, LAST is empty if it is
-    not known how far it had got. SKIPPED, by `mirror flow reset`. COUNT is in offsets:
-    some may have been no records of yours.
+    CAUSE is DELETED if retention or a person deleted them before they were copied;
+    TRUNCATED if the source lost them in an unclean election (what had been copied stays
+    in the copy); RECREATED if the topic was deleted and re-created (LAST is empty if
+    its old end is not known); SKIPPED by `mirror flow reset`. COUNT is in offsets, some
+    of which may have been transaction markers or aborted records.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
-"""The command `mirror`: what it is called with, and how it ends.
+"""The command `mirror`: its subcommands and exit codes.
 
-Main names: `app`, to which every command is added, and `main`, the entry point.
-Errors that a person can act on end in one sentence each on stderr and an exit
-code, never in a traceback; a traceback is a bug of ours.
+Main names: `app`, to which every command is added, and `main`, the entry point. An
+error that a person can act on becomes one sentence on stderr and an exit code; a
+traceback is a bug in mirror.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ and the flows. It is a YAML file, or MirrorMaker 2's own .properties file.
 \b
 Examples:
   mirror demo                        watch it work on two clusters of its own
-  mirror check -c mirror.yaml        what would be copied, and can it be
+  mirror check -c mirror.yaml        check what would be copied, and that it can be
   mirror plan -c mirror.yaml         what a run would create and change
   mirror run -c mirror.yaml          copy until stopped by Ctrl-C or SIGTERM
-  mirror run -c mirror.yaml --once   copy what is there now, then end
+  mirror run -c mirror.yaml --once   copy what is there now, then exit
   mirror config convert mm2.properties   our YAML from MirrorMaker 2's file
-  mirror adopt -c mm2.properties     go on where MirrorMaker 2 stopped
+  mirror adopt -c mm2.properties     continue where MirrorMaker 2 stopped
   mirror status                      ask the service on this machine
-  mirror lag --watch                 how far behind it is, again and again
+  mirror lag --watch                 how far behind it is, refreshed
   mirror events --follow             what happens, as it happens
   mirror topic list -c mirror.yaml   what differs between topics and copies
-  mirror group list -c mirror.yaml   where consumer groups stand on both sides
+  mirror group list -c mirror.yaml   offsets of consumer groups on both sides
 
 \b
 Exit status:
@@ -65,10 +65,10 @@ Exit status:
 \b
 Environment:
   MIRROR_CONFIG                       the configuration file, instead of -c
-  MIRROR_CLUSTERS__<alias>__<name>    a cluster's setting, over the file's
-  MIRROR_FLOWS__<a>__TO__<b>__<name>  a flow's setting, over the file's
-  MIRROR_DEFAULTS__<name>             a setting of all flows, over the file's
-  MIRROR_SERVICE__<name>              a setting of the service, over the file's
+  MIRROR_CLUSTERS__<alias>__<name>    a cluster's setting; overrides the file
+  MIRROR_FLOWS__<a>__TO__<b>__<name>  a flow's setting; overrides the file
+  MIRROR_DEFAULTS__<name>             a setting of all flows; overrides the file
+  MIRROR_SERVICE__<name>              a service setting; overrides the file
 """
 
 
@@ -105,13 +105,13 @@ app.command(short_help="Draw the clusters and the flows between them.")(
 )
 app.command(short_help="Show what happened to flows and clusters.")(events.events)
 app.add_typer(topic.app, name="topic")
-config.app.command("acls", short_help="Show what mirror has to be allowed.")(acls.acls)
+config.app.command("acls", short_help="Show the ACLs that mirror needs.")(acls.acls)
 app.add_typer(config.app, name="config")
-app.command(short_help="Let a flow rest, or some of its topics.")(pause.pause)
-app.command(short_help="Let a flow go on that was paused.")(pause.resume)
+app.command(short_help="Pause a flow, or some of its topics.")(pause.pause)
+app.command(short_help="Resume a paused flow, or some of its topics.")(pause.resume)
 app.add_typer(flow.app, name="flow")
 app.add_typer(loss.app, name="loss")
-app.command(short_help="Take flows over from MirrorMaker 2, or give them back.")(
+app.command(short_help="Take over flows from MirrorMaker 2, or hand them back.")(
     adopt.adopt
 )
 group.app.command("translate")(translate.translate)

@@ -1,8 +1,8 @@
 """Options that several commands share, so that they are the same everywhere.
 
 `ConfigFile` is the path of the configuration, from -c or MIRROR_CONFIG; `read_config`
-reads it and tells what is to know about it. `flow_of` finds a flow that was named,
-`agreed` asks before anything is changed.
+reads it and prints its warnings. `flow_of` finds a flow by name, `agreed` asks for
+confirmation before anything is changed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TopicPattern = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -80,7 +80,7 @@ def read_config(path: Path) -> MirrorConfig:
 
 
 def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
-    """The flow that a person named."""
+    """The flow with this name."""
     ends = flow_ends(name)
     found = config.flows.get("->".join(ends)) if ends else None
     if found is None:
@@ -92,14 +92,14 @@ def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """Whether to go on; who is no person at a terminal has to say --yes.
+    """Whether to go ahead; without a terminal, `--yes` is needed.
 
     Raises:
-        MirrorError: nobody is there to be asked.
+        MirrorError: stdin is not a terminal.
         typer.Abort: the answer is no.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise MirrorError("nobody is there to be asked: say --yes to go on")
+        raise MirrorError("not a terminal; pass --yes")
     return typer.confirm(question, abort=True, err=True)

@@ -1,8 +1,8 @@
 """What commands print: tables for people, JSON for programs, one-line errors.
 
-Main functions: `table`, `document` and `complain`. Data go to stdout and nothing
-else does; columns are upper case with hyphens; a JSON document carries its
-`format_version`. The exit codes of all commands stand here.
+Main functions: `table`, `document` and `complain`. Only data goes to stdout; columns
+are upper case with hyphens; a JSON document has a `format_version`. The exit codes of
+all commands are here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""Something did not work, although the command and its files were right."""
+"""Something failed although the command and its files were right."""
 EXIT_USAGE = 2
-"""The command line or the configuration has to be changed."""
+"""The command line or the configuration is wrong."""
 
 NOTHING = wording.NOTHING
 moment = wording.moment
@@ -49,7 +49,7 @@ _STATE_STYLES: dict[str, str] = {
 
 
 class Form(StrEnum):
-    """How data are printed."""
+    """The output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -57,12 +57,12 @@ class Form(StrEnum):
 
 Output = Annotated[
     Form,
-    typer.Option("--output", "-o", help="A table to read, or JSON for programs."),
+    typer.Option("--output", "-o", help="A table, or JSON for programs."),
 ]
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Rows under upper-case headings; numbers stand to the right."""
+    """Rows under upper-case headings; numbers are right-aligned."""
     listed = [list(row) for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
@@ -70,7 +70,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
         made.add_column(
             column,
             justify="right" if numeric else "left",
-            # A long reason is folded on a terminal; nothing is ever cut off.
+            # A terminal wraps long reasons; nothing is ever cut off.
             no_wrap=number < len(columns) - 1,
             overflow="fold",
         )
@@ -92,8 +92,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def shown(text: str) -> str:
-    """Text of others, such as a group's name, that can neither break a line nor give a
-    terminal orders.
+    """Foreign text, such as a group's name, made unable to break a line or control the
+    terminal.
     """
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
@@ -107,7 +107,7 @@ def _cell(value: object) -> Text:
 
 
 def blank_line() -> None:
-    """Part two tables."""
+    """Separate two tables."""
     sys.stdout.write("\n")
 
 
@@ -117,7 +117,7 @@ def document(values: Any) -> None:
 
 
 def complain(*lines: str) -> None:
-    """Tell what is wrong, on stderr."""
+    """Print a message for people, on stderr."""
     for line in lines:
         sys.stderr.write("\n".join(map(shown, line.split("\n"))) + "\n")
     sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""`mirror pause` and `mirror resume`: let topics of a flow rest, and go on.
+"""`mirror pause` and `mirror resume`: stop copying topics of a flow, and continue.
 
-Both write what is wanted to the target, where a running service finds it within
-seconds, and one that is started later finds it as well. They show which topics of the
-source it is about when that answers; it need not.
+Both write the request to the target, where a running service finds it within seconds
+and a service started later finds it too. If the source answers, they show which of its
+topics are affected.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def pause(
     yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Let a flow rest, or some of its topics, until `mirror resume`.
+    """Pause a flow, or some of its topics, until `mirror resume`.
 
-    Positions stay, and so does the pause when the service is restarted. Partitions at
-    rest are shown as PAUSED. What is written to the source meanwhile is copied after
-    the pause, if its retention leaves it there that long. The table shows all rules
-    that hold; of those that match a topic, the last one counts.
+    Positions are kept, and the pause survives a restart of the service. Paused
+    partitions are shown as PAUSED. Records written to the source meanwhile are copied
+    after the pause, unless retention deletes them first. The table shows all rules in
+    force; of those that match a topic, the last one counts.
 
     \b
     Examples:
@@ -67,9 +67,9 @@ def resume(
     yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Let a flow go on that was paused, or some of its topics.
+    """Resume a paused flow, or some of its topics.
 
-    Without --topic all goes on, whatever was paused how.
+    Without --topic it resumes everything, however it was paused.
 
     \b
     Examples:

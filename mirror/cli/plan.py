@@ -1,7 +1,6 @@
 """`mirror plan`: what would a run create and change?
 
-It asks the clusters and shows the answer. Nothing is changed, on no cluster. What would
-be done is found out by `preflight`.
+It reads the clusters and changes nothing on them. `preflight` works out the plan.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ NOTHING_TO_DO = "nothing to do: a run would only copy records"
 def plan(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     """Show what a run would create and change besides copying records.
 
-    Topics that are missing, with partitions, replicas and configs; copies that grow;
-    configs, ACLs and group offsets that are set; mirror's own topics. What one flow
-    makes and the next one would copy is included. Nothing is changed. Exit status 1 if
-    a cluster does not answer, or a topic cannot be copied.
+    The plan lists missing topics with partitions, replicas and configs; copies that get
+    more partitions; configs, ACLs and group offsets to set; and mirror's own topics. It
+    includes topics that one flow would create and the next would copy. Changes nothing.
+    Exit status 1 if a cluster does not answer, or a topic cannot be copied.
 
     \b
     Examples:

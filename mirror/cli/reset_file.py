@@ -1,9 +1,9 @@
 """Offsets as `kafka-consumer-groups --reset-offsets --from-file` reads them.
 
-`OffsetsOutput` is the option that chooses it; main function: `write`, which prints
-`topic,partition,offset` for one group on one cluster. A partition that several flows
-speak of gets the smallest of their answers, since the tool would take any of two: so
-nothing is left out, and it is said that something may come again.
+`OffsetsOutput` is the option that selects it; main function: `write`, which prints
+`topic,partition,offset` for one group on one cluster. If several flows have an offset
+for a partition, it prints the smallest, since the tool would pick any of them: nothing
+is skipped, and a message says that records may be read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OffsetsForm(StrEnum):
-    """How a group's offsets are printed."""
+    """The output format for a group's offsets."""
 
     TABLE = "table"
     JSON = "json"
@@ -34,27 +34,27 @@ OffsetsOutput = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="A table to read, JSON for programs, or what "
+        help="A table, JSON for programs, or the CSV that "
         "kafka-consumer-groups --reset-offsets --from-file reads.",
     ),
 ]
 
 
 class Line(NamedTuple):
-    """Where a group shall go on in one partition."""
+    """Where a group continues in one partition."""
 
     cluster: str
     """Its alias."""
     topic: str
     partition: int
     offset: int
-    """-1 if nobody knows."""
+    """-1 if not known."""
     name: str
-    """The partition on the other side, for whoever has to be told of it."""
+    """The partition on the other side, for messages."""
 
 
 def write(lines: Iterable[Line]) -> None:
-    """Print them, and on stderr what is left out or several answer.
+    """Print them, and on stderr those without an answer or with several.
 
     Raises:
         BadParameter: they are of several clusters, whose topics may have one name.
@@ -63,7 +63,7 @@ def write(lines: Iterable[Line]) -> None:
     clusters = sorted({line.cluster for line in lines})
     if len(clusters) > 1:
         raise typer.BadParameter(
-            f"-o csv is for one cluster, these flows lead to {', '.join(clusters)}: "
+            f"-o csv is for one cluster; these flows lead to {', '.join(clusters)}: "
             "choose with --flow"
         )
     found: dict[tuple[str, int], int] = {}
@@ -82,8 +82,8 @@ def write(lines: Iterable[Line]) -> None:
     complain(
         *(f"left out: {line.name} has no answer yet" for line in unknown),
         *(
-            f"{topic}-{partition}: several flows answer, this is the smallest; what "
-            "others brought behind it may be read again"
+            f"{topic}-{partition}: several flows have an offset, this is the smallest; "
+            "records that other flows copied after it may be read again"
             for topic, partition in sorted(several)
         ),
     )

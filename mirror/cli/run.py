@@ -1,7 +1,7 @@
-"""`mirror run`: the service itself, in this process, until it is told to stop.
+"""`mirror run`: runs the service in this process until it is stopped.
 
-It reads the configuration, sets up the log and hands over to `Service`. Spark is
-only imported once the configuration is known to be good.
+It reads the configuration, sets up the log and hands over to `Service`. It imports
+Spark only once the configuration is valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
 
 LISTENS = "service listens"
-"""The event that tells the status address; programs may wait for it."""
+"""The log event with the status address; programs may wait for it."""
 
 
 def run(
@@ -44,16 +44,16 @@ def run(
         list[str] | None, typer.Argument(hidden=True, metavar="ALIAS")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Copy what is there now, then end.")
+        bool, typer.Option("--once", help="Copy what is there now, then exit.")
     ] = False,
 ) -> None:
     """Copy topics as the configuration says, until stopped.
 
-    Stop it with Ctrl-C or SIGTERM: transactions under way are finished first.
-    Started again, here or elsewhere, it goes on where it stopped. The log is on
-    stderr; its event "service listens" tells the address to ask for the status.
-    When the configuration file changes, or with SIGHUP, it is read again and takes
-    effect; one that cannot be used is refused, and the one before still counts.
+    Stop it with Ctrl-C or SIGTERM: it finishes open transactions first. Started again,
+    here or elsewhere, it continues where it stopped. The log is on stderr; its event
+    "service listens" has the address of the status. When the configuration file
+    changes, or on SIGHUP, the service reads it again and applies it; it refuses an
+    invalid one and keeps the current one.
 
     \b
     Examples:
@@ -87,7 +87,7 @@ def run(
 
 
 def _read(file: Path, clusters: Sequence[str]) -> tuple[MirrorConfig, tuple[str, ...]]:
-    """The configuration as it counts here, and warnings.
+    """The configuration in effect, and its warnings.
 
     Raises:
         ConfigError: with everything that is wrong with it.

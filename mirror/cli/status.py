@@ -1,7 +1,7 @@
-"""`mirror status`: ask a running service how its flows are, over HTTP.
+"""`mirror status`: shows the flows of a running service, asked over HTTP.
 
-It shows what the service answers at `/status` and judges nothing: a flow in
-trouble is shown, and the command has still done its work.
+It shows the service's answer at `/status` and judges nothing: the command succeeds even
+if a flow has failed.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def status(
 ) -> None:
     """Show the flows and partitions of a running service.
 
-    LAG counts source offsets that are not copied yet, REMAINING is the time that
-    catching up takes if it goes on like this, RECORDS are those copied since the
-    service started. A slot copies a share of the partitions; it is BUSY at 100% of
-    one core, and RATE is what it sent to the target. LATENCY-P50 is from a record's
-    timestamp to its commit. LOST counts source offsets that vanished (`mirror loss
-    list` has their ranges). A FAULTED partition is tried again with growing pauses. A
-    group is BEHIND by what it has read and what is not copied yet; ON-TARGET says
-    active where it has members there, so that its offsets are left to them. A newer
-    CONFIGURATION that was REFUSED is not in use; the one before it is.
+    LAG counts source offsets that are not copied yet, REMAINING is the time to catch up
+    at the current rate, RECORDS are those copied since the service started. A slot
+    copies a share of the partitions; BUSY is its share of one core, RATE what it sends
+    to the target. LATENCY-P50 is the time from a record's timestamp to its commit. LOST
+    counts source offsets that are gone (`mirror loss list` has their ranges). A FAULTED
+    partition is retried with growing pauses. A group is BEHIND by the offsets that it
+    has read and that are not copied yet; ON-TARGET is active where it has members
+    there, so mirror leaves its offsets alone. If a newer CONFIGURATION was REFUSED, the
+    previous one stays in use.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
-"""`mirror topic`: topics and their copies, asked of the clusters themselves.
+"""`mirror topic`: topics and their copies, read from the clusters themselves.
 
-No service has to run. `list` shows what differs and changes nothing; `configs` and
-`acls` do once, after asking, what the service does at intervals. What is compared and
-how it is corrected is `metadata`'s duty.
+It works without a service. `list` shows differences and changes nothing; `configs` and
+`acls` do once, after asking, what the service does at intervals. `metadata` compares
+and corrects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 PENDING = "PENDING"
-"""There is something to do about a flow's ACLs."""
+"""A flow has ACLs to add or remove."""
 LIST_COLUMNS = (
     *("FLOW", "TOPIC", "PARTITIONS", "TARGET-TOPIC", "TARGET-PARTITIONS", "DIFFERS"),
 )
@@ -72,9 +72,9 @@ def list_topics(
 ) -> None:
     """Show every topic with its copy, and how the copy differs.
 
-    DIFFERS names configs with their value on the copy and what it should be, a copy
-    with too few or too many partitions, and configs that several sources of one copy
-    do not agree on. Nothing is changed. Exit status 1 if a cluster does not answer.
+    DIFFERS lists configs with their actual and expected values, copies with too few or
+    too many partitions, and configs on which several sources of one copy disagree.
+    Changes nothing. Exit status 1 if a cluster does not answer.
 
     \b
     Examples:
@@ -129,8 +129,8 @@ def correct_configs(
 ) -> None:
     """Correct configs of copies, once.
 
-    This is what the service does at intervals where sync_topic_configs is on; it works
-    where that is off, too. Exit status 1 if something could not be corrected.
+    The service does this at intervals where sync_topic_configs is on; the command works
+    even where it is off. Exit status 1 if something could not be corrected.
 
     \b
     Examples:
@@ -189,11 +189,11 @@ def sync_acls(
     yes: Yes = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Give copies the ACLs of their topics, and take back revoked ones, once.
+    """Give copies the ACLs of their topics, and remove revoked ones, once.
 
-    This is what the service does at intervals where sync_topic_acls is on. CHANGE is
-    add, remove, keep, or skip with its REASON. ACLs that mirror has not added are
-    never removed. A cluster without an authorizer is said and is no failure.
+    The service does this at intervals where sync_topic_acls is on. CHANGE is add,
+    remove, keep, or skip with its REASON. It never removes ACLs that mirror did not
+    add. A cluster without an authorizer is reported but is not a failure.
 
     \b
     Examples:

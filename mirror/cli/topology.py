@@ -1,6 +1,6 @@
 """`mirror topology`: the clusters and the flows between them as a picture.
 
-It draws what the service answers at `/status`; how, `mirror.status.topology` knows.
+It takes the service's answer at `/status`; `mirror.status.topology` draws it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMAT_VERSION = 1
 
 
 class Picture(StrEnum):
-    """How it is drawn."""
+    """The output format."""
 
     TEXT = "text"
     MERMAID = "mermaid"
@@ -39,7 +39,7 @@ def topology(
     output: Annotated[
         Picture,
         typer.Option(
-            "--output", "-o", help="For a terminal, Markdown, Graphviz, or programs."
+            "--output", "-o", help="For a terminal, Mermaid, Graphviz, or programs."
         ),
     ] = Picture.TEXT,
 ) -> None:

@@ -1,7 +1,7 @@
-"""Whether the functions that flows name can be used: asked before anything runs.
+"""Checks that the functions named by flows can be used, before anything runs.
 
-Main functions: `unusable`, and `read_usable` for commands that cannot go on then. Only
-a configuration that names one pays for importing what they work with.
+Main functions: `unusable`, and `read_usable` for commands that need them. Only a
+configuration that names a function pays for importing it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def read_usable(path: Path) -> MirrorConfig:
-    """The configuration, with functions that can be used; warnings go to stderr.
+    """The configuration, with all its functions usable; warnings go to stderr.
 
     Raises:
-        ConfigError: it, or a function, cannot be used.
+        ConfigError: the configuration, or a function, cannot be used.
     """
     config = read_config(path)
     if mistakes := unusable(config):

@@ -1,7 +1,7 @@
-"""`mirror group translate`: what an offset is on the other side, either way.
+"""`mirror group translate`: translates offsets between the sides of a flow.
 
-It asks the offset map on the target; no service has to run, and the source is needed
-only for what a group committed there. Nothing is changed on any cluster.
+It reads the offset map on the target and works without a service; it needs the source
+only for a group's offsets there. It changes nothing on any cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = (
 def translate(  # noqa: PLR0913  options of a command
     config: ConfigFile,
     group: Annotated[
-        str | None, typer.Argument(help="Translate what this group has committed.")
+        str | None, typer.Argument(help="Translate this group's committed offsets.")
     ] = None,
     *,
     topic: Annotated[
@@ -43,27 +43,27 @@ def translate(  # noqa: PLR0913  options of a command
         int | None, typer.Option("--partition", "-p", min=0, help="Of the topic.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="The next one to read.")
+        int | None, typer.Option("--offset", min=0, help="The next offset to read.")
     ] = None,
     reverse: Annotated[
         bool,
         typer.Option(
-            "--reverse", help="From the target to the source: for the way back."
+            "--reverse", help="From the target to the source, for a failback."
         ),
     ] = False,
     flow: Flows = None,
     output: OffsetsOutput = OffsetsForm.TABLE,
 ) -> None:
-    """Translate an offset, or all of a group's, to the other side of a flow.
+    """Translate one offset, or all of a group's, to the other side of a flow.
 
-    Offsets are those of the next record to read. Without --reverse they are the
-    source's, and --topic is the source's topic; with it both are the target's. EXACT
-    is the very record, TIP is behind the last copy, BEHIND the same for an offset that
-    is not copied yet, BEFORE where the copy begins, EARLIER at or before a record that
-    MirrorMaker 2 copied, UNKNOWN has no answer.
+    An offset is that of the next record to read. Without --reverse, --offset and
+    --topic are the source's; with it, the target's. EXACT is exactly the next record,
+    TIP the end of the copy, BEHIND the same for an offset that is not copied yet,
+    BEFORE the start of the copy, EARLIER at or before a record that MirrorMaker 2
+    copied, UNKNOWN none.
 
-    A GROUP that moves back: end it on the target, translate what it committed there
-    with --reverse -o csv, and set that on the source.
+    To move a GROUP back: stop it on the target, translate its offsets there with
+    --reverse -o csv, and set the result on the source.
 
     \b
     Examples:
@@ -76,7 +76,7 @@ def translate(  # noqa: PLR0913  options of a command
     given = [each is not None for each in single]
     if not (all(given) if group is None else not any(given)):
         raise typer.BadParameter(
-            "give a GROUP, or all of --topic, --partition and --offset"
+            "pass a GROUP, or all of --topic, --partition and --offset"
         )
     chosen, flows = chosen_flows(config, flow)
     found: list[tuple[str, OffsetAnswer]] = []
@@ -106,9 +106,9 @@ def translate(  # noqa: PLR0913  options of a command
     if not found and not failures:
         side = "target" if reverse else "source"
         failures = [
-            f"group {group} has committed nothing on the {side} for what was copied"
+            f"group {group} has no committed offsets on the {side} in copied topics"
             if group
-            else f"nothing was copied of {topic}-{partition}, as the {side} calls it"
+            else f"no record of {topic}-{partition} (its name on the {side}) was copied"
         ]
     complain(*failures)
     if failures:
@@ -133,8 +133,8 @@ def _ask(
         standing = groups.list_groups(cluster).get(group)
         if standing is not None and not standing.idle:
             complain(
-                f"warning: group {group} has members on {cluster.alias}, which go on "
-                "reading: end them, then ask again"
+                f"warning: group {group} still has members on {cluster.alias}: stop "
+                "them, then translate again"
             )
         return answers.of_group(flow, known, cluster, group, reverse=reverse)
     topic, partition, offset = single

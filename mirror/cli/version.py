@@ -1,6 +1,6 @@
-"""`mirror version`: what runs here, for a report of a problem.
+"""`mirror version`: the versions that matter in a bug report.
 
-It names mirror and what decides its behaviour: Python, Spark, kafka-python, Java.
+These are mirror and what its behaviour depends on: Python, Spark, kafka-python, Java.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Cluster:
         """A broker says nothing to who does not log in where that is wanted."""
         protocol = self._config.security_protocol
         if "closed the connection" in str(error) and not protocol.startswith("SASL"):
-            return f" (does its listener want a login? security_protocol is {protocol})"
+            return f" (does its listener require SASL? security_protocol is {protocol})"
         return ""
 
     @property

@@ -90,7 +90,7 @@ class ConfigFollower:
             Event(
                 kind=EventKind.CONFIGURATION_REFUSED,
                 subject=known.file,
-                text="configuration refused, the one before still counts: "
+                text="configuration refused, the previous one stays in use: "
                 + "; ".join(problems),
                 details={"problems": list(problems)},
             )

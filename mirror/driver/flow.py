@@ -193,8 +193,8 @@ class Flow:
             target.connect()
             if source.cluster_id == target.cluster_id:
                 raise FlowError(
-                    f"flow {self.name}: {source.alias} and {target.alias} are one and "
-                    f"the same cluster ({source.cluster_id}); it would copy its copies"
+                    f"flow {self.name}: {source.alias} and {target.alias} are the same "
+                    f"cluster ({source.cluster_id}); it would copy its own copies"
                 )
             self._ids = {each.alias: each.cluster_id for each in (source, target)}
             yield source, target
@@ -306,7 +306,7 @@ class Flow:
         self._status_writer.add(lease, self.config)
         if self._run is not None and self._sizing.outdated(self._status_writer.samples):
             log.info(
-                "flow needs another number of slots", flow=self.name, slots=lease.slots,
+                "flow needs more or fewer slots", flow=self.name, slots=lease.slots,
                 busy=round(self._status_writer.samples[-1].busy, 2),
             )  # fmt: skip
             self._run.begin_again()

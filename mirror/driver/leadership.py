@@ -214,14 +214,14 @@ class Leadership:
                 pause = _ALONE_SECONDS
                 if throttle.due(str(error)):
                     log.warning(
-                        "instances cannot agree who leads: this one leads all; give it "
+                        "instances cannot elect a leader: this one leads all; grant it "
                         "READ on the group, or set service.group to null",
                         group=group, cluster=target, error=str(error),
                     )  # fmt: skip
             except ClusterError as error:
                 known.trouble = str(error)
                 if throttle.due(str(error)):
-                    log.warning("cannot agree who leads", cluster=target,
+                    log.warning("cannot elect a leader", cluster=target,
                                 error=str(error))  # fmt: skip
             known.leaving.wait(pause)
         # Who cannot be reached will find out by itself.

@@ -189,10 +189,10 @@ def _fence(
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
             f"flow {flow.name}: {flow.source} leads to the cluster with id "
-            f"{copies_from}, but what is copied so far came from the one with id "
-            f"{committed.source_id}. Let bootstrap_servers lead there again; if "
-            f"{copies_from} takes its place on purpose, `mirror flow reset` says where "
-            "to go on"
+            f"{copies_from}, but earlier records came from the one with id "
+            f"{committed.source_id}. Point bootstrap_servers there again; if "
+            f"{copies_from} replaces it on purpose, set where to continue with `mirror "
+            "flow reset`"
         )
     made = _Generation(
         source_id=copies_from or committed.source_id,
@@ -261,7 +261,7 @@ def _committed(target: Cluster, topic: str) -> _Generation:
 def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
-        raise SupersededError(f"flow {flow.name}: a newer run of the flow is at work")
+        raise SupersededError(f"flow {flow.name}: a newer run of the flow is active")
     return known
 
 

@@ -320,7 +320,7 @@ class LeaseQuery:
 
     def _give_up(self) -> None:
         """A task hangs: end the query, so that the next run of the flow fences it."""
-        log.error("lease overdue: giving it up", flow=self._flow.name,
+        log.error("lease overdue: abandoning it", flow=self._flow.name,
                   lease=self._number)  # fmt: skip
         if self._query is not None:
             self._spark.sparkContext.cancelJobGroup(str(self._query.runId))

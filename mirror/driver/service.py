@@ -226,8 +226,8 @@ class Service:
     def _warn_of_few(self, available: int) -> None:
         if available < (slots := self._least_slots()):
             log.warning(
-                "Spark has fewer cores than slots: some wait until others end their "
-                "lease, and copy nothing meanwhile; give it more, or set fewer tasks",
+                "Spark has fewer cores than slots: some copy nothing until others end "
+                "their lease; give it more cores, or set fewer tasks",
                 cores=available, slots=slots,
             )  # fmt: skip
 

@@ -43,8 +43,8 @@ def state_folder(named: Path | None) -> Path:
         return Path.home() / ".local" / "state" / "mirror"
     except RuntimeError as error:
         problem = (
-            f"service.state_dir: is not set, and user id {os.getuid()} has no home "
-            "directory; name a folder, or set HOME or XDG_STATE_HOME"
+            f"service.state_dir: not set, and user id {os.getuid()} has no home "
+            "directory; set it to a folder, or set HOME or XDG_STATE_HOME"
         )
         raise ConfigError([problem]) from error
 
@@ -62,7 +62,7 @@ def own(folder: Path, flow: str) -> Iterator[Path]:
     except OSError as error:
         raise MirrorError(
             f"service.state_dir: {error.filename or folder}: {error.strerror}; make it "
-            "writable for this user, or name another folder"
+            "writable for this user, or choose another folder"
         ) from error
     checkpoint = place / "leases"
     try:

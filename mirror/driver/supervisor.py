@@ -103,7 +103,7 @@ class Supervisor:
             restarts = self._store.flow(flow.name).restarts + 1
             self._show_failure(flow, reason, restarts)
             if not is_alive(self._spark):
-                log.critical("Spark's JVM is gone: the service ends")
+                log.critical("Spark's JVM is gone: the service exits")
                 self._show(flow, FlowState.FAILED)
                 self._stop_service()
                 return

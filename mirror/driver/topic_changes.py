@@ -73,8 +73,8 @@ class TopicChanges:
         copied = {topic.target_topic for topic in self._known.values()}
         for name in sorted(copied.intersection(found.created)):
             self._remade.append(
-                f"target topic {name} was gone and is made anew, without what had "
-                "been copied: `mirror flow reset` copies it again"
+                f"target topic {name} was gone and has been re-created without its "
+                "earlier records: `mirror flow reset` copies them again"
             )
 
     def _tell_recreated(self, before: MirroredTopic, now: MirroredTopic) -> None:
@@ -86,7 +86,7 @@ class TopicChanges:
                     flow=self._flow.name,
                     cluster=self._flow.source,
                     subject=now.topic,
-                    text=f"source topic {now.topic} was deleted and made anew",
+                    text=f"source topic {now.topic} was deleted and re-created",
                     details={"on_recreated_topic": self._flow.on_recreated_topic},
                 )
             )

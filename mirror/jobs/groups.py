@@ -1,9 +1,9 @@
-"""The jobs that keep who has read how far: groups and heartbeats of one flow.
+"""The jobs for groups and heartbeats of one flow.
 
-Main type: `GroupJobs`. It puts together what `offsets` can do, in the order in which
-it has to be done, and shows the outcome on the store. One job looks at the groups,
-since checkpoints, group offsets and offset syncs come from the same look and the same
-map; heartbeats have another, since theirs is another rhythm.
+Main type: `GroupJobs`. It calls the steps of `offsets` in the right order and shows the
+outcome in the store. One job serves checkpoints, group offsets and offset syncs, since
+they come from the same look at the groups and the same map; heartbeats have their own,
+since they have a different interval.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _WORST = (
 
 
 class GroupJobs:
-    """Work on the groups of one flow, one turn after the other."""
+    """The jobs for the groups of one flow."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class GroupJobs:
         store: StatusStore,
         tell: Callable[[str, Sequence[str]], None],
     ) -> None:
-        """`copies`: the topics that are copied now; `tell` takes a job's name and the
-        problems that it sees now.
+        """`copies`: the topics that are copied now; `tell` receives a job's name and
+        its current problems.
         """
         self._flow = flow
         self._copies = copies
@@ -134,7 +134,7 @@ class GroupJobs:
 
     def _keep_map(self, target: Cluster) -> None:
         copies = {copy.topic for copy in self._copies().values()}
-        if self._map is not None:  # it may speak of topics that are left out by now
+        if self._map is not None:  # it may contain topics that are left out by now
             copies |= set(self._map[1].partitions().values())
         retention.sync(target, self._flow.source, self._flow.separator, copies)
 
@@ -195,7 +195,7 @@ class GroupJobs:
         copies: Mapping[str, Copy],
         back: GroupSyncResult,
     ) -> None:
-        """All but those that should have gone `back` and could not."""
+        """All but those that should have moved `back` and could not."""
         known = {g: at for g, at in result.known.items() if g not in back.refused}
         done = group_sync.sync(target, _alone(known, copies))
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
@@ -206,7 +206,7 @@ class GroupJobs:
             "group offsets",
             [
                 f"target topic {topic}: group offsets are not set for it, since other "
-                "flows write it, too, or bring it back"
+                "flows also write it, or copy it back"
                 for topic in sorted(merged)
             ],
         )
@@ -215,7 +215,7 @@ class GroupJobs:
         for name in names[:_MOST_TOLD]:
             self._add(Event(kind=kind, subject=name, text=f"group {name} {what}"))
         if more := names[_MOST_TOLD:]:
-            text = f"the same with {len(more)} more groups, such as {more[0]}"
+            text = f"the same for {len(more)} more groups, such as {more[0]}"
             self._add(Event(kind=kind, text=text))
 
     def _tell_moved(self, moved: Mapping[str, int]) -> None:
@@ -302,7 +302,7 @@ class GroupJobs:
 
 
 def not_looked_at(flow: FlowStatus) -> FlowStatus:
-    """What a flow's status says of groups and heartbeats before the jobs had a turn."""
+    """A flow's status for groups and heartbeats before the jobs first ran."""
     return replace(
         flow,
         checkpoint_at=0.0,

@@ -1,9 +1,9 @@
-"""Control work of a flow, beside its data: jobs that repeat at intervals.
+"""Runs a flow's background jobs at intervals.
 
-Main types: `Job`, a name, an interval and what to do, and `Jobs`, which gives each one
-a thread and connections of its own, so that a slow one delays neither leases nor its
-neighbours. A failure is shown, said, and tried again with growing pauses; it never
-ends the flow. What a job does is other rooms' duty.
+Main types: `Job`, a name, an interval and a function, and `Jobs`, which gives each job
+a thread and connections of its own, so that a slow one delays neither leases nor other
+jobs. A failed run is shown, logged, and retried with growing pauses; it never ends the
+flow.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Something to do again and again while a flow runs."""
+    """Work that repeats while a flow runs."""
 
     name: str
     seconds: float
-    """From the start of one turn to the start of the next."""
+    """From the start of one run to the start of the next."""
     work: Callable[[Cluster, Cluster], None]
-    """One turn, with the flow's source and target; raises `MirrorError` if it fails.
-    Both are of the job's own thread, and connected."""
+    """One run, with the flow's source and target; raises `MirrorError` if it fails.
+    Both are connected and belong to the job's own thread."""
 
 
 class Jobs:
@@ -74,17 +74,17 @@ class Jobs:
         ]
 
     def start(self) -> None:
-        """Begin with a first turn of each."""
+        """Start with a first run of each."""
         for thread in self._threads:
             thread.start()
 
     def kick(self, name: str) -> None:
-        """Let a job's next turn begin now, if it runs."""
+        """Have a job's next run start now, if the job exists."""
         if name in self._kicks:
             self._kicks[name].set()
 
     def close(self) -> None:
-        """Let running turns end, for a while; begin no other."""
+        """Start no more runs, and wait a while for running ones."""
         self._stopping.set()
         for kick in self._kicks.values():
             kick.set()
@@ -96,7 +96,7 @@ class Jobs:
                     log.warning("job does not end", flow=self._flow, thread=thread.name)
 
     def turn(self) -> None:
-        """One turn of each, here and now: the last one of a run with an end."""
+        """One run of each, in this thread: the last one of a run with an end."""
         for job in self._jobs:
             with self._connections() as (source, target):
                 self._work(job, source, target)
@@ -133,7 +133,7 @@ class Jobs:
             target.close()
 
     def _work(self, job: Job, source: Cluster, target: Cluster) -> bool:
-        """Whether the turn went well."""
+        """Whether the run succeeded."""
         began = time.monotonic()
         error = ""
         try:

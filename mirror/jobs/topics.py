@@ -1,7 +1,7 @@
-"""What keeps configs and ACLs of a flow's copies as those of their topics, as jobs.
+"""The jobs that keep configs and ACLs of a flow's copies in sync with their topics.
 
-Main type: `TopicJobs`, the jobs of one flow and what they show on the store. What is
-compared and changed is `metadata`'s duty, intervals and retries are `scheduler`'s.
+Main type: `TopicJobs`, the jobs of one flow and what they show in the store. `metadata`
+compares and changes, `scheduler` does intervals and retries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TopicJobs:
         store: StatusStore,
         tell: Callable[[str, Sequence[str]], None],
     ) -> None:
-        """`tell` takes a job's name and the problems that it sees now."""
+        """`tell` receives a job's name and its current problems."""
         self._store = store
         self._tell = tell
         self._acls = AclStatus()
@@ -53,7 +53,7 @@ class TopicJobs:
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
-        """Go by other settings from each job's next turn on."""
+        """Use other settings from each job's next run on."""
         self._flow = flow
         self._clusters = config.clusters
         self._merging = Merging(config.enabled_flows)

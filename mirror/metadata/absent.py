@@ -1,8 +1,8 @@
-"""Topics that were copied and are not found any more: gone, or hidden from us.
+"""Mirrored topics that are no longer found: deleted, or hidden from us.
 
 One function, `look`, which asks the source about each by name and returns a frozen
-`Absent`. The copy of a topic that is gone stays as it is; a topic that we may not see
-any longer goes on being wanted, so that its partitions show what is missing.
+`Absent`. The copy of a deleted topic stays as it is; a topic that we may no longer see
+stays in the flow, so that its partitions show what is missing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UNKNOWN_TOPIC = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """What became of topics that were found before."""
+    """What happened to topics that were found before."""
 
     gone: tuple[MirroredTopic, ...] = ()
     """Deleted at the source."""
     hidden: tuple[MirroredTopic, ...] = ()
-    """There, or not: the source does not let us see them."""
+    """Deleted or not: the source does not let us see them."""
 
 
 def look(
@@ -39,8 +39,8 @@ def look(
     known: Iterable[MirroredTopic],
     found: Iterable[MirroredTopic],
 ) -> Absent:
-    """Ask what became of `known` topics that are not `found` now. Those that the flow
-    no longer wants are left out.
+    """Ask what happened to `known` topics that are not `found` now. Those that the
+    flow no longer wants are left out.
 
     Raises:
         ClusterError: the source does not answer.
@@ -68,7 +68,7 @@ def look(
 def remembered(
     flow: FlowConfig, ids: Mapping[tuple[str, int], str]
 ) -> tuple[MirroredTopic, ...]:
-    """The topics of partitions that were copied, given with their topic ids in hex."""
+    """The topics of copied partitions, which are given with their topic ids in hex."""
     topics: dict[str, MirroredTopic] = {}
     chosen = select_topics(
         {topic for topic, _ in ids},

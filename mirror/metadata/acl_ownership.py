@@ -1,4 +1,4 @@
-"""Which ACLs flows have added to a cluster, kept there, so that they can be revoked.
+"""Records which ACLs flows have added to a cluster, so that they can be revoked.
 
 Main type: `AclOwnership`, over the compacted topics `mirror-acls.<source>.internal` of
 one cluster, one for each source that flows copy from. An ACL is noted before it is
@@ -32,13 +32,13 @@ Via = tuple[str, ...]
 
 
 class AclOwnership:
-    """What the topics say when this is made, and what `add` and `remove` change."""
+    """The claims as read when this is created, updated by `add` and `remove`."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Read what all flows own on a cluster.
 
         Raises:
-            ClusterError: a topic cannot be read, or a newer mirror has written it.
+            ClusterError: a topic cannot be read, or a newer version of mirror wrote it.
         """
         self._cluster = cluster
         self._by_source = {
@@ -48,7 +48,7 @@ class AclOwnership:
         }
 
     def of(self, source: str) -> Mapping[Binding, Via]:
-        """What flows from this source have added, and by way of which clusters."""
+        """What flows from this source have added, and through which clusters."""
         return self._by_source.get(source, {})
 
     def of_others(self, source: str) -> Mapping[Binding, Via]:
@@ -128,8 +128,8 @@ def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
         said = json.loads(value)
         if said["version"] != _VERSION:
             raise ClusterError(
-                f"a record was written by a newer mirror (version {said['version']}); "
-                "use that one"
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
             )
         fields = {str(name): str(text) for name, text in json.loads(key).items()}
         via = tuple(map(str, said["via"])) if said["added"] else None

@@ -1,8 +1,8 @@
-"""Which ACLs the copies of topics should have: MirrorMaker 2's rules, and revocation.
+"""The ACLs that copies should have: MirrorMaker 2's rules, and revocation.
 
-Main functions: `wanted`, what a source's ACLs mean on the target, and `plan`, what has
-to change there. Pure: ACLs come in as `clusters.acls` reads them, and what mirrors
-have added before as `acl_ownership` keeps it.
+Main functions: `wanted`, what a source's ACLs mean on the target, and `plan`, what must
+change there. Pure: the inputs are ACLs as `clusters.acls` reads them, and the claims
+that `acl_ownership` keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Granted:
 
     binding: Binding
     via: tuple[str, ...] = ()
-    """Ids of the clusters that mirrors brought it through; empty: it was made there."""
+    """Ids of the clusters that mirrors brought it through; empty: created there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -45,21 +45,21 @@ class WantedAcls:
     bindings: Mapping[Binding, tuple[str, ...]]
     """What copies should have, each with the clusters it came through."""
     justified: frozenset[Binding]
-    """What the source's ACLs allow for, also on topics that are copied no more."""
+    """What the source's ACLs justify, even on topics that are no longer copied."""
     skipped: tuple[Skipped, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclChanges:
-    """What has to change on the target."""
+    """What must change on the target."""
 
     create: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
     adopt: Mapping[Binding, tuple[str, ...]] = field(default_factory=dict)
-    """There already, and added by another flow: ours as well from now on."""
+    """Already there, and added by another flow: now ours as well."""
     delete: tuple[Binding, ...] = ()
-    """Added by us, and no longer allowed for by anything."""
+    """Added by us, and no longer justified by anything."""
     release: tuple[Binding, ...] = ()
-    """Ours no more, and to be left: gone already, or another flow's as well."""
+    """No longer ours, but left alone: already gone, or also another flow's."""
 
 
 def wanted(
@@ -77,7 +77,7 @@ def wanted(
     for each in sorted(granted):
         binding = each.binding
         if target_id in each.via:
-            # It would allow for itself, and could never be revoked.
+            # It would justify itself, and could never be revoked.
             skipped.append(Skipped(binding=binding, reason="came from the target"))
             continue
         made = _translate(binding, flow, naming)
@@ -88,7 +88,7 @@ def wanted(
         if binding.pattern == _PREFIXED:
             ours = any(topic.startswith(binding.topic) for topic in topics)
         else:
-            # Also of topics that are not there yet, as in MirrorMaker 2.
+            # Including topics that do not exist yet, as in MirrorMaker 2.
             ours = wants.matches(binding.topic) and not naming.is_cycle(
                 binding.topic, flow.target
             )
@@ -109,8 +109,8 @@ def plan(
     """What to do, given what the target has, what of it this flow has added, and what
     other flows have.
 
-    An ACL that somebody made by hand is never touched: it is not ours, even if we
-    would have made the same.
+    An ACL created by hand is never touched: it is not ours, even if it is the same as
+    one we would create.
     """
     there, mine, theirs = set(present), set(ours), set(others)
     gone = mine - wish.justified
@@ -131,7 +131,7 @@ def _translate(
 ) -> Binding | str:
     """The ACL on the target; or why there is none."""
     if (binding.permission, binding.operation) == ("ALLOW", "WRITE"):
-        return "nobody may write to copies"
+        return "copies are read-only"
     operation = binding.operation
     if (binding.permission, operation) == ("ALLOW", "ALL"):
         operation = "READ"
@@ -143,6 +143,6 @@ def _translate(
     # Under a prefix, all topics of the source are those that have it on the target.
     ranges = naming.target_names("" if binding.topic == ANY_TOPIC else binding.topic)
     if len(ranges) > 1:
-        return f"policy {flow.policy} gives topics that begin alike names that do not"
+        return f"policy {flow.policy} does not preserve topic name prefixes"
     start = ranges[0].start
     return replace(made, topic=start, pattern=_PREFIXED) if start else made

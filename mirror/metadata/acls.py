@@ -1,9 +1,9 @@
-"""ACLs of topics, given to their copies, and taken back when they are revoked.
+"""Gives copies the ACLs of their topics, and removes them when they are revoked.
 
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
-`AclsResult`. A cluster without an authorizer, and one that does not let us see its
-ACLs, are states and no errors. Rules are `acl_rules`' duty, what was added before is
-remembered by `acl_ownership`.
+`AclsResult`. A cluster without an authorizer, or one that does not let us see its ACLs,
+is a state, not an error. `acl_rules` has the rules, `acl_ownership` remembers what was
+added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.metadata.acl_rules import Skipped
 
 _MOST_PROBLEMS = 10
-"""Whoever may not change ACLs is refused each of them."""
+"""Without the right to change ACLs every single one is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class AclsResult:
     wanted: tuple[Binding, ...] = ()
     """What copies should have."""
     added: tuple[Binding, ...] = ()
-    """Given to copies; of `look`, still to be given."""
+    """Added to copies; from `look`, still to be added."""
     removed: tuple[Binding, ...] = ()
-    """Taken from copies; of `look`, still to be taken."""
+    """Removed from copies; from `look`, still to be removed."""
     skipped: tuple[Skipped, ...] = ()
     problems: tuple[str, ...] = ()
     """What a cluster refused, each with its reason."""
@@ -77,8 +77,8 @@ def look(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
 
 
 def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
-    """Give copies the ACLs of their topics, by MirrorMaker 2's rules, and take back
-    what was given before and is no longer allowed for.
+    """Give copies the ACLs of their topics, by MirrorMaker 2's rules, and remove those
+    added earlier that are no longer justified.
 
     Raises:
         ClusterError: a cluster does not answer.

@@ -1,9 +1,9 @@
-"""Which configs a copy should have: MirrorMaker 2's rules, and what merging adds.
+"""The configs that a copy should have: MirrorMaker 2's rules, and what merging adds.
 
-Main functions: `goal`, what sources say of a copy's configs, and `drift`, where a
-copy differs from that. Pure: configs come in as `clusters.configs` reads them. Two
-things are better than in MirrorMaker 2: what brokers are set to does not become an
-override of the copy, and an override goes away on the copy when it does on the topic.
+Main functions: `goal`, the configs that the sources ask for, and `drift`, where a copy
+differs from that. Pure: configs come in as `clusters.configs` reads them. Two things
+are better than in MirrorMaker 2: brokers' settings do not become overrides of the copy,
+and an override removed from the topic is removed from the copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Configs = Mapping[str, Config]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one of a copy's sources has, and by which flow's settings to read it."""
+    """The configs of one of a copy's sources, and the flow whose settings apply."""
 
     flow: FlowConfig
     configs: Configs
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a copy should be like."""
+    """The configs that a copy should have."""
 
     flow: FlowConfig
     """The flow whose settings count."""
@@ -44,7 +44,7 @@ class Goal:
     """Configs that stay as they are on the target."""
     all_left_alone: bool = False
     conflicts: tuple[str, ...] = ()
-    """Configs that the sources do not agree on, each with its values."""
+    """Configs on which the sources disagree, each with its values."""
 
 
 def wanted(configs: Configs, flow: FlowConfig) -> dict[str, str]:
@@ -61,7 +61,7 @@ def wanted(configs: Configs, flow: FlowConfig) -> dict[str, str]:
 
 
 def goal(parts: Sequence[Part]) -> Goal:
-    """What sources say together; the first of them decides how."""
+    """What the sources ask for together; the first of them decides how."""
     flow = parts[0].flow
     each = [wanted(part.configs, flow) for part in parts]
     names = sorted(set().union(*each))
@@ -100,7 +100,7 @@ def drift(goal: Goal, copy: Configs) -> tuple[ConfigDrift, ...]:
         and not excluded.fullmatch(name)
     }
     if goal.flow.use_defaults_from == "source":
-        # What is in effect counts, and not whether it is set on the topic itself.
+        # The effective value counts, not whether it is set on the topic itself.
         present = {name: config.value for name, config in copy.items()}
         names = set(goal.values)
     else:
@@ -114,8 +114,8 @@ def drift(goal: Goal, copy: Configs) -> tuple[ConfigDrift, ...]:
 
 
 def changes(found: Sequence[ConfigDrift], copy: Configs) -> dict[str, str | None]:
-    """What would correct it; configs that the target's brokers do not know cannot
-    be corrected.
+    """The correction; configs that the target's brokers do not know cannot be
+    corrected.
     """
     return {
         each.name: each.wanted

@@ -2,8 +2,8 @@
 
 Main functions: `look`, which changes nothing, and `sync`; both return a frozen
 `ConfigsResult` with every topic of the flow in it. A topic whose configs may not be
-read or changed is a problem of that topic alone. Rules are `config_rules`' duty,
-creating topics and growing them that of `topics`.
+read or changed is a problem of that topic alone. `config_rules` has the rules; `topics`
+creates and grows topics.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ConfigsResult:
     """What one look found, and what was done about it."""
 
     topics: tuple[TopicDrift, ...]
-    """Every topic of the flow, as it is now."""
+    """Every topic of the flow as it is now."""
     corrected: tuple[str, ...] = ()
     """Configs changed on the target, each as `<copy>: <config>=<value>`."""
 
@@ -59,7 +59,7 @@ def look(
 ) -> ConfigsResult:
     """Compare, and change nothing.
 
-    `reach` gives the sources of other flows, for copies that these write as well.
+    `reach` gives the sources of other flows, for copies that these write too.
 
     Raises:
         ClusterError: the flow's own source or target does not answer.
@@ -118,8 +118,8 @@ def sync(
 def apply(
     target: Cluster, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, dict[str, ClusterError]]:
-    """Change configs; of a topic that is refused as a whole, one by one. Returns what
-    was refused by topic and config.
+    """Change configs; if a topic is refused as a whole, one by one. Returns the
+    refusals by topic and config.
     """
     refused: dict[str, dict[str, ClusterError]] = {}
     for copy, error in configs.alter(target, changes).items():
@@ -197,7 +197,7 @@ class _Look:
         copy = self._copies.get(topic.target_topic)
         model = self._sources[topic.topic]
         if copy is None or copy.missing or model.missing:
-            return drift, {}  # the next look for topics will tell
+            return drift, {}  # the next look for topics will report it
         refused = [str(side.error) for side in (model, copy) if side.error is not None]
         if refused:
             return replace(drift, problem="; ".join(refused)), {}
@@ -227,10 +227,10 @@ class _Look:
         return (Contributor(flow=self._flow, topic=topic.topic), *found)
 
     def _parts(self, writers: Sequence[Contributor]) -> list[Part]:
-        """What each source has, those that decide first.
+        """What each source has, the deciding ones first.
 
         Raises:
-            _UndecidedError: it takes a source whose configs cannot be read.
+            _UndecidedError: the configs of a source that matters cannot be read.
         """
         parts: list[Part] = []
         for each in writers:
@@ -245,7 +245,7 @@ class _Look:
         return parts
 
     def _of(self, writer: Contributor) -> TopicConfigs | None:
-        """The configs at a writer's source; None if that has no such topic."""
+        """The configs at a writer's source; None if it has no such topic."""
         if writer.flow.name == self._flow.name:
             return self._sources[writer.topic]
         others = self._others[writer.flow.source]
@@ -271,4 +271,4 @@ class _Look:
 
 
 class _UndecidedError(MirrorError):
-    """It is not known what a copy should be like."""
+    """It is not known which configs a copy should have."""

@@ -1,7 +1,7 @@
-"""Flows that meet in one topic: which they are, and whether one of them leads back.
+"""Flows that write the same topic, and whether one of them copies it back.
 
-Main type: `Merging`, made of all flows of a configuration, in its order. It knows
-names and filters only, and asks no cluster: whether a topic really exists at another
+Main type: `Merging`, made from all flows of a configuration, in its order. It knows
+only names and filters and contacts no cluster: whether a topic really exists at another
 flow's source is for its caller to find out.
 """
 
@@ -21,7 +21,7 @@ _Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributor:
-    """A flow that would copy a topic of its source to the copy in question."""
+    """A flow that would copy a topic of its source to a given copy."""
 
     flow: FlowConfig
     topic: str
@@ -31,7 +31,7 @@ class Merging:
     """What a configuration's flows do to each other's topics. Not thread-safe."""
 
     def __init__(self, flows: Iterable[FlowConfig]) -> None:
-        """`flows` are all that are enabled, in the order in which they decide."""
+        """`flows` are all enabled ones, in order of precedence."""
         self._flows = tuple(flows)
         self._order = {flow.name: number for number, flow in enumerate(self._flows)}
         self._rules = {
@@ -42,7 +42,7 @@ class Merging:
 
     def contributors(self, target: str, copy: str) -> tuple[Contributor, ...]:
         """The flows that write this topic of this cluster, or would if their source
-        had it; in the order in which they decide.
+        had it; in order of precedence.
         """
         found = []
         for flow in self._flows:
@@ -53,9 +53,9 @@ class Merging:
         return tuple(found)
 
     def is_alone(self, flow: FlowConfig, topic: str) -> bool:
-        """Whether no other flow writes the topic's copy, nor brings what is in the copy
-        back into the topic. Then, and as far as a configuration can tell, the copy
-        holds what this flow wrote, in its order.
+        """Whether no other flow writes the topic's copy, or copies it back into the
+        topic. Then, as far as the configuration can tell, the copy contains what this
+        flow wrote, in its order.
         """
         copy = self._copy(flow, topic)
         if copy is None or len(self.contributors(flow.target, copy)) > 1:
@@ -78,11 +78,11 @@ class Merging:
         return True
 
     def leads_back(self, flow: FlowConfig, topic: str) -> bool:
-        """Whether the copy is where the topic itself comes from, by way of flows that
-        come first: then these decide what it is like, and this one may not.
+        """Whether the topic itself comes from the copy, through flows that take
+        precedence: then those decide its configs, and this one may not.
 
-        Of two flows that copy one topic both ways, each would undo what is changed
-        on its target. This leaves one of them.
+        Of two flows that copy one topic both ways, each would undo changes made on
+        its target. This leaves one of them.
         """
         key = (flow.name, topic)
         if key not in self._led_back:
@@ -115,7 +115,7 @@ class Merging:
         return False
 
     def _copy(self, flow: FlowConfig, topic: str) -> str | None:
-        """What a flow calls the copy of this topic; None if it does not copy it."""
+        """The name of this topic's copy in a flow; None if it does not copy it."""
         wanted, naming = self._rules[flow.name]
         if not wanted.matches(topic) or naming.is_cycle(topic, flow.target):
             return None

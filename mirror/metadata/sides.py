@@ -1,9 +1,8 @@
-"""One side of a flow as those see it who decide what its copies should be like.
+"""One side of a flow, as seen by the rules for copies.
 
-Main types: `Side`, what has to be known of a cluster, `Live`, which asks it, and
-`Foreseen`, which answers as if what was decided had been done already. So one and the
-same rules tell what is to be done now and what a run would come to. Nothing here
-changes a cluster.
+Main types: `Side`, what the rules need from a cluster, `Live`, which asks it, and
+`Foreseen`, which answers as if all decisions so far had been carried out. So the same
+rules serve the service and the plan. Nothing here changes a cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Side(Protocol):
 
     @property
     def alias(self) -> str:
-        """What the configuration calls the cluster."""
+        """The cluster's alias."""
 
     def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
         """All that we may see, or those named, with their errors."""
@@ -64,9 +63,9 @@ class Foreseen:
         self.created: dict[str, NewTopic] = {}
         """As they will be in the end."""
         self.grown: dict[str, int] = {}
-        """Topics that are there, with the partitions that they will have."""
+        """Existing topics, with the partitions that they will have."""
         self.altered: dict[str, dict[str, str | None]] = {}
-        """Configs of topics that are there; None goes back to the default."""
+        """Configs of existing topics; None resets to the default."""
 
     def topics(self, names: Iterable[str] | None = None) -> Mapping[str, Topic]:
         if names is None:
@@ -89,13 +88,13 @@ class Foreseen:
         return {name: self._configs_of(name) for name in wanted}
 
     def present(self, topic: str) -> tuple[Topic, Mapping[str, Config]]:
-        """A topic that is there, as it is now."""
+        """An existing topic, as it is now."""
         self.topics([topic])
         self.configs([topic])
         return self._shown[topic], self._configs[topic].configs
 
     def create(self, new: NewTopic, known: Mapping[str, Config] | None = None) -> None:
-        """`known`: what brokers are likely to have configs for."""
+        """`known`: the configs that the brokers probably know."""
         self.created[new.name] = new
         self._known[new.name] = known or {}
 

@@ -1,8 +1,8 @@
 """What a flow would mirror, found out without changing anything.
 
 Main function: `compare`, of the topics on both sides, which returns a frozen
-`SurveyedFlow`. `one_cluster` and `doubled` put into words what only shows when the
-clusters are asked. Acting on it is `topics.sync`'s duty.
+`SurveyedFlow`. `one_cluster` and `doubled` describe problems that only the cluster ids
+reveal. `topics.sync` acts on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TO_BE_GROWN = "to be grown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedTopic:
-    """A topic, its copy, and what a flow would have to do for the copy first."""
+    """A topic, its copy, and what a flow would do for the copy first."""
 
     topic: str
     partitions: int
@@ -55,7 +55,7 @@ class SurveyedFlow:
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     came_from_target: tuple[str, ...] = ()
-    """Topics that match, and are left out since their names say so."""
+    """Topics that match, but whose names say that they came from the target."""
 
 
 def _setting(config: ClusterConfig) -> str:
@@ -66,14 +66,14 @@ def _setting(config: ClusterConfig) -> str:
 def one_cluster(config: MirrorConfig, flow: FlowConfig, cluster_id: str) -> str:
     source, target = config.clusters[flow.source], config.clusters[flow.target]
     return (
-        f"flow {flow.name}: {_setting(source)} and {_setting(target)} are one and the "
-        f"same cluster ({cluster_id}), so it would copy its own copies; source and "
+        f"flow {flow.name}: {_setting(source)} and {_setting(target)} are the same "
+        f"cluster ({cluster_id}), so it would copy its own copies; source and "
         "target must be two clusters"
     )
 
 
 def doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
-    """One cluster under two aliases, with one copy of what both would bring."""
+    """One cluster under two aliases, whose topics go to the same copies."""
     found = []
     for one, other in combinations(flows, 2):
         if (one.source_id, one.target_id) != (other.source_id, other.target_id):
@@ -85,7 +85,7 @@ def doubled(flows: Sequence[SurveyedFlow]) -> list[str]:
         if common := ours & theirs:
             topic, copy = min(common)
             found.append(
-                f"flows {one.name} and {other.name} go from one and the same cluster "
+                f"flows {one.name} and {other.name} go from the same cluster "
                 f"({one.source_id}) to another, and both would copy {topic} to {copy}, "
                 "so every record would be doubled; remove one of them"
             )

@@ -1,9 +1,9 @@
-"""Topics: find those that match on the source, have their copies on the target.
+"""Topics: finds those that match on the source, and creates their copies on the target.
 
-`sync` looks once and returns a frozen `TopicsResult`; whoever calls it owns interval
-and retries. `plan` tells what it would do, and does nothing. Topics and partitions are
-only ever added on the target. A new copy gets its topic's configs; keeping them alike
-is `configs`' duty, ACLs and schemas are other modules'.
+`sync` looks once and returns a frozen `TopicsResult`; its caller owns interval and
+retries. `plan` says what it would do, and does nothing. Topics and partitions are only
+ever added on the target. A new copy gets its topic's configs; `configs` keeps them in
+sync.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INVALID_CONFIG = codes.name_of(codes.INVALID_CONFIG)
 
 
 class Topics(Protocol):
-    """Whatever lists topics: a cluster, or a side of a flow."""
+    """Anything that lists topics: a cluster, or a side of a flow."""
 
     def topics(self) -> Mapping[str, Topic]:
         """All that we may see."""
@@ -58,18 +58,18 @@ class TopicsResult:
     topics: tuple[MirroredTopic, ...]
     """Topics that match. The copy of one with a problem may be missing."""
     created: tuple[str, ...] = ()
-    """Target topics made."""
+    """Target topics created."""
     grown: tuple[str, ...] = ()
     """Target topics that got more partitions."""
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     came_from_target: tuple[str, ...] = ()
-    """Topics that match, and are left out since their names say so."""
+    """Topics that match, but whose names say that they came from the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsPlan:
-    """What a flow has to do before it can copy; nothing of it is done yet."""
+    """What a flow must do before it can copy; nothing of it is done yet."""
 
     topics: tuple[MirroredTopic, ...]
     """Topics that match."""
@@ -84,7 +84,7 @@ class TopicsPlan:
 
 
 def select(source: Topics, flow: FlowConfig) -> TopicsResult:
-    """What `sync` would mirror; nothing is changed anywhere."""
+    """What `sync` would mirror; nothing is changed."""
     seen = source.topics()
     selection = select_topics(
         seen,
@@ -92,7 +92,7 @@ def select(source: Topics, flow: FlowConfig) -> TopicsResult:
         flow.replication_policy,
         flow.target,
     )
-    # Copies and dead letters in one topic could not be told apart, nor counted.
+    # Copies and dead letters in one topic could be neither told apart nor counted.
     dead = {m for m in selection.mappings if m.target_topic == flow.dead_letter_topic}
     return TopicsResult(
         topics=tuple(
@@ -155,8 +155,8 @@ def plan(source: Side, target: Side, flow: FlowConfig) -> TopicsPlan:
 
 
 def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
-    """Look once: every matching topic has a copy with as many partitions after it,
-    or stands among the problems.
+    """Look once: afterwards every matching topic has a copy with as many partitions,
+    or is among the problems.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -191,7 +191,7 @@ def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopi
 def _create(
     target: Cluster, wanted: Mapping[str, NewTopic]
 ) -> tuple[list[str], list[str]]:
-    """The copies made, and what is not as it should be."""
+    """The copies created, and the problems."""
     problems = []
     made = topic_admin.create_topics(target, list(wanted.values()))
     created = list(made.created)
@@ -200,7 +200,7 @@ def _create(
         if not new.configs or not _is_about_configs(error):
             problems.append(str(error))
             continue
-        # A copy without one config is better than no copy, but it has to be said.
+        # A copy without one config is better than no copy, but must be reported.
         again = topic_admin.create_topics(target, [replace(new, configs={})])
         created += again.created
         problems += map(str, again.refused.values())

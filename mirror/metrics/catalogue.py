@@ -1,9 +1,9 @@
-"""Every metric of a service: its name, its meaning, and where its value comes from.
+"""Every metric of a service: its name, its help text, and where its value comes from.
 
-Main name: `METRICS`, the table; a further field of the status needs one entry here, or
-in `of_jobs` if a job beside the data brings it.
-Values are read from the frozen statuses when somebody asks, so what is no longer
-mirrored has no series. How they are written out is `exposition`'s duty.
+Main name: `METRICS`, the table. A new field of the status needs one entry here, or in
+`of_jobs` if a background job reports it. Each scrape reads the values from the frozen
+statuses, so topics that are no longer mirrored have no series. `exposition` writes
+them out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mirror.status.config import CONFIG_METRICS
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
 
 METRICS: tuple[Metric, ...] = (
-    # ---- What was copied
+    # ---- Records and bytes
     of_partitions(
         "mirror_records_total",
         _C,
@@ -56,27 +56,26 @@ METRICS: tuple[Metric, ...] = (
     of_partitions(
         "mirror_filtered_records_total",
         _C,
-        "Records left out because they came through the target before.",
+        "Records left out because they already came through the target.",
         lambda p: p.filtered,
     ),
     of_partitions(
         "mirror_unexplained_loops_total",
         _C,
-        "Of these, records that no flow of this configuration brought to the source: "
-        "another mirror did, or a producer made their mirror.via header.",
+        "Looped records that no flow of this configuration brought to the source: "
+        "another mirror did, or a producer set their mirror.via header.",
         lambda p: p.unexplained,
     ),
     of_partitions(
         "mirror_skipped_records_total",
         _C,
-        "Records of aborted transactions and transaction markers, which are never "
-        "copied.",
+        "Records of aborted transactions, and transaction markers; neither is copied.",
         lambda p: p.skipped,
     ),
     of_partitions(
         "mirror_lost_records_total",
         _C,
-        "Offsets that vanished at the source before they could be copied.",
+        "Offsets deleted on the source before they could be copied.",
         lambda p: p.lost,
     ),
     of_partitions(
@@ -91,7 +90,7 @@ METRICS: tuple[Metric, ...] = (
         "Records on which the transform failed, sent to the dead-letter topic.",
         lambda p: p.dead_letters,
     ),
-    # ---- How late it is
+    # ---- Lag and latency
     of_partitions(
         "mirror_lag_records",
         _G,
@@ -108,13 +107,13 @@ METRICS: tuple[Metric, ...] = (
     of_flow(
         "mirror_flow_lag_records",
         _G,
-        "Source offsets that a flow has to copy, those of paused partitions aside.",
+        "Source offsets not copied yet, without paused partitions.",
         lag_to_copy,
     ),
     of_flow(
         "mirror_flow_lag_seconds",
         _G,
-        "The lag in seconds of the flow's latest partition, paused ones aside.",
+        "Lag in seconds of the partition furthest behind, without paused ones.",
         lambda f: known(f.lag_seconds),
     ),
     of_flow(
@@ -126,39 +125,40 @@ METRICS: tuple[Metric, ...] = (
     of_flow(
         "mirror_flow_within_sla",
         _G,
-        "1 if no partition is further behind than the SLA allows, else 0; none while "
-        "the flow is stopped or paused on purpose.",
+        "1 if no partition is further behind than the SLA allows, else 0; no value "
+        "while the flow is stopped or paused on purpose.",
         within_sla,
     ),
     of_topics(
         "mirror_replication_latency_seconds",
-        "From a record's timestamp to its commit on the target; each record counts "
-        "as the newest of its partition in its transaction.",
+        "Time from a record's timestamp to its commit on the target; every record "
+        "counts with the time of its partition's newest in the transaction.",
         lambda t: t.latency,
     ),
     of_topics(
         "mirror_record_age_seconds",
-        "From a record's timestamp to its fetch from the source, counted likewise.",
+        "Time from a record's timestamp to its fetch from the source, measured the "
+        "same way.",
         lambda t: t.age,
     ),
-    # ---- How the flow is
+    # ---- State of the flow
     Metric(
         name="mirror_flow_state",
         kind=_G,
         labels=("state",),
         rows=states,
-        help="1 for the state that the flow is in, 0 for the others.",
+        help="1 for the flow's current state, 0 for the others.",
     ),
     of_flow(
         "mirror_flow_state_since_timestamp_seconds",
         _G,
-        "When the flow came into its state.",
+        "When the flow entered its current state.",
         lambda f: f.since,
     ),
     of_flow(
         "mirror_flow_restarts_total",
         _C,
-        "How often the flow failed and was run again.",
+        "How often the flow failed and was restarted.",
         lambda f: f.restarts,
     ),
     of_flow(
@@ -170,20 +170,20 @@ METRICS: tuple[Metric, ...] = (
     of_flow(
         "mirror_flow_report_overdue_seconds",
         _G,
-        "How long nothing is known of the flow beyond what is usual, 0 if all is well.",
+        "Seconds by which the flow's next report is overdue, 0 if it is not.",
         lambda f: f.overdue,
     ),
     of_flow(
         "mirror_flow_catching_up",
         _G,
-        "1 while the flow works off a backlog.",
+        "1 while the flow is catching up.",
         lambda f: float(f.catching_up),
     ),
     of_flow(
         "mirror_flow_backfill_remaining_seconds",
         _G,
-        "Until the flow has caught up, if it goes on like this; none if it need not, "
-        "or if its lag does not shrink.",
+        "Time until the flow has caught up at the current rate; no value if it is "
+        "not behind, or if its lag does not shrink.",
         lambda f: known(f.remaining_seconds),
     ),
     of_flow(
@@ -204,26 +204,26 @@ METRICS: tuple[Metric, ...] = (
         kind=_G,
         labels=("topic", "target_topic"),
         rows=copies,
-        help="Always 1: what a topic's copy is called on the target.",
+        help="Always 1; its labels map a topic to the name of its copy.",
     ),
-    # ---- Its transactions, leases and slots
+    # ---- Transactions, leases and slots
     of_transactions(
         "mirror_transaction_duration_seconds",
         MetricType.SUMMARY,
-        "Transactions committed on the target, from the first write to the commit.",
+        "Time of transactions committed on the target, from first write to commit.",
         lambda t: (t.committed, t.seconds),
     ),
     of_transactions(
         "mirror_transactions_aborted_total",
         _C,
-        "Transactions given up; what they held is copied again.",
+        "Transactions aborted; their records are copied again.",
         lambda t: t.aborted,
     ),
     of_transactions(
         "mirror_takeovers_total",
         _C,
-        "How often a slot began anew: at its start, when it came to another process, "
-        "and after any error.",
+        "How often a slot took over its partitions: at its start, when it moved to "
+        "another process, and after any error.",
         lambda t: t.takeovers,
     ),
     of_flow(
@@ -235,7 +235,7 @@ METRICS: tuple[Metric, ...] = (
     of_flow(
         "mirror_flow_lease_gap_seconds",
         _G,
-        "In which no slot worked, around the last lease.",
+        "Seconds without copying between the last two leases.",
         lambda f: known(f.lease_gap_ms, 0.001),
     ),
     of_flow(
@@ -244,7 +244,7 @@ METRICS: tuple[Metric, ...] = (
     of_slots(
         "mirror_slot_busy_ratio",
         _G,
-        "CPU seconds per second of a slot in the last lease; near 1 it cannot do more.",
+        "CPU seconds per second of a slot in the last lease; near 1 it is saturated.",
         lambda s: s.busy,
     ),
     of_slots(
@@ -253,7 +253,7 @@ METRICS: tuple[Metric, ...] = (
     of_slots(
         "mirror_slot_written_bytes_per_second",
         _G,
-        "What a slot sent to the target in the last lease.",
+        "Bytes per second that a slot sent to the target in the last lease.",
         lambda s: s.bytes_per_second,
     ),
     *JOB_METRICS,
@@ -261,13 +261,13 @@ METRICS: tuple[Metric, ...] = (
     of_spark(
         "mirror_spark_batches_total",
         _C,
-        "Micro-batches that Spark finished; each is a lease.",
+        "Micro-batches that Spark completed; each is a lease.",
         lambda s: s.batches,
     ),
     of_spark(
         "mirror_spark_batch_timestamp_seconds",
         _G,
-        "When Spark began the last micro-batch.",
+        "When Spark started the last micro-batch.",
         lambda s: s.began_at or None,
     ),
     Metric(
@@ -275,7 +275,7 @@ METRICS: tuple[Metric, ...] = (
         kind=_G,
         labels=("phase",),
         rows=phases,
-        help="How long the phases of Spark's last micro-batch took, by Spark's names.",
+        help="Duration of each phase of Spark's last micro-batch, by Spark's names.",
     ),
     of_spark(
         "mirror_spark_query_failures_total",
@@ -286,13 +286,13 @@ METRICS: tuple[Metric, ...] = (
 )
 
 SERVICE_METRICS = {
-    "mirror_build_info": "Always 1: the versions that run here.",
+    "mirror_build_info": "Always 1; its labels are the running versions.",
     "mirror_started_timestamp_seconds": "When the service was started.",
     **CONFIG_METRICS,
 }
-"""Those of the service itself, without source and target."""
+"""Metrics of the service itself, without source and target."""
 
 
 def names() -> frozenset[str]:
-    """What can be asked for: the names of all time series."""
+    """The names of all time series."""
     return frozenset(SERVICE_METRICS).union(*(m.sample_names for m in METRICS))

@@ -1,8 +1,8 @@
 """Metrics as Prometheus reads them: what `/metrics` answers.
 
-Main function: `exposition`, which makes the answer's bytes of a store; main type:
-`StatusCollector`, asked by prometheus-client for each scrape. Nothing is kept between
-two scrapes, so a topic that is gone is gone. `catalogue` declares the metrics.
+Main function: `exposition`, which renders a store; main type: `StatusCollector`, which
+prometheus-client calls for each scrape. Nothing is kept between scrapes, so a deleted
+topic has no series. `catalogue` declares the metrics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOW = ("source", "target")
 def exposition(
     store: StatusStore, *, per_partition: bool
 ) -> Callable[[str], tuple[str, bytes]]:
-    """A function from what a client accepts to the content type and the answer."""
+    """A function from the Accept header to the content type and the body."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatusCollector(store, per_partition=per_partition))
     ProcessCollector(registry=registry)
@@ -126,11 +126,11 @@ def _add(
 def _cumulated(
     counts: Sequence[int], bounds: Sequence[float]
 ) -> list[tuple[str, float]]:
-    """Each bucket with all below it, as Prometheus has them."""
+    """Cumulative buckets, as in Prometheus."""
     found, total = [], 0
     for count, bound in zip(counts, (*bounds, float("inf")), strict=True):
         total += count
-        # As the library's own histograms write it: 60.0, +Inf.
+        # The format of the library's own histograms: 60.0, +Inf.
         found.append((str(floatToGoString(bound)), float(total)))  # type: ignore[no-untyped-call]
     return found
 

@@ -1,4 +1,4 @@
-"""Metrics of what goes on beside the data: topics, ACLs, groups, heartbeats, and jobs.
+"""Metrics of the background jobs: topics, ACLs, groups, heartbeats, and the jobs.
 
 Main name: `JOB_METRICS`, a part of the table in `catalogue`.
 """
@@ -11,18 +11,18 @@ from mirror.metrics.series import Metric, MetricType, of_flow, of_groups, of_job
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
 
 JOB_METRICS: tuple[Metric, ...] = (
-    # ---- What surrounds the records
+    # ---- Topics, ACLs, groups, heartbeats
     of_flow(
         "mirror_flow_gone_topics",
         _G,
-        "Topics that were copied and are gone at the source.",
+        "Mirrored topics that no longer exist on the source.",
         lambda f: len(f.gone),
     ),
     of_flow(
         "mirror_flow_drifted_topics",
         _G,
-        "Copies whose partitions or configs are not as their topics', as of the last "
-        "look.",
+        "Copies whose partitions or configs differ from their topics', as of the last "
+        "check.",
         lambda f: sum(each.differs for each in f.drift),
     ),
     Metric(
@@ -35,82 +35,82 @@ JOB_METRICS: tuple[Metric, ...] = (
     of_flow(
         "mirror_acls_added_total",
         _C,
-        "ACLs given to copies.",
+        "ACLs added to copies.",
         lambda f: f.acls.added,
     ),
     of_flow(
         "mirror_acls_removed_total",
         _C,
-        "ACLs taken from copies, because their topics no longer have them.",
+        "ACLs removed from copies because their topics no longer have them.",
         lambda f: f.acls.removed,
     ),
     of_flow(
         "mirror_checkpoint_timestamp_seconds",
         _G,
-        "When the source's groups were last translated with success.",
+        "When the source's groups were last translated successfully.",
         lambda f: f.checkpoint_at or None,
     ),
     of_flow(
         "mirror_heartbeat_timestamp_seconds",
         _G,
-        "When the target last got a heartbeat of this flow.",
+        "When this flow last wrote a heartbeat to the target.",
         lambda f: f.heartbeat_at or None,
     ),
     of_flow(
         "mirror_copied_heartbeat_timestamp_seconds",
         _G,
-        "When the newest heartbeat that was copied was written on the source.",
+        "When the newest copied heartbeat was written on the source.",
         lambda f: f.copied_heartbeat_at or None,
     ),
     of_flow(
         "mirror_groups",
         _G,
-        "Groups that the flow looks after.",
+        "Groups whose offsets the flow translates.",
         lambda f: f.group_count,
     ),
     of_flow(
         "mirror_share_groups",
         _G,
-        "Groups that match, but have no offsets: they are not covered.",
+        "Share groups that match: they have no offsets and are not covered.",
         lambda f: len(f.share_groups),
     ),
     of_groups(
         "mirror_group_behind_records",
         "Source offsets that a group has read and that are not copied yet: what it "
-        "would miss now on the target.",
+        "would miss on the target now.",
         lambda g: g.behind,
     ),
     of_groups(
         "mirror_group_unknown_partitions",
-        "Partitions in which a group's place on the target is not known.",
+        "Partitions in which a group has no offset on the target.",
         lambda g: g.unknown,
     ),
     of_groups(
         "mirror_group_failing",
-        "1 if a group could not be read, or its offsets not be set.",
+        "1 if a group could not be read, or its offsets could not be set.",
         lambda g: float(bool(g.reason)),
     ),
-    # ---- Work beside the data
+    # ---- The jobs themselves
     of_jobs(
         "mirror_job_last_success_timestamp_seconds",
         _G,
-        "When a job beside the data last went well.",
+        "When a job last succeeded.",
         lambda j: j.succeeded_at or None,
     ),
     of_jobs(
-        *("mirror_job_failing", _G, "1 if the job's last turn failed."),
+        *("mirror_job_failing", _G, "1 if the job's last run failed."),
         lambda j: float(bool(j.error)),
     ),
     of_jobs(
         "mirror_job_failures_total",
         _C,
-        "Turns of a job that failed since the flow was last started.",
+        "Failed runs of a job since the flow was last started.",
         lambda j: j.failures,
     ),
     of_jobs(
         "mirror_job_last_duration_seconds",
         _G,
-        "How long a job's last turn took.",
+        "How long a job's last run took.",
         lambda j: j.seconds,
     ),
 )

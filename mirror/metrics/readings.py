@@ -1,7 +1,7 @@
-"""Values of metrics that a status does not simply hold: states, and the SLA kept.
+"""Metric values derived from a status: states, and whether the SLA holds.
 
-Functions from one flow's status to a value, or to the rows of a metric. Which metric
-is made of which stands in `catalogue`.
+Functions from one flow's status to a value, or to the rows of a metric. `catalogue`
+says which metric uses which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def known(value: float, unit: float = 1.0) -> float | None:
-    """Statuses say -1 where nothing is known; a metric then has no value."""
+    """-1 in a status means not known; the metric then has no value."""
     return value * unit if value >= 0 else None
 
 
@@ -51,13 +51,13 @@ def within_sla(flow: FlowStatus) -> float | None:
     ):
         return None
     if not flow.reported_at:
-        # Nothing is known yet: a flow that only begins has not broken a promise.
+        # Not known yet: a flow that is starting has not broken its SLA.
         return None if flow.state is FlowState.STARTING else 0.0
     return float(flow.lag_seconds <= flow.sla_seconds)
 
 
 def lag_to_copy(flow: FlowStatus) -> int:
-    """In records; what is paused on purpose is not to be copied now."""
+    """In offsets, without partitions that are paused on purpose."""
     return sum(
         each.lag for each in flow.partitions if each.state != PartitionState.PAUSED
     )

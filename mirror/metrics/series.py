@@ -1,8 +1,7 @@
-"""What a metric is: name, type, meaning, and how a flow's status gives its values.
+"""What a metric is: name, type, help, and how its values come from a flow's status.
 
-Main type: `Metric`. The functions make one for each kind of thing that a flow has: of
-the flow itself, its partitions, topics, slots, jobs. Which ones there are stands in
-`catalogue`.
+Main type: `Metric`. There is a function for each kind of metric: of the flow itself,
+its partitions, topics, slots, jobs. `catalogue` lists them all.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class MetricType(StrEnum):
 
 
 class Fold(StrEnum):
-    """What a topic's value is, made of its partitions'."""
+    """How a topic's value is made from its partitions'."""
 
     SUM = "sum"
     MAX = "max"
@@ -50,22 +49,22 @@ class Fold(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric of each flow. All have the labels `source` and `target`."""
+    """One metric of each flow. All metrics have the labels `source` and `target`."""
 
     name: str
-    """As it is asked for: counters end in _total."""
+    """As queried: counters end in _total."""
     kind: MetricType
     help: str
     labels: Labels
-    """Those beyond source and target."""
+    """Labels besides source and target."""
     rows: Callable[[FlowStatus], Rows]
-    """The further labels' values with the metric's; None: there is no value now."""
+    """The values of those labels and of the metric; None: no value now."""
     fold: Fold | None = None
-    """With this it has the label `partition`, which can be left out."""
+    """Set if the metric has the label `partition`, which can be left out."""
 
     @property
     def sample_names(self) -> frozenset[str]:
-        """What its time series are called."""
+        """The names of its time series."""
         endings = {
             MetricType.HISTOGRAM: ("_bucket", "_count", "_sum"),
             MetricType.SUMMARY: ("_count", "_sum"),

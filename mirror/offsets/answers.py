@@ -1,4 +1,4 @@
-"""Questions of offset translation, asked at the target alone.
+"""Answers questions of offset translation from the target alone.
 
 Main functions: `of_offset` for one offset, `of_group` for all that a group committed.
 Main type: `OffsetAnswer`. Both read the offset map of one flow; nothing is changed.
@@ -23,10 +23,10 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAnswer:
-    """One offset, and what it is on the other side."""
+    """One offset, and its translation to the other side."""
 
     topic: str
-    """Where the offset is of."""
+    """The partition that the offset belongs to."""
     partition: int
     offset: int
     other_topic: str
@@ -45,9 +45,9 @@ def of_offset(
 def of_group(
     flow: FlowConfig, known: OffsetMap, cluster: Cluster, group: str, *, reverse: bool
 ) -> list[OffsetAnswer]:
-    """Where a group that stands on a cluster, the source or with `reverse` the target,
-    goes on at the other: what it committed in partitions that the flow copies, and the
-    empty ones of the same topics, in which there was nothing to commit.
+    """Where a group on one cluster (the source, or with `reverse` the target) continues
+    on the other: its committed offsets in partitions that the flow copies, and the
+    empty partitions of the same topics, where there was nothing to commit.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses to tell.
@@ -71,7 +71,7 @@ def of_group(
         if answer.translated.exactness is Exactness.UNKNOWN and (
             offset == 0 or key in empty
         ):
-            # Nothing was copied, and nothing read: all that comes is to be read.
+            # Nothing was copied and nothing read: the group reads from the start.
             first = Translated(offset=0, exactness=Exactness.TIP)
             answer = replace(answer, translated=first)
         answers.append(answer)
@@ -79,7 +79,7 @@ def of_group(
 
 
 def _names(flow: FlowConfig, known: OffsetMap, *, reverse: bool) -> dict[str, str]:
-    """The other side's name of every topic that the flow copies, be it empty."""
+    """The other side's name of every topic that the flow copies, even empty ones."""
     copies = {
         topic: flow.replication_policy.target_topic(topic)
         for topic, _ in known.followed()

@@ -1,10 +1,10 @@
-"""Checkpoints: where groups stand on both sides, kept on the target for everybody.
+"""Checkpoints: the groups' offsets on both sides, kept on the target for any client.
 
 Main type: `Checkpoints`, which decides what is due since its last round, writes it, and
 remembers what it wrote; after a restart it reads that from the topic. A group that is
 gone from the source is not written again. Its records stay: a tombstone would break
 Java's client. Outside the data's transactions, since Java reads uncommitted records.
-Setting groups' offsets on the target is `group_sync`'s duty.
+`group_sync` sets the groups' offsets on the target.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Known = dict[str, dict[TopicPartition, Checkpoint]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What one round has to do."""
+    """The work of one round."""
 
     changed: tuple[Checkpoint, ...]
     known: Known
-    """What holds when these are written, of the groups that the source has."""
+    """The state once these are written, for groups that the source has."""
     withdrawn: Withdrawn
-    """Where groups may stand in what is gone of their copies. They go back before their
-    checkpoints do: a restart knows of it by the higher checkpoint alone."""
+    """Offsets that groups may have in the lost part of their copies. They go back
+    before their checkpoints do: a restart sees it only by the higher checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class CheckpointsResult:
 
     written: int
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]]
-    """What holds now, of the groups that the source has."""
+    """The current state, for groups that the source has."""
     found: tuple[str, ...] = ()
-    """Groups that have their first checkpoints."""
+    """Groups that got their first checkpoints."""
     gone: tuple[str, ...] = ()
-    """Groups that were there in the round before, and are not any more."""
+    """Groups that existed in the previous round and no longer do."""
 
 
 class Checkpoints:
@@ -68,7 +68,7 @@ class Checkpoints:
     def __init__(
         self, source_alias: str, *, separator: str = ".", replication_factor: int = -1
     ) -> None:
-        """`replication_factor`: of the topic, if it has to be made."""
+        """`replication_factor`: of the topic, if it must be created."""
         self._topic = checkpoints_topic(source_alias, separator)
         self._replication_factor = replication_factor
         self._target: Cluster | None = None
@@ -119,7 +119,7 @@ class Checkpoints:
         their checkpoints until they did; those `refused` are tried again.
 
         Raises:
-            MirrorError: they are not written, or only some: the next round goes on.
+            MirrorError: they are not written, or only some: the next round continues.
         """
         assert self._writer is not None
         held = _keys(due.withdrawn, waiting)
@@ -146,7 +146,7 @@ class Checkpoints:
             written=len(changed),
             known=known,
             found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
-            # What the topic holds from earlier runs may have been gone for long.
+            # Groups from earlier runs in the topic may be long gone.
             gone=() if first else tuple(sorted(last.keys() - known.keys())),
         )
 
@@ -155,7 +155,7 @@ class Checkpoints:
 
 
 def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
-    """The checkpoints that are due, and what holds when they are written."""
+    """The checkpoints that are due, and the state once they are written."""
     changed: list[Checkpoint] = []
     known: Known = {}
     for group, places in standing.places.items():
@@ -179,8 +179,8 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
 
 
 def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) -> bool:
-    """Whether a checkpoint has to be written: the first one, a group that moved on, or
-    one that was rewound on the source, or whose copy is another one (`renewed`).
+    """Whether a checkpoint is due: the group's first one, or the group moved on, or was
+    rewound on the source, or its copy was replaced (`renewed`).
     Nothing else moves it backwards.
     """
     if previous is None or now.upstream < previous.upstream:
@@ -195,7 +195,7 @@ def _same(known: Checkpoint, place: GroupPosition) -> bool:
 
 
 def read(target: Cluster, topic: str) -> Known:
-    """All that a checkpoints topic holds; nothing, if there is no such topic.
+    """Everything in a checkpoints topic; nothing if there is no such topic.
 
     Raises:
         ClusterError: the target does not answer, or refuses.
@@ -216,8 +216,8 @@ def _read(target: Cluster, topic: str) -> Iterator[Checkpoint]:
         try:
             yield Checkpoint.decode(key, value)
         except CorruptBatchError as error:
-            # Java's client passes over such a record, too.
-            log.warning("checkpoint passed over", topic=topic, error=str(error))
+            # Java's client skips such a record too.
+            log.warning("checkpoint skipped", topic=topic, error=str(error))
 
 
 def _put(found: Checkpoint, known: Known) -> None:

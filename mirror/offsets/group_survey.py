@@ -1,8 +1,8 @@
-"""Where the groups of a flow stand, asked once and changing nothing.
+"""The offsets of a flow's groups on both sides, read once.
 
-Main function: `survey`. With a source that answers it is as of now; from the target
-alone it is as of the last checkpoints, and no less exact for what was copied. For the
-command line and whoever has to go on without the source.
+Main function: `survey`. If the source answers it shows the current offsets; from the
+target alone it shows those of the last checkpoints, just as exact for what was copied.
+For the command line, and for a failover without the source.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
     topic = runs.topic_name(flow.source, flow.separator)
     if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         raise ClusterError(
-            f"flow {flow.name}: cluster {flow.target} has no {topic}; has the flow "
+            f"flow {flow.name}: cluster {flow.target} has no {topic}: did the flow "
             "ever run?"
         )
     offset_map = OffsetMap.of(flow, target)
@@ -171,8 +171,8 @@ def _recalled(
     flow: FlowConfig,
     offset_map: OffsetMap,
 ) -> GroupPosition:
-    """A checkpoint, with what the map knows of it. What was copied after it was
-    written may have made it better.
+    """A checkpoint, updated from the map: records copied after it was written may have
+    made it more exact.
     """
     partition, upstream = checkpoint.partition, checkpoint.upstream
     now, position = UNKNOWN, -1

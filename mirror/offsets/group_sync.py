@@ -1,10 +1,10 @@
-"""Group offsets on the target, set from checkpoints: only idle groups, and forward
-unless the copy that they stood in is gone.
+"""Sets group offsets on the target from checkpoints: only for idle groups, and only
+forward unless the copy that they read is gone.
 
-Main function: `sync`. A group with members on the target is theirs; a coordinator
-refuses to set its offsets, and this module does not try. Offsets are read right before
-they are set, for few groups at a time, so that a group that was at work meanwhile is
-not rewound (KAFKA-19794). Where groups should stand is `checkpoints`'s answer.
+Main function: `sync`. It leaves groups with members on the target alone; a coordinator
+would refuse to set their offsets. It reads offsets right before it sets them, for few
+groups at a time, so that a group that became active meanwhile is not rewound
+(KAFKA-19794). The offsets to set come from `checkpoints`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _GROUPS_AT_ONCE = 32
-"""Few, since between reading and setting offsets a group may begin to work."""
+"""Few, since a group may become active between reading and setting its offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +37,16 @@ class GroupSyncResult:
     moved: Mapping[str, int] = field(default_factory=dict)
     """Groups whose offsets were set, with the number of partitions."""
     active: frozenset[str] = frozenset()
-    """Groups left alone, since they have members on the target."""
+    """Groups left alone because they have members on the target."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Groups whose offsets could not be read or set, with the reason."""
     waiting: frozenset[str] = frozenset()
-    """Those of them that were refused for a reason that passes."""
+    """Those of them that were refused for a temporary reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSteps:
-    """Where groups stand on the target, and where they should."""
+    """The groups' offsets on the target, as they are and as they should be."""
 
     wanted: Mapping[str, Mapping[TopicPartition, Committed]]
     """Offsets to set, of groups that are behind."""
@@ -60,8 +60,8 @@ def sync(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     withdrawn: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
 ) -> GroupSyncResult:
-    """Bring groups of the target to where they stand on the source. `withdrawn` are the
-    offsets of checkpoints that hold no more: who stands there goes back.
+    """Move groups on the target to their translated source offsets. `withdrawn` are
+    offsets of withdrawn checkpoints: groups at those go back.
 
     Raises:
         ClusterError: the target does not answer.
@@ -113,7 +113,7 @@ def look(
 def first_steps(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
 ) -> GroupSteps:
-    """The same for a target that has no groups at all."""
+    """The same for a target without any groups."""
     present: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in known}
     return GroupSteps(
         wanted=_behind(known, present), present=present, active=frozenset()
@@ -157,8 +157,8 @@ def forward(
     present: Mapping[TopicPartition, Committed],
     withdrawn: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, Committed]:
-    """The offsets to set so that a group stands nowhere behind its checkpoints, nor
-    where withdrawn ones left it.
+    """The offsets to set so that a group is nowhere behind its checkpoints, nor at
+    withdrawn ones.
     """
     return {
         key: Committed(checkpoint.downstream, checkpoint.metadata)

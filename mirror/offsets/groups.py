@@ -1,4 +1,4 @@
-"""Where groups stand: their committed offsets on the source, and on the target.
+"""Committed offsets of groups on the source, with their translation to the target.
 
 Main types: `GroupPosition`, one partition of one group on both sides, and `Standing`,
 what one look at the source's groups found. The service and the command line both use
@@ -37,7 +37,7 @@ class Knowing(ManyTranslator, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFilter:
-    """Which groups a flow looks after: patterns that must match a whole name."""
+    """Which groups a flow translates: patterns that must match a whole name."""
 
     include: tuple[str, ...]
     """Regular expressions; empty: no group."""
@@ -59,12 +59,12 @@ class Copy:
     partitions: int
     """On the source."""
     merged: bool = False
-    """Other flows write it, too: no single offset in it is where a group stands."""
+    """Other flows write it too, so no single offset in it translates a group's."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group stands in one partition."""
+    """A group's offset in one partition, on both sides."""
 
     topic: str
     """On the source."""
@@ -84,10 +84,10 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where all groups of a flow stand."""
+    """The offsets of all groups of a flow."""
 
     groups: Mapping[str, Group]
-    """Those that are looked after, as the source lists them."""
+    """The matching groups, as the source lists them."""
     places: Mapping[str, tuple[GroupPosition, ...]]
     """For every group that has offsets in topics that are copied."""
     not_covered: tuple[str, ...] = ()
@@ -143,11 +143,11 @@ def translated(
 ) -> dict[str, list[GroupPosition]]:
     """Where groups stand, given their offsets on the source.
 
-    `edges` are first and end offset of partitions of which nothing is copied, or
+    `edges` are first and end offset of partitions in which nothing is copied, or
     nothing is committed. An empty partition of a topic that a group reads counts as
-    read to its end: the group has nothing to commit there, and all to lose if the
-    first record comes after it has moved. Where all that is left on the source is
-    still to be copied, the group will begin at the copy's first record.
+    read to its end: the group cannot commit there, and would miss the first record if
+    that came after the group moved. If everything left on the source is still to be
+    copied, the group will begin at the copy's first record.
     """
     standing = {name: dict(offsets) for name, offsets in committed.items()}
     for name, offsets in committed.items():
@@ -206,7 +206,7 @@ def _open_questions(
     copies: Mapping[str, Copy],
     knowing: Knowing,
 ) -> set[TopicPartition]:
-    """Partitions whose edges on the source have to be known."""
+    """Partitions whose edges on the source must be known."""
     asked = set().union(*(missing(offsets, copies) for offsets in committed.values()))
     for key in set().union(*committed.values()):
         if knowing.position(*key) < 0:

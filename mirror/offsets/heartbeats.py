@@ -1,9 +1,9 @@
-"""Heartbeats: a record a second that shows a way between clusters is alive.
+"""Heartbeats: a record a second that shows that a flow is alive.
 
-Main type: `Heartbeats`, of one flow. It writes into `heartbeats` on the flow's target,
-as MirrorMaker 2 does, if asked to also on its source, and looks at the copy of the
-source's heartbeats on the target, which tells whether copying works, be there other
-records or not. That they are copied is `policy`'s doing.
+Main type: `Heartbeats`, of one flow. It writes to `heartbeats` on the flow's target, as
+MirrorMaker 2 does, and on request also on its source. It watches the copy of the
+source's heartbeats on the target, which shows that copying works even without other
+records. `policy` lets them be copied.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 5.0
 _PAUSE_SECONDS = 30.0
-"""Until a source that takes no heartbeat is tried again."""
+"""Pause before retrying a source that rejects heartbeats."""
 _LAST_RECORDS = 20
-"""Of these, markers of transactions included, one is a heartbeat for sure."""
+"""Among so many offsets, markers included, one is certainly a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class HeartbeatsResult:
 
     written_at: float
     copied_at: float
-    """When the newest heartbeat that came over from the source was written there."""
+    """When the newest heartbeat copied from the source was written there."""
     problem: str = ""
-    """Why there is none on the source, although asked for."""
+    """Why there is none on the source although requested."""
 
 
 class Heartbeats:
@@ -54,9 +54,9 @@ class Heartbeats:
         on_source: bool = False,
         replication_factor: int = -1,
     ) -> None:
-        """`copy_topic`: what the copy of the source's heartbeats is called.
+        """`copy_topic`: the name of the copy of the source's heartbeats.
 
-        `replication_factor`: of the topics, if they have to be made.
+        `replication_factor`: of the topics, if they must be created.
         """
         self._aliases = (source_alias, target_alias)
         self._copy_topic = copy_topic
@@ -134,7 +134,7 @@ class Heartbeats:
         for _, key, value in reader.read(end=end):
             try:
                 beat = Heartbeat.decode(key, value)
-            except CorruptBatchError:  # a topic of somebody else's under this name
+            except CorruptBatchError:  # someone else's topic under this name
                 continue
             self._copied_at = max(self._copied_at, beat.timestamp / 1000)
         self._position = reader.position

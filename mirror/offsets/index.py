@@ -1,8 +1,8 @@
-"""An index over the runs of one partition that stays small, however many they are.
+"""An index over the runs of one partition that stays small however many there are.
 
-Main type: `Track`. The newest runs are kept as they are; of the older ones only every
-n-th is known, with the place in the offset map where reading on finds the others. No
-I/O: where a question needs them, the answer is a `Place` to read.
+Main type: `Track`. It keeps the newest runs in full, and of the older ones every n-th
+with its place in the offset map, from which the others can be read. No I/O: if a
+question needs those, the answer is a `Place` to read.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MOST_EPOCHS = 32
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the map holds the runs around an offset: from `at`, below `until`."""
+    """Where the map has the runs around an offset: from `at`, below `until`."""
 
     at: int
     until: int | None
     """None: up to the map's end."""
     after: int | None
-    """The answer if the offset is behind all that stands there; None if that is the
-    end of the epoch."""
+    """The answer if the offset is after everything there; None if that is the end of
+    the epoch."""
     first: tuple[int, int]
     """The first run of the place: its offsets on the source and on the target."""
     below: int | None = None
-    """The copy lost what stood at this target offset and behind; None: nothing."""
+    """The copy lost everything from this target offset on; None: nothing."""
 
     def of(self, found: RunArray) -> RunArray:
         """Those of the runs found there that belong to it. Where a copy was re-created
@@ -60,11 +60,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands at an offset of the other side, or first behind it."""
+    """The offset on the other side, or the first one after it."""
 
     offset: int
     sure: bool = True
-    """Off: it is a floor's, and the record itself may stand somewhere behind it."""
+    """Off: it is a floor's, and the record itself may be anywhere after it."""
 
 
 class Epoch:
@@ -92,7 +92,7 @@ class Epoch:
 
     @property
     def nbytes(self) -> int:
-        """What the arrays take."""
+        """The memory of the arrays."""
         return self._starts.nbytes + self._tail.nbytes
 
     def first(self, column: int) -> int:
@@ -100,14 +100,14 @@ class Epoch:
         return int(self._starts[0, column])
 
     def end(self, column: int) -> int:
-        """Behind the last offset."""
+        """After the last offset."""
         if self._cut is not None:
             return self._cut[column]
         last = self._tail[self.tail - 1]
         return int(last[column] + last[COUNT])
 
     def follows(self, runs: RunArray) -> bool:
-        """Whether these runs go on where the epoch ends, or later."""
+        """Whether these runs start where the epoch ends, or later."""
         return bool(
             runs[0, UPSTREAM] >= self.end(UPSTREAM)
             and runs[0, DOWNSTREAM] >= self.end(DOWNSTREAM)
@@ -119,7 +119,7 @@ class Epoch:
         return self._tail[: self.tail]
 
     def add(self, runs: RunArray, at: int, *, keep: int) -> None:
-        """Runs that stand at the map's offset `at`; `keep` the newest at least."""
+        """Runs at the map's offset `at`; `keep` at least the newest."""
         if self._due == 0:
             self._add_start(runs, at)
         self._due -= 1
@@ -138,13 +138,13 @@ class Epoch:
         self.tail += len(runs)
 
     def close(self, at: int) -> None:
-        """Another epoch begins at this offset of the map, perhaps in a record that the
-        last runs of this one are in, too.
+        """Another epoch begins at this offset of the map, perhaps in the record with
+        the last runs of this one.
         """
         self._closed_at = max(at, self._added_at + 1)
 
     def cut(self, downstream: int) -> None:
-        """The copy lost its end, and went on at this offset."""
+        """The copy lost its end, and continued at this offset."""
         starts = self._starts[: self.starts]
         tail = _below(self.kept, downstream)
         left = int(np.searchsorted(starts[:, DOWNSTREAM], downstream))
@@ -158,7 +158,7 @@ class Epoch:
         self._cut = (upstream, downstream)
 
     def forget(self, before: int) -> None:
-        """The map no longer holds what stood below this offset."""
+        """The map no longer has what was below this offset."""
         gone = int(np.searchsorted(self._starts[: self.starts, _AT], before))
         # Kept in memory is kept: the newest runs need no map.
         gone = min(gone, self.starts - 1)
@@ -167,10 +167,10 @@ class Epoch:
             self.starts -= gone
 
     def find(self, offset: int, column: int) -> Found | Place | None:
-        """What stands at an offset of the other side, or first behind it.
+        """The offset on the other side, or the first one after it.
 
-        `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. A `Place` has
-        to be read and asked instead; None if the offset is behind the end.
+        `column`: UPSTREAM to go downstream, DOWNSTREAM for the way back. If the answer
+        is a `Place`, read that and ask it instead; None: the offset is beyond the end.
         """
         if offset >= self.end(column):
             return None
@@ -205,14 +205,14 @@ class Epoch:
 
 @dataclass(slots=True)
 class Track:
-    """All that is known of one source partition and its present copy."""
+    """Everything known about one source partition and its current copy."""
 
     target_topic: str
     epochs: list[Epoch] = field(default_factory=list)
-    """Oldest first. A topic made anew begins one, and so does a source that was
+    """Oldest first. A re-created topic begins one, and so does a source that was
     truncated, a copy that lost its end, or a flow without exactly-once that copied
-    records again. Each begins behind all that is left of those before, if writers are
-    fenced."""
+    records again. If writers are fenced, each begins after all that is left of the
+    earlier ones."""
     copy_id: uuid.UUID = NO_ID
     """The target topic's; NO_ID while it is not known."""
     earlier_ids: set[uuid.UUID] = field(default_factory=set)
@@ -228,8 +228,8 @@ class Track:
         return self.cut or bool(self.earlier_ids)
 
     def add(self, block: Block, at: int, *, keep: int, fenced: bool = True) -> None:
-        """Runs that stand at the map's offset `at`; `keep` the newest at least. Those
-        of writers that are not `fenced` may come late, and then say nothing of others.
+        """Runs at the map's offset `at`; `keep` at least the newest. Those of writers
+        that are not `fenced` may come late, and then say nothing about others.
         """
         if block.copy_id not in (NO_ID, self.copy_id):
             if self.copy_id != NO_ID:
@@ -266,7 +266,7 @@ class Track:
         self.dropped[epoch.topic_id] = up, down
 
     def _cut(self, downstream: int, block: Block, *, fenced: bool) -> None:
-        """What stood at an offset of the copy and behind is gone, if anything did."""
+        """Everything from an offset of the copy on is gone, if there was anything."""
         if downstream >= self.epochs[-1].end(DOWNSTREAM):
             return
         self.cut = True
@@ -297,8 +297,8 @@ class Track:
 
 
 def locate(runs: RunArray, offset: int, column: int) -> Found | None:
-    """What stands at an offset of the other side, or first behind it; None if it is
-    behind all the runs, which ascend.
+    """The offset on the other side, or the first one after it; None if it is
+    after all the runs, which ascend.
     """
     index = int(np.searchsorted(runs[:, column], offset, "right")) - 1
     if index >= 0:
@@ -315,8 +315,8 @@ def locate(runs: RunArray, offset: int, column: int) -> Found | None:
 def locate_all(
     runs: RunArray, offsets: Offsets, column: int
 ) -> tuple[Offsets, npt.NDArray[np.bool_]]:
-    """As `locate`, for many offsets, none of which is behind all the runs or before:
-    the answers, and whether each is sure.
+    """As `locate`, for many offsets, none of which is before or after all the runs: the
+    answers, and whether each is sure.
     """
     index = np.searchsorted(runs[:, column], offsets, "right") - 1
     found = runs[index]
@@ -338,7 +338,7 @@ def _continues(last: RunArray, following: RunArray) -> bool:
 
 
 def _below(runs: RunArray, downstream: int) -> RunArray:
-    """Those, and parts of those, that stand below an offset of the target."""
+    """Those, and parts of those, below an offset of the target."""
     kept = runs[: int(np.searchsorted(runs[:, DOWNSTREAM], downstream))]
     if len(kept) and kept[-1, DOWNSTREAM] + kept[-1, COUNT] > downstream:
         kept = kept.copy()

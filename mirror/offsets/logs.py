@@ -1,8 +1,7 @@
-"""The logs of copies as they are on the target now: which topic it is, and from where
-to where it reaches.
+"""The logs of copies on the target now: topic id, first offset and end.
 
-Main function: `look`, asked for many partitions at once. What the offset map says of a
-copy that is gone is not true of another one under its name; `offset_map` compares.
+Main function: `look`, for many partitions at once. What the offset map knows about a
+deleted copy does not apply to a new one with the same name; `offset_map` compares.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class Log:
     start: int = 0
     """Its first offset."""
     end: int | None = None
-    """Behind its last record; None while it has no leader that could say."""
+    """After its last record; None while it has no leader to ask."""
 
     def within(self, offset: int) -> int:
-        """The offset, or the nearest one that a reader can begin at."""
+        """The offset, or the nearest one that a reader can start at."""
         return max(self.below_end(offset), self.start)
 
     def below_end(self, offset: int) -> int:
@@ -67,7 +66,7 @@ def look(
         before, topics = topics, target.topics(names)
         if _ids(before) == _ids(topics):
             break
-    else:  # re-created at every look: no telling which topic the offsets belong to
+    else:  # re-created at every look: unclear which topic the offsets belong to
         starts, ends = {}, {}
     return {
         key: _log(topics[key[0]], key, starts, ends)

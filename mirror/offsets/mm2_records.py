@@ -1,8 +1,8 @@
-"""Records in MirrorMaker 2's bytes: heartbeats, checkpoints, offset syncs.
+"""Records in MirrorMaker 2's format: heartbeats, checkpoints, offset syncs.
 
 Main types: `Heartbeat`, `Checkpoint`, `OffsetSync`, each with `encode` and `decode`,
-and the names of the topics that they stand in. Java's clients read these, so not a
-byte may differ. When to write one is said elsewhere (`checkpoints`, `heartbeats`).
+and the names of their topics. Java's clients read these, so every byte must match.
+`checkpoints` and `heartbeats` decide when to write one.
 
 Layout, big-endian, STRING = INT16 length + UTF-8. Heartbeat: key source alias STRING,
 target alias STRING; value version INT16 = 0, epoch milliseconds INT64. Checkpoint: key
@@ -69,7 +69,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where a group stands on both sides, as it stood on the source."""
+    """A group's offsets on both sides, as of a look at the source."""
 
     group: str
     topic: str
@@ -114,7 +114,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSync:
-    """A source offset and the target offset at which its copy stands."""
+    """A source offset and the target offset of its copy."""
 
     topic: str
     """On the source."""
@@ -148,7 +148,7 @@ class OffsetSync:
 def _string(text: str) -> bytes:
     encoded = text.encode()
     if len(encoded) > _LONGEST:
-        # Commit metadata may be as long as a broker lets it; Java reads no more.
+        # Commit metadata may be as long as a broker allows; Java reads no more.
         encoded = encoded[:_LONGEST].decode(errors="ignore").encode()
     return _INT16.pack(len(encoded)) + encoded
 
@@ -157,5 +157,5 @@ def _read_string(data: bytes, at: int) -> tuple[str, int]:
     size = _INT16.unpack_from(data, at)[0]
     begin, end = at + _INT16.size, at + _INT16.size + size
     if size < 0 or end > len(data):
-        raise struct.error("a text runs over the end")
+        raise struct.error("a string runs past the end")
     return data[begin:end].decode(), end

@@ -1,10 +1,9 @@
 """The offset map of a flow: exact translation both ways, as of the last `refresh`.
 
 Main type: `OffsetMap`, which follows the map's topic on the target and keeps an index
-over it; old offsets are looked up by seeking. Answers are true of the copies that are
-there now: it looks at them (`logs`) before the first answer after each `refresh`. It
-needs neither the source nor a running service. `relay` writes the runs; `checkpoints`
-uses the answers.
+over it; it looks up old offsets by seeking. Answers apply to the current copies: it
+checks them (`logs`) before the first answer after each `refresh`. It needs neither the
+source nor a running service. `relay` writes the runs; `checkpoints` uses the answers.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _TAIL_RUNS = 2_000_000
-"""So many of the newest runs are kept, of all partitions together: 96 MB at most."""
+"""The newest runs kept, over all partitions: at most 96 MB."""
 _LEAST_TAIL, _LARGEST_TAIL = 64, 8192
 _NOT_LOOKED_AT = logs.Log()
 
@@ -55,8 +54,8 @@ class OffsetMap:
         from_first: bool = False,
         exactly_once: bool = True,
     ) -> None:
-        """`target` is this object's alone from here on. `from_first`: the flow began at
-        the first record of each partition, so that nothing stood before its first run.
+        """`target` belongs to this object from here on. `from_first`: the flow began at
+        the first record of each partition, so nothing comes before its first run.
         Without `exactly_once` records of the map may come late.
         """
         self._from_first = from_first
@@ -73,7 +72,7 @@ class OffsetMap:
         """By source partition: its copy, if it was asked about since `refresh`."""
 
     def _begin(self) -> None:
-        """Know nothing, and read the map from its start."""
+        """Forget everything, and read the map from its start."""
         self._reader = TopicReader(self._target, self._topic)
         self._places = PlaceReader(self._target, self._topic)
         self._tracks: dict[TopicPartition, Track] = {}
@@ -90,13 +89,13 @@ class OffsetMap:
         )
 
     def refresh(self) -> None:
-        """Take in what was committed since the last time; the first time, all.
+        """Read what was committed since the last time; the first time, everything.
 
         Raises:
             ClusterError: the target does not answer, or the topics are not there.
         """
         with self._lock:
-            # First: then all runs of what it says are in the map when that is read.
+            # First: then the map has all runs up to these positions when it is read.
             positions = self._progress.read().positions
             try:
                 self._follow()
@@ -185,7 +184,7 @@ class OffsetMap:
         return answers
 
     def _look_for(self, key: TopicPartition) -> None:
-        """One question is seldom alone: all copies are asked about at once."""
+        """Questions rarely come alone: ask about all copies at once."""
         if key not in self._logs:
             self._look(self._tracks)
 
@@ -244,7 +243,7 @@ class OffsetMap:
             exactness = Exactness.BEFORE
         elif within < answer.offset and exactness is not Exactness.BEHIND:
             exactness = Exactness.TIP
-        # That an end is seen too low for a moment is no reason to go back.
+        # An end that looks too low for a moment is no reason to go back.
         renewed &= within >= answer.offset and exactness is not Exactness.EARLIER
         return Translated(offset=within, exactness=exactness, renewed=renewed)
 
@@ -270,9 +269,9 @@ class OffsetMap:
         return found
 
     def _is_another(self, track: Track, log: Log) -> bool:
-        """Whether the copy that is there now is none that the map knows.
+        """Whether the map does not know the current copy.
 
-        One that was left does not come back: a broker that names it is late.
+        An earlier copy does not come back: a broker that names it is out of date.
         """
         if log.topic_id is None:
             return True
@@ -285,8 +284,8 @@ class OffsetMap:
     def _of_another(
         self, track: Track, key: TopicPartition, offset: int, column: int
     ) -> Translated:
-        """The copy is gone, and of the one in its place nothing is known: all that will
-        be copied is still to be read.
+        """The copy is gone, and nothing is known about its replacement: everything that
+        will be copied is still to be read.
         """
         position, log = self._positions.get(key), self._logs[key]
         end = track.epochs[-1].end(UPSTREAM)
@@ -316,7 +315,7 @@ class OffsetMap:
         if offset >= end or (column == UPSTREAM and made_anew):
             end = last.end(1 - column)
             if column == UPSTREAM:
-                # Of a topic made anew nothing is copied yet: it will follow the old.
+                # Nothing of a re-created topic is copied yet: it will follow the old.
                 return Translated(offset=end, exactness=_at_the_end(offset, position))
             if position is not None and not made_anew:
                 end = max(end, position.offset)
@@ -333,10 +332,10 @@ class OffsetMap:
         return lowest_of(beyond, key, offset, column)
 
     def _oldest(self, track: Track, key: TopicPartition, column: int) -> Translated:
-        """For what is older than all that is known of the copy."""
+        """For offsets older than everything known about the copy."""
         there = track.there(self._logs[key].topic_id)
         epochs = _of_newest_topic(there)
-        # With the oldest part of the map its oldest runs are gone, too.
+        # With the oldest part of the map its oldest runs are gone too.
         whole = self._from_first and self._reader.start == 0 and not track.renewed
         first = min(epoch.first(1 - column) for epoch in epochs)
         before = 0 if column == DOWNSTREAM else self._logs[key].start
@@ -344,7 +343,7 @@ class OffsetMap:
         if epochs[0].topic_id in track.dropped or (
             column == UPSTREAM and begins_it and before < first
         ):
-            # What stands before may be copies that the map does not know any more.
+            # Earlier offsets may be copies that the map no longer knows.
             first, whole = before, False
         return Translated(
             offset=first, exactness=Exactness.EXACT if whole else Exactness.BEFORE
@@ -368,7 +367,7 @@ def _of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
 
 
 def _first(offset: int, position: Position) -> Translated:
-    """Nothing is copied, since there was nothing: the first copy is still to come."""
+    """Nothing is copied, because there was nothing to copy yet."""
     return Translated(offset=0, exactness=_at_the_end(offset, position))
 
 

@@ -1,7 +1,7 @@
-"""Offset syncs: pairs of offsets in MirrorMaker 2's format, for going back to it.
+"""Offset syncs: pairs of offsets in MirrorMaker 2's format, for a return to it.
 
-Main type: `OffsetSyncs`, which writes for each partition the last copied record's two
-offsets when they changed. mirror itself never reads them: its offset map knows every
+Main type: `OffsetSyncs`, which writes the two offsets of each partition's last copied
+record when they change. mirror itself never reads them: its offset map knows every
 record. MirrorMaker 2 adds one to a pair's offset, so it must be a record's, not an end.
 """
 
@@ -43,7 +43,7 @@ class OffsetSyncs:
         """Write what changed; returns how many.
 
         Raises:
-            MirrorError: they are not written: the next round goes on.
+            MirrorError: they are not written: the next round tries again.
         """
         if (
             self._writer is None

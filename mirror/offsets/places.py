@@ -1,8 +1,8 @@
-"""Runs that an index knows the place of, read from the map's topic.
+"""Reads the runs at places of the map's topic that an index points to.
 
-Main type: `PlaceReader`. It is asked for many places at once and goes through the topic
-once, in its order, however many partitions and groups they are of; what was read last
-is kept. Which place an offset belongs to is `index`'s answer.
+Main type: `PlaceReader`. It takes many places at once and goes through the topic once,
+in order, however many partitions and groups they belong to; it caches what it read
+last. `index` says which place an offset belongs to.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TopicPartition = tuple[str, int]
 
 _CACHED_RUNS = 1_000_000
 _FETCH_BYTES = 256 << 10
-"""Most places are a few records; a long stretch takes several fetches."""
+"""Most places are a few records; a long one takes several fetches."""
 _NEAR = 256
-"""A place that begins so many offsets behind the last one is reached by reading on."""
+"""A place that begins at most so many offsets after the last is reached by reading."""
 
 
 class PlaceQuery(NamedTuple):
@@ -56,7 +56,7 @@ class PlaceReader:
         """The runs at each place, as they are found; `follower` has read the map.
 
         Raises:
-            ClusterError: the map cannot be read, or is another one by now.
+            ClusterError: the map cannot be read, or was re-created.
         """
         end = follower.position
         missing = []
@@ -123,7 +123,7 @@ def _until(wanted: PlaceQuery, end: int) -> int:
 
 
 def _stretches(wanted: list[PlaceQuery], end: int) -> Iterator[list[PlaceQuery]]:
-    """Places that are read in one go, given in their order."""
+    """Places that are read in one pass, given in order."""
     stretch: list[PlaceQuery] = []
     until = 0
     for each in wanted:

@@ -1,10 +1,10 @@
 """Progress: how far each source partition is copied, kept on the target.
 
-A compacted topic of one partition per source cluster. Its records are written
-inside the data transactions, so what they say and what was copied cannot differ.
-Main types: `Position`, and `Progress`, as a `ProgressReader` finds it. One more record
-names the *generation*: the driver run that may write now. A task that finds another
-generation than its own has been replaced, and must stop.
+A compacted topic of one partition per source cluster. Its records are written inside
+the data transactions, so progress and copies cannot differ. Main types: `Position`, and
+`Progress`, as a `ProgressReader` finds it. One more record names the *generation*: the
+driver run that may write now. A task that finds a generation other than its own has
+been replaced and must stop.
 
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
 version INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16
@@ -38,7 +38,7 @@ TopicPartition = tuple[str, int]
 NO_ID = topics.NO_ID
 
 UNSETTLED = -1
-"""Of a partition that did not answer when the flow started for the first time."""
+"""Of a partition that did not answer when the flow first started."""
 
 TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
@@ -58,12 +58,12 @@ _PROOF_KEY = _INT16.pack(0) + _INT32.pack(-2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The next source offset to copy, and what it is an offset of."""
+    """The next source offset to copy, and the topic and epoch that it belongs to."""
 
     offset: int
     """`UNSETTLED`: where the records of `leader_epoch` end, yet to be asked for."""
     leader_epoch: int = -1
-    """Under which the record before it was written; -1 if that is not known."""
+    """The epoch under which the record before it was written; -1 if not known."""
     topic_id: uuid.UUID = NO_ID
     left_id: uuid.UUID = NO_ID
     """The topic's id before it was re-created: it never comes back."""
@@ -92,7 +92,7 @@ def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
 
 
 def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
-    """What one record says: the generation, or where a partition stands.
+    """The content of one record: the generation, or a partition's position.
 
     Raises:
         ClusterError: it is neither.
@@ -126,12 +126,12 @@ def read(
     """Everything written so far, or only what is `committed`.
 
     For the latter it waits until transactions open at the call have ended: call it
-    after taking the own ones over, or without `wait`, which stops before the first
-    that is open. What is not committed means nothing but that somebody was there.
+    after taking over our own, or without `wait`, which stops before the first open
+    one. Uncommitted records only show that someone was there.
 
     Raises:
-        ClusterError: the topic cannot be read, or somebody else's transaction on it
-            stays open, or it holds a record that is none of ours.
+        ClusterError: the topic cannot be read, or a foreign transaction on it stays
+            open, or it contains a record that is not ours.
     """
     return ProgressReader(cluster, topic, committed=committed).read(wait=wait)
 
@@ -139,8 +139,8 @@ def read(
 def read_proven(cluster: Cluster, topic: str, *, committed: bool = True) -> Progress:
     """As `read`, from a leader that has just proven that it leads.
 
-    A leader that is cut off from its cluster shows what it knew then. Positions read
-    there would go back, and what they lead to would be copied twice.
+    A leader that is cut off from its cluster shows old data. Positions read there would
+    go back, and records would be copied twice.
 
     Raises:
         MirrorError: as `read`, or the leader cannot prove it.

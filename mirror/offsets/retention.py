@@ -1,9 +1,9 @@
-"""For how long the offset map is kept: as long as the copies that it speaks of.
+"""The retention of the offset map: as long as that of the copies it describes.
 
-Main function: `sync`, which looks once and sets the map's `retention.ms`; whoever calls
-it owns interval and retries. The rule, `longest`, is pure. Brokers delete by whole
-segments, so a copy outlives its topic's retention by up to one segment's time: the map
-is kept for that long besides.
+Main function: `sync`, which looks once and sets the map's `retention.ms`; its caller
+owns interval and retries. The rule, `longest`, is pure. Brokers delete whole segments,
+so a copy outlives its topic's retention by up to one segment's time: the map's
+retention adds that.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def sync(
 ) -> int | None:
     """Set it for a map over these target topics; returns what it is now.
 
-    Nothing is changed, and None returned, when there are no copies, or when one cannot
-    be asked: a map that is kept for too long does no harm.
+    Without copies, or if one cannot be asked, it changes nothing and returns None: a
+    map that is kept too long does no harm.
 
     Raises:
         ClusterError: the target does not answer, or refuses the change.

@@ -1,16 +1,16 @@
-"""Runs: which source offsets stand at which target offsets.
+"""Runs: which source offsets are at which target offsets.
 
-A run says that `count` consecutive source offsets stand at consecutive target offsets.
-Runs of a partition travel as one int64 array with the columns UPSTREAM, DOWNSTREAM and
-COUNT; main type: `Block`, such an array and what it is of. Bytes in and out here, and
-questions to one array; where runs are kept is `offset_map`'s duty.
+A run says that the copies of `count` consecutive source offsets are at consecutive
+target offsets. Runs of a partition are one int64 array with the columns UPSTREAM,
+DOWNSTREAM and COUNT; main type: `Block`, such an array with its partition and topics.
+This module encodes, decodes and searches them; `offset_map` keeps them.
 
 Layout of a record's value, big-endian: version INT16 = 0, then for each topic: source
 topic STRING, target topic STRING (INT16 length + UTF-8), source topic id 16 bytes,
 number of runs INT32, then per run: partition INT32, count INT32, upstream INT64,
-downstream INT64. Runs of a partition stand together, in the order of the log. The key
-is empty. A run of count 0 is a *floor*: the copies of what follows it on the source, up
-to the next run, stand at its target offset or behind; they are not known one by one.
+downstream INT64. Runs of a partition are adjacent, in the order of the log. The key is
+empty. A run of count 0 is a *floor*: the copies of what follows it on the source, up to
+the next run, are at its target offset or after; they are not known one by one.
 
 A topic with an empty source topic and no runs gives the id of the *target* topic of the
 next one: which copy the offsets are of. Readers that do not know it see no runs there.
@@ -50,7 +50,7 @@ _RUN = np.dtype(
 )
 _ID_SIZE = 16
 _MOST_BYTES = records.BATCH_BYTES - 1024
-"""Of one value: with what its batch adds, any topic takes it."""
+"""The size of one value: with its batch, any topic accepts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +62,19 @@ class Block:
     partition: int
     target_topic: str
     topic_id: uuid.UUID
-    """The source topic's: offsets mean another thing once a topic is made anew."""
+    """The source topic's id: a re-created topic's offsets mean something else."""
     copy_id: uuid.UUID = NO_ID
-    """The target topic's, for the same reason; NO_ID if who wrote it did not say."""
+    """The target topic's, for the same reason; NO_ID if the writer did not say."""
     runs: RunArray
 
 
 def topic_name(source_alias: str, separator: str = ".") -> str:
-    """The target topic that holds the map of what comes from a cluster."""
+    """The target topic that contains the map for a source cluster."""
     return f"{source_alias}{separator}offset-map{separator}internal"
 
 
 def joined(runs: RunArray) -> RunArray:
-    """The same with neighbours made one where both sides go on without a hole."""
+    """The same, with neighbours merged where both sides continue without a hole."""
     if len(runs) < 2:
         return runs
     ends = runs[:-1, (UPSTREAM, DOWNSTREAM)] + runs[:-1, COUNT, None]
@@ -87,13 +87,13 @@ def joined(runs: RunArray) -> RunArray:
 
 
 def falls(runs: RunArray) -> npt.NDArray[np.bool_]:
-    """Of each run but the first, whether it is below the end of the one before."""
+    """For each run but the first, whether it is below the end of the one before."""
     ups, downs, counts = runs[:, UPSTREAM], runs[:, DOWNSTREAM], runs[:, COUNT]
     return (ups[1:] < ups[:-1] + counts[:-1]) | (downs[1:] < downs[:-1] + counts[:-1])
 
 
 def encode(blocks: Iterable[Block]) -> list[bytes]:
-    """Values that hold all the blocks, each small enough for any topic."""
+    """Values with all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
     ordered = sorted(blocks, key=lambda block: (block.topic, block.partition))
     for _, group in itertools.groupby(ordered, key=lambda block: block.topic):
@@ -203,7 +203,7 @@ def _string(value: bytes, at: int) -> tuple[str, int]:
     length = _INT16.unpack_from(value, at)[0]
     at += _INT16.size
     if length < 0 or at + length > len(value):
-        raise ValueError(f"a text of {length} bytes at {at}")
+        raise ValueError(f"a string of {length} bytes at {at}")
     return value[at : at + length].decode(), at + length
 
 

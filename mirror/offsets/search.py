@@ -1,8 +1,8 @@
-"""An answer of the offset map, found among the epochs of one partition.
+"""Finds an answer of the offset map among the epochs of one partition.
 
-Main functions: `last_of` and `lowest_of`, which differ in what wins where records were
-copied more than once. No I/O: what memory does not hold comes back as an `Older`, whose
-place `places` reads.
+Main functions: `last_of` and `lowest_of`, which differ in which copy wins where records
+were copied more than once. No I/O: what is not in memory comes back as an `Older`,
+whose place `places` reads.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TopicPartition = tuple[str, int]
 
 
 class Older(NamedTuple):
-    """An answer that has to be read from the map."""
+    """An answer that must be read from the map."""
 
     wanted: PlaceQuery
     following: int
-    """What the epoch behind it begins with; -1 if it is the last one."""
+    """The start of the next epoch; -1 if it is the last one."""
 
     def among(self, part: RunArray, offset: int, column: int) -> Translated:
         answer = locate(part, offset, column) if len(part) else None
@@ -38,8 +38,8 @@ class Older(NamedTuple):
 def last_of(
     epochs: list[Epoch], key: TopicPartition, offset: int, column: int
 ) -> Translated | Older:
-    """An offset between the first and the end. Later epochs win: what was copied again
-    is followed by all that came after it.
+    """An offset between the first and the end. Later epochs win: records that were
+    copied again are followed by everything that came after them.
     """
     following = -1
     for epoch in reversed(epochs):
@@ -52,10 +52,10 @@ def last_of(
 def lowest_of(
     epochs: list[Epoch], key: TopicPartition, offset: int, column: int
 ) -> Translated | Older:
-    """The same where a copy lost its end, or may have: what was copied again may be
-    lost, and only another copy be there. So the one that stands first wins, of all
-    `epochs`, which reach beyond the offset. If only the map can tell which one that is,
-    the answer is the first place where it may stand.
+    """The same where a copy lost its end, or may have: the later copy of a record may
+    be lost, and only an earlier one remain. So the first copy wins, among all `epochs`,
+    which reach beyond the offset. If only the map can tell which one that is, the
+    answer is the first place where it may be.
     """
     found = [_candidate(epoch, key, offset, column) for epoch in epochs]
     least = min(each.least for each in found)

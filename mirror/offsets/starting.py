@@ -1,4 +1,4 @@
-"""Where to begin: a place in words, as offsets of partitions.
+"""Where to begin: turns a place such as `earliest` into offsets of partitions.
 
 Main type: `StartPoint`, the first record there is, the end, a moment, or an offset.
 Only the source is asked; `ownership` and `reset` write the answers as progress.
@@ -28,7 +28,7 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPoint:
-    """Where partitions shall begin; an offset is brought within what there is."""
+    """Where partitions begin; an offset is moved into the existing range."""
 
     timestamp: int = topic_admin.EARLIEST
     """Epoch milliseconds, `admin.EARLIEST` or `admin.LATEST`."""
@@ -37,7 +37,7 @@ class StartPoint:
 
 
 def start_point(start: str | int) -> StartPoint:
-    """The place that the setting `start` names."""
+    """The place given by the setting `start`."""
     words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     return StartPoint(timestamp=words[start] if isinstance(start, str) else start)
 
@@ -57,7 +57,7 @@ def find(
         else _within(source, partitions, place.offset)
     )
     if late := [key for key, offset in found.items() if offset < 0]:
-        # No record is as young as that: begin with the next one.
+        # No record is that new: begin with the next one.
         found |= topic_admin.list_offsets(source, late, timestamp=topic_admin.LATEST)
     return {
         key: Position(offset=offset, topic_id=uuid.UUID(partitions[key]))
@@ -68,9 +68,9 @@ def find(
 def begin(
     source: Cluster, partitions: Mapping[TopicPartition, str], place: StartPoint
 ) -> dict[TopicPartition, Position]:
-    """As `find`, of every partition: of those that do not answer, an unsettled one.
+    """As `find`, for every partition; those that do not answer get an unsettled one.
 
-    Partitions that have a leader are asked for some seconds; it may be a new one.
+    Partitions with a leader are retried for some seconds; it may be a new one.
 
     Raises:
         ClusterError: the source does not answer.

@@ -1,6 +1,6 @@
-"""What translating an offset answers, whoever knows the runs.
+"""The result of translating an offset.
 
-Main types: `Translated`, and `Translator`, which others are written against.
+Main types: `Translated`, and `Translator`, the protocol that callers use.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ TopicPartition = tuple[str, int]
 
 
 class Exactness(StrEnum):
-    """How an answer came about. Only BEFORE and EARLIER may make a consumer read
+    """How an answer was found. Only BEFORE and EARLIER may make a consumer read
     records again.
     """
 
     EXACT = "EXACT"
-    """The very record, or the first one behind a hole in which no copy stands."""
+    """Exactly the next record, or the first one after a hole without copies."""
     TIP = "TIP"
-    """Behind the last copy: all up to the position was copied, or nothing to copy."""
+    """The end of the copy: everything up to the position was copied or had no copy."""
     BEHIND = "BEHIND"
     """The same place as TIP for an offset that is not copied yet."""
     BEFORE = "BEFORE"
-    """Older than all that is known of the copy that is there: where that begins."""
+    """Older than everything known about the current copy: the copy's start."""
     EARLIER = "EARLIER"
-    """Copied by MirrorMaker 2, of whose copies only some are known: the last one known
-    at or before the very record."""
+    """Copied by MirrorMaker 2, whose copies are only partly known: the last known one
+    at or before the record."""
     UNKNOWN = "UNKNOWN"
     """Nothing of the partition was ever copied: there is no answer."""
 
@@ -43,8 +43,8 @@ class Translated:
     offset: int
     exactness: Exactness
     renewed: bool = False
-    """The copy was re-created or lost its end: larger offsets that were answered
-    before, for the same source offset or a lower one, no longer hold."""
+    """The copy was re-created or lost its end: larger answers from before, for the
+    same source offset or a lower one, are no longer valid."""
 
 
 UNKNOWN = Translated(offset=-1, exactness=Exactness.UNKNOWN)

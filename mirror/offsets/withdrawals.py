@@ -1,10 +1,10 @@
-"""Checkpoints that no longer hold, since their copy was re-created or lost its end.
+"""Checkpoints that are withdrawn because their copy was re-created or lost its end.
 
 Main type: `Highest`, the highest target offset that was written for each group and
-partition: up to there a group on the target may stand because of us. It is made from
-the checkpoints in the order of their topic, so a restart knows it too, as far as
-compaction left it. Groups go back *before* the lower checkpoint is written (see
-`jobs.groups`): then a checkpoint that went back tells that its group did.
+partition: we may have moved a group up to there. It is built from the checkpoints in
+the order of their topic, so it survives a restart, as far as compaction allows. Groups
+go back *before* the lower checkpoint is written (see `jobs.groups`): so a checkpoint
+that went back shows that its group did.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 Withdrawn = dict[str, dict[TopicPartition, int]]
-"""Per group and target partition: who stands there, or before, goes back."""
+"""Per group and target partition: a group at this offset, or before, goes back."""
 
 
 class _Written(NamedTuple):
@@ -35,7 +35,7 @@ class Highest:
         self._written: dict[tuple[str, str, int], _Written] = {}
 
     def take(self, now: Checkpoint, *, withdrawn: bool = False) -> None:
-        """The next checkpoint. `withdrawn`: nothing that was written before counts."""
+        """The next checkpoint. `withdrawn`: earlier ones no longer count."""
         known = self._written.get(now.key)
         if (
             known is None
@@ -53,7 +53,7 @@ class Highest:
         standing: Standing,
         translator: ManyTranslator,
     ) -> Withdrawn:
-        """Where groups may stand in what is gone. `known`: what holds now.
+        """Offsets of groups that may be in the lost part. `known`: current checkpoints.
 
         The highest checkpoint itself is translated again: a group that was rewound on
         the source has a lower one, and that is no reason to take it back.

@@ -1,9 +1,9 @@
-"""A class-data archive, which starts a broker in a third of the time.
+"""A class-data archive, with which a broker starts in a third of the time.
 
-Main function: `class_data_options`, the Java options that use the archive. The
-first call makes it with a throw-away broker; it fits one Java and one class
-path, and Java ignores it where it does not fit. Brokers run without it as well:
-when it cannot be made, only speed is lost.
+Main function: `class_data_options`, the Java options that use the archive. The first
+call creates it with a throw-away broker; it is valid for one Java and one class path,
+and Java ignores it otherwise. Brokers also run without it: if it cannot be created,
+they only start more slowly.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _try_to_make(archive: Path) -> None:
         made.rename(archive)
     except (PlaygroundError, OSError) as error:
         _LOG.warning("no class-data archive, brokers start slower: %s", error)
-        # An empty file says: it was tried, and is not to be tried at every start.
+        # An empty file records the failure, so that not every start tries again.
         archive.touch()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

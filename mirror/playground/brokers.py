@@ -1,10 +1,9 @@
 """Real Kafka clusters for the demo, the tests and the benchmarks.
 
-Main function: `playground`, a context in which the named clusters run. Three
-roads lead there: clusters given by MIRROR_TEST_BOOTSTRAP_<NAME>, Docker, or
-Kafka's own jars as processes; MIRROR_TEST_BROKERS=env|docker|jars forces one.
-It makes clusters and clears them away; what is done to them in between is
-`PlaygroundCluster`'s.
+Main function: `playground`, a context in which the named clusters run. There are three
+ways: clusters given by MIRROR_TEST_BOOTSTRAP_<NAME>, Docker, or Kafka's own jars as
+processes; MIRROR_TEST_BROKERS=env|docker|jars forces one. It creates clusters and
+removes them; `PlaygroundCluster` handles them in between.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def playground(  # noqa: PLR0913 - all but the root have a default
     jvm: Sequence[str] = (),
     keep: bool = False,
 ) -> Iterator[dict[str, PlaygroundCluster]]:
-    """Run one cluster per name and clear them away afterwards.
+    """Run one cluster per name and remove them afterwards.
 
     Args:
         names: one cluster each.
@@ -51,13 +50,13 @@ def playground(  # noqa: PLR0913 - all but the root have a default
         given: clusters named by the environment may be used; they cannot be killed.
         nodes: brokers per cluster, all of them controllers too.
         secured: add SCRAM and mutual TLS listeners, and an authorizer.
-        certificate: what secured brokers show; the others must be refused.
+        certificate: what secured brokers present; clients must refuse the bad ones.
         settings: broker settings over the playground's own.
         jvm: Java options over the playground's own, such as a larger heap.
         keep: stop cleanly and leave data and logs in `root`.
 
     Raises:
-        PlaygroundError: a cluster could not be had on that road.
+        PlaygroundError: a cluster could not be created that way.
     """
     plans = [
         ClusterPlan(
@@ -84,8 +83,8 @@ def playground(  # noqa: PLR0913 - all but the root have a default
 def choose_road(plans: Sequence[ClusterPlan], *, given: bool = True) -> Road:
     """MIRROR_TEST_BROKERS; else given clusters; else Docker; else the jars.
 
-    Given clusters and Docker offer plain clusters only; whoever wants more and
-    forces nothing gets the jars.
+    Given clusters and Docker offer only plain clusters; anything else uses the jars
+    unless forced.
     """
     forced = os.environ.get("MIRROR_TEST_BROKERS")
     if forced and forced not in get_args(Road):
@@ -123,7 +122,7 @@ def _given(plan: ClusterPlan) -> PlaygroundCluster:
     if _special(plan) or plan.settings:
         raise PlaygroundError(
             f"cluster {plan.name} was given by {_address_variable(plan.name)} and is"
-            " taken as it is: it cannot be had with other nodes, security or settings"
+            " used as it is: other nodes, security or settings are not possible"
         )
     return PlaygroundCluster(
         name=plan.name,

@@ -1,8 +1,7 @@
 """The folder that outlives a playground: jars, seeds, class-data archives.
 
-Main functions: `cache_folder` and `cache_lock`. Several test runs share the
-folder, so whatever is put there is made under the lock and renamed into place.
-It does not know what is kept in it.
+Main functions: `cache_folder` and `cache_lock`. Several test runs share the folder, so
+files are created under the lock and renamed into place.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ KAFKA_VERSION = "4.3.1"
 
 
 def cache_folder() -> Path:
-    """MIRROR_CACHE, or ~/.cache/mirror; made when it is not there."""
+    """MIRROR_CACHE, or ~/.cache/mirror; created if missing."""
     named = os.environ.get("MIRROR_CACHE")
     folder = Path(named) if named else Path.home() / ".cache" / "mirror"
     folder = folder.resolve()
@@ -32,6 +31,6 @@ def cache_folder() -> Path:
 def cache_lock(name: str) -> Iterator[None]:
     """Hold the named lock against other processes and other threads."""
     with (cache_folder() / f"{name}.lock").open("w") as file:
-        # Closing the file gives the lock back, also when the process is killed.
+        # Closing the file releases the lock, even when the process is killed.
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,8 +1,8 @@
-"""Certificates for secured brokers: good ones, and ones that must be refused.
+"""Certificates for secured brokers: good ones, and ones that clients must refuse.
 
-Main type: `CertificateAuthority`, which issues `Certificate`s as PEM text. Made
-for minutes on a loopback address; nothing here is fit for a real cluster. It
-writes no files and knows no broker settings (see `secured`).
+Main type: `CertificateAuthority`, which issues `Certificate`s as PEM text, meant for
+minutes on a loopback address and not for a real cluster. It writes no files and knows
+no broker settings (see `secured`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Certificate:
 
 
 class CertificateAuthority:
-    """Signs certificates; its own, `pem`, is what clients have to trust."""
+    """Signs certificates; clients trust its own, `pem`."""
 
     def __init__(self, name: str = "playground") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -70,7 +70,7 @@ class CertificateAuthority:
         Args:
             name: common name; a broker takes a client's as its user.
             hosts: host names and addresses that the certificate is good for.
-            expired: its time was over an hour ago.
+            expired: it expired an hour ago.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
@@ -109,7 +109,7 @@ class CertificateAuthority:
 _BOTH_SIDES = x509.ExtendedKeyUsage(
     [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
 )
-# Python 3.13 checks strictly: an authority has to say that it may sign.
+# Python 3.13 checks strictly: a CA must declare that it may sign.
 _SIGNING = x509.KeyUsage(
     digital_signature=True,
     content_commitment=False,

@@ -1,9 +1,8 @@
 """A running cluster, and what tests do to it.
 
-Main type: `PlaygroundCluster`: where to connect, with which settings, and verbs
-to stop, kill and restart single nodes. How a node runs (process, container, or
-elsewhere and not ours) is behind the `Node` protocol. It makes no cluster (see
-`brokers`) and speaks no Kafka.
+Main type: `PlaygroundCluster`: where to connect, with which settings, and methods to
+stop, kill and restart single nodes. The `Node` protocol hides how a node runs (process,
+container, or elsewhere and not ours). `brokers` creates clusters.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Node(Protocol):
     def spawn(self) -> None: ...
 
     def wait(self, *, brokers: int, seconds: float) -> None:
-        """Wait until it serves metadata that names itself and so many brokers."""
+        """Wait until it serves metadata that lists itself and so many brokers."""
 
     def stop(self, *, seconds: float) -> None: ...
 
@@ -82,14 +81,14 @@ class GivenNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What is wanted of a cluster before it is made."""
+    """The specification of a cluster to create."""
 
     name: str
     folder: Path
     nodes: int = 1
     secured: bool = False
     certificate: CertificateKind = "valid"
-    """What the brokers of a secured cluster show their clients."""
+    """The certificate that the brokers of a secured cluster present."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Broker settings over the playground's own."""
     jvm: Sequence[str] = ()
@@ -98,7 +97,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """A way into a cluster."""
+    """A way to connect to a cluster."""
 
     bootstrap: str
     client_config: Mapping[str, str]
@@ -115,13 +114,13 @@ class PlaygroundCluster:
     """The plaintext listener where everything is allowed; often the same one."""
     node_by_number: Mapping[int, Node]
     client_config: Mapping[str, str] = field(default_factory=dict)
-    """Settings in the words of a cluster's configuration; empty when plain."""
+    """Settings as in a cluster's configuration; empty when plain."""
     mutual_tls: Access | None = None
-    """The way in with a client certificate, as the same user; None when plain."""
+    """With a client certificate, as the same user; None when plain."""
     one_way_tls: Access | None = None
-    """The way in over TLS as nobody; None when plain."""
+    """Over TLS without authentication; None when plain."""
     sasl: Access | None = None
-    """The way in with a password and without TLS, as the same user; None when plain."""
+    """With a password and without TLS, as the same user; None when plain."""
     folder: Path | None = None
     """Configuration, data, logs and certificates; None when not on this machine."""
 
@@ -148,7 +147,7 @@ class PlaygroundCluster:
         """Stop a node, or all, cleanly; by force after ten seconds."""
         chosen = self._choose(node)
         with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
-            # A quorum cannot hand over to nodes that are told one after another.
+            # A quorum cannot hand over if nodes are stopped one after another.
             list(pool.map(lambda each: each.stop(seconds=STOP_SECONDS), chosen))
 
     def kill(self, node: int | None = None) -> None:
@@ -157,7 +156,7 @@ class PlaygroundCluster:
             each.kill()
 
     def discard(self) -> None:
-        """End all nodes for good; their data are not wanted any more."""
+        """End all nodes for good; their data is no longer needed."""
         for each in self._choose(None):
             each.discard()
 

@@ -1,8 +1,8 @@
 """The demo: two clusters, a flow between them, broken workers, and a count.
 
-Main function: `show`, the whole story from top to bottom. What it says is measured
-from outside: records are produced and counted by an ordinary Kafka client, and the
-service is the very process that `mirror run` starts.
+Main function: `show`, the whole demo from start to end. Everything it reports is
+measured from outside: an ordinary Kafka client produces and counts the records, and the
+service is a real `mirror run` process.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ service:
   state_dir: {state}
 """
 _BACKLOG = 1 / 3
-"""This part of the records is there before the service is."""
+"""The share of records produced before the service starts."""
 _PRODUCE_SECONDS = 15.0
 _KILL_AFTER = 1 / 3
-"""Of the records that are produced while it runs."""
+"""The share of the records produced while it runs."""
 _STOP_SECONDS = 5.0
 _PATIENCE_SECONDS = 90.0
 _QUIET_SECONDS = 2.0
@@ -54,7 +54,7 @@ _REFRESH_SECONDS = 0.25
 
 
 def show(*, records: int, keep: bool) -> bool:
-    """Tell the story on stdout; whether each record was copied exactly once.
+    """Run the demo on stdout; returns whether each record was copied exactly once.
 
     Raises:
         JavaMissingError: there is no Java to run anything on.
@@ -67,7 +67,7 @@ def show(*, records: int, keep: bool) -> bool:
             stack.enter_context(tempfile.TemporaryDirectory(prefix="mirror-demo-"))
         )
         screen.say("starting two Kafka clusters, A and B")
-        # Clusters given by the environment may hold topics of these names.
+        # Clusters given by the environment may have topics with these names.
         clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
         _create_topics(clusters["A"])
         producing = stack.enter_context(
@@ -112,14 +112,14 @@ class _Story:
         def all_there(flow: dict[str, Any]) -> bool:
             return len(flow["partitions"]) == sum(TOPICS.values())
 
-        flow = self._watch(all_there, "the service did not begin to copy")
+        flow = self._watch(all_there, "the service did not start copying")
         self._screen.say(f"the service copies; its status is at {self._service.url}")
         return [(p["target_topic"], p["partition"]) for p in flow["partitions"]]
 
     def break_and_recover(
         self, counting: Counting, records: int
     ) -> tuple[Verdict, float]:
-        """Break the workers while records come; the count, and how long it took."""
+        """Kill the workers while producing; the count, and how long recovery took."""
         first = self._producing.produced
         self._producing.start(records - first, seconds=_PRODUCE_SECONDS)
         self._screen.say(
@@ -127,15 +127,15 @@ class _Story:
         )
         break_at = first + (records - first) * _KILL_AFTER
         self._watch(
-            lambda _: self._producing.produced >= break_at, "producing does not go on"
+            lambda _: self._producing.produced >= break_at, "producing has stalled"
         )
         killed = self._service.kill_workers()
         if not killed:
             raise PlaygroundError("the service has no worker process to kill")
         killed_at, began = time.time(), time.monotonic()
         self._screen.say(
-            f"killed the service's {killed} worker processes (SIGKILL), in the middle "
-            "of their transactions; producing goes on"
+            f"killed the service's {killed} worker processes (SIGKILL) in the middle "
+            "of their transactions; producing continues"
         )
         self._watch(
             lambda _: counting.all_newer_than(killed_at), "the flow did not recover"
@@ -150,7 +150,7 @@ class _Story:
         return counting.verdict(self._producing.produced), recovery
 
     def _await_rest(self, counting: Counting) -> None:
-        """Until all have arrived, or nothing more does; then a little longer."""
+        """Until all have arrived, or no more do; then a little longer."""
 
         def settled(flow: dict[str, Any]) -> bool:
             complete = counting.distinct >= self._producing.produced
@@ -225,10 +225,10 @@ def _keep(
         screen.say(f"cluster {name}: {cluster.bootstrap}")
     screen.say(f"status: {service.url}/status, or mirror status -u {service.url}")
     screen.say(f"configuration: {config}")
-    screen.say("everything runs on; Ctrl-C ends it")
+    screen.say("everything keeps running; Ctrl-C stops it")
     try:
         while True:
             time.sleep(1)
             service.status()
     except KeyboardInterrupt:
-        screen.say("clearing up")
+        screen.say("cleaning up")

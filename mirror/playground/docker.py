@@ -1,9 +1,9 @@
-"""Brokers in containers, where a Docker daemon answers.
+"""Brokers in containers, if a Docker daemon answers.
 
-Main function: `cluster_in_docker`, a plain cluster of one node from Apache's own
-image. testcontainers' KafkaContainer knows only Confluent's, so this is its
-general container with our settings; its reaper clears up when we die. Several
-nodes and security are left to `processes`.
+Main function: `cluster_in_docker`, a plain cluster of one node from Apache's own image.
+testcontainers' KafkaContainer supports only Confluent's, so this is its general
+container with our settings; its reaper cleans up when we die. `processes` does several
+nodes and security.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def docker_answers() -> bool:
 
 
 def _someone_listens() -> bool:
-    # Docker's client leaves its socket open when nobody is at the other end.
+    # Docker's client leaves its socket open when no daemon answers.
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
         return True
@@ -64,10 +64,10 @@ def _someone_listens() -> bool:
 
 
 def cluster_in_docker(plan: ClusterPlan) -> PlaygroundCluster:
-    """Put a cluster of one container together; starting pulls the image.
+    """A cluster of one container; starting it pulls the image.
 
     Raises:
-        PlaygroundError: there is no daemon, or more than a plain node was asked for.
+        PlaygroundError: there is no daemon, or the plan is not a plain node.
     """
     if plan.nodes != 1 or plan.secured or plan.jvm:
         raise PlaygroundError(
@@ -108,7 +108,7 @@ class DockerNode:
     """A broker and controller in one container."""
 
     def __init__(self, port: int, settings: Mapping[str, str]) -> None:
-        # Imported late: without a daemon's library the other roads still work.
+        # Imported late: the other ways work without this library.
         from testcontainers.core.container import (  # noqa: PLC0415
             DockerContainer,
         )
@@ -166,7 +166,7 @@ class DockerNode:
 
 
 def _variable(setting: str) -> str:
-    """The image's own way to write a setting as an environment variable."""
+    """A setting as the image's environment variable."""
     marks = {"_": "__", "-": "___", ".": "_"}
     text = re.sub(r"[_.-]", lambda match: marks[match.group()], setting)
     return f"KAFKA_{text.upper()}"

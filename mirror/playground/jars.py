@@ -1,9 +1,8 @@
 """Kafka's own jars, fetched once and then used offline.
 
-Main function: `kafka_jars`, which gives the class path of a kind of program.
-The jars come through the Ivy inside the pyspark wheel, so neither Maven nor
-Docker is needed; MIRROR_IVY_SETTINGS names a settings file for a company's own
-repository. This module starts no broker.
+Main function: `kafka_jars`, which returns the class path for a kind of program. The Ivy
+inside the pyspark wheel fetches the jars, so neither Maven nor Docker is needed;
+MIRROR_IVY_SETTINGS names a settings file for a company's own repository.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _MODULES: dict[JarKind, tuple[_Module, ...]] = {
     "mirror-client": (_kafka("connect-mirror-client"), _kafka("kafka-clients")),
     "tools": (_kafka("kafka-tools"),),
 }
-# A binding that is silent would hide why a broker did not start.
+# A silent logging binding would hide why a broker did not start.
 _LOGGING = _Module("org.slf4j", "slf4j-simple", SLF4J_VERSION)
 
 

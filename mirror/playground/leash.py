@@ -1,9 +1,9 @@
-"""A process that must not outlive us.
+"""Kills a process when we die.
 
-Main type: `Leash`. A two-line shell waits on a pipe that only this process
-holds; when we die, however we die, the pipe closes and the shell kills the
-process. The kernel's PR_SET_PDEATHSIG is not used: it fires when the *thread*
-that started the process ends, and it needs `preexec_fn`.
+Main type: `Leash`. A two-line shell waits on a pipe that only this process holds; when
+we die, however we die, the pipe closes and the shell kills the process. It does not use
+the kernel's PR_SET_PDEATHSIG, which fires when the *thread* that started the process
+ends, and needs `preexec_fn`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Leash:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Ctrl-C reaches the whole terminal; the watch has to survive it.
+            # Ctrl-C reaches the whole process group; the watch must survive it.
             start_new_session=True,
         )
 
     def release(self) -> None:
-        """Let go; the process is dead already, and its pid may be someone else's."""
+        """Let go; the process is already dead, and its pid may belong to another."""
         self._shell.communicate(input=b"\n")

@@ -1,8 +1,8 @@
 """One Kafka node as a process of this machine.
 
-Main type: `JarNode`: formats its folder, writes its configuration, starts the
-JVM, waits for it, stops or kills it. It knows nothing of the other nodes of its
-cluster but the quorum named in its settings (see `brokers` for those).
+Main type: `JarNode`: formats its folder, writes its configuration, starts the JVM,
+waits for it, stops or kills it. It knows the other nodes of its cluster only through
+the quorum in its settings.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class NodePlan:
     number: int
     """`node.id`, from 1."""
     folder: Path
-    """Where configuration, data and log stand."""
+    """The folder for configuration, data and log."""
     cluster_id: str
     plain_address: str
     """host:port of the listener without security."""
     settings: Mapping[str, str]
-    """The whole server.properties, but for `log.dirs`."""
+    """The whole server.properties, except `log.dirs`."""
     scram_users: Mapping[str, str] = field(default_factory=dict)
-    """Passwords of the users that exist from the first moment on."""
+    """Passwords of the users that exist from the start."""
     jvm: Sequence[str] = ()
-    """Options after, and so over, those that keep a test's broker small."""
+    """Options that override those that keep a test's broker small."""
 
 
 class JarNode:
@@ -116,13 +116,13 @@ class JarNode:
         self._forget()
 
     def kill(self) -> None:
-        """SIGKILL: the node has no time to flush, close or say goodbye."""
+        """SIGKILL: the node cannot flush or close anything."""
         if self._process is not None:
             self._process.kill()
         self._forget()
 
     def discard(self) -> None:
-        """End it; what is about to be deleted needs no orderly farewell."""
+        """End it by force; its data is about to be deleted."""
         self.kill()
 
     def log_tail(self, lines: int) -> str:
@@ -169,8 +169,8 @@ class JarNode:
         )
 
     def _seed(self) -> Path:
-        # The file holds feature levels and users, no cluster id and no node id:
-        # kept once, it spares every later node a JVM start of its own.
+        # The file contains feature levels and users, but no cluster id or node id:
+        # cached, it saves every later node a JVM start.
         users = repr(sorted(self._plan.scram_users.items()))
         mark = hashlib.sha256(users.encode()).hexdigest()[:8]
         return cache_folder() / f"bootstrap-{KAFKA_VERSION}-{mark}.checkpoint"

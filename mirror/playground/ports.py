@@ -1,8 +1,8 @@
 """Free ports on the loopback address.
 
-Main function: `free_ports`. The ports lie below the ephemeral range, so that no
-outgoing connection takes one between the choice and the broker's bind.
-It does not keep the ports once they are handed out.
+Main function: `free_ports`. The ports are below the ephemeral range, so that no
+outgoing connection takes one between the choice and the broker's bind. It does not
+reserve the ports after returning them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Clusters made of Kafka's own jars, every node a process of this machine.
+"""Clusters from Kafka's own jars, every node a process on this machine.
 
-Main function: `cluster_of_processes`, which chooses ports and puts nodes,
-quorum and security together. It starts nothing: `PlaygroundCluster.start` does.
+Main function: `cluster_of_processes`, which chooses ports and sets up nodes, quorum and
+security. It starts nothing: `PlaygroundCluster.start` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LISTENERS = 6
 
 
 def cluster_of_processes(plan: ClusterPlan) -> PlaygroundCluster:
-    """Put a cluster together; secured ones also get their certificates written."""
+    """Set up a cluster; for secured ones this also writes the certificates."""
     folder = plan.folder.resolve()
     plain, control, scram, mutual_tls, one_way_tls, sasl = _addresses(plan.nodes)
     security = (

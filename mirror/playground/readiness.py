@@ -1,7 +1,7 @@
-"""When a broker counts as up: it serves metadata, not merely a port.
+"""Waits until a broker is up: it serves metadata, not merely a port.
 
-Main function: `wait_until_serving`. It asks one address, for one node, and
-leaves to the caller's `check` to notice that waiting has become pointless.
+Main function: `wait_until_serving`. It asks one address about one node; the caller's
+`check` raises if waiting has become pointless.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def wait_until_serving(
     seconds: float,
     check: Callable[[], None],
 ) -> None:
-    """Wait until the node at `address` knows itself among so many brokers.
+    """Wait until the node at `address` lists itself among so many brokers.
 
     Raises:
-        PlaygroundError: the time was up; or whatever `check` raises.
+        PlaygroundError: it timed out; or whatever `check` raises.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

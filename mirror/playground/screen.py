@@ -1,7 +1,7 @@
 """What the demo shows: a live table on a terminal, plain lines elsewhere.
 
-Main type: `Screen`, a context. `say` tells a step of the story, `show` the newest
-status of the service, as often as one likes.
+Main type: `Screen`, a context. `say` prints a step of the demo, `show` the newest
+status of the service.
 """
 
 from __future__ import annotations

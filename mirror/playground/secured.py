@@ -2,7 +2,7 @@
 
 Main type: `Security`, one cluster's certificates and users on disk, and the
 broker settings and client settings that go with them. The plaintext listener on
-the loopback address stays, as a super user's way in for tests. It starts no
+the loopback address stays, so that tests can act as a super user. It starts no
 broker.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CertificateKind = Literal["valid", "expired", "wrong-host"]
 
 USER = "mirror"
-"""May nothing until it is given ACLs."""
+"""A user without rights until a test grants ACLs."""
 # Kept fixed: brokers formatted with known users start from the cached seed.
 PASSWORDS = {"admin": "admin-secret", USER: "mirror-secret"}
 """SCRAM-SHA-512 users, and PLAIN's; admin is a super user."""
@@ -81,7 +81,7 @@ class Security:
             "authorizer.class.name": (
                 "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             ),
-            # ANONYMOUS is who comes through the plaintext listener, brokers too.
+            # ANONYMOUS is the user of the plaintext listener, brokers included.
             "super.users": "User:admin;User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "false",
         }
@@ -96,7 +96,7 @@ class Security:
         }
 
     def one_way_tls_client(self) -> dict[str, str]:
-        """Whoever comes like this is nobody, and may do everything."""
+        """Clients of this listener are anonymous, and may do everything."""
         return {"security_protocol": "SSL", "ssl_ca_file": str(self._authority)}
 
     def sasl_client(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ class Security:
 
 
 def _logins(listener: str) -> dict[str, str]:
-    """Which passwords a listener takes; SCRAM's are kept by the cluster itself."""
+    """The passwords that a listener accepts; the cluster itself keeps SCRAM's."""
     module = "org.apache.kafka.common.security"
     users = " ".join(f'user_{name}="{text}"' for name, text in PASSWORDS.items())
     at = f"listener.name.{listener}"

@@ -1,8 +1,8 @@
-"""The mirror service as a process of its own, as a user runs it.
+"""The mirror service as a separate process, as a user runs it.
 
-Main type: `ServiceProcess`, a context: it starts `mirror run`, finds the status
-address in the log, asks it, and ends the process. `kill_workers` does harm on
-purpose; it touches nothing but the Python workers below this very process.
+Main type: `ServiceProcess`, a context: it starts `mirror run`, finds the status address
+in the log, queries it, and ends the process. `kill_workers` kills on purpose, but only
+the Python workers below this process.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _WORKER = b"mirror.relay.daemon"
 _LISTEN_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LINE = 300
-"""Of a line of its log so many characters are shown."""
+"""How many characters of a line of its log are shown."""
 
 
 class ServiceProcess:
-    """`mirror run` with one configuration file; logs in JSON beside it."""
+    """`mirror run` with one configuration file; its JSON log is in the same folder."""
 
     def __init__(self, config: Path) -> None:
         self._log = config.with_suffix(".log")
-        self._opener = build_opener(ProxyHandler({}))  # a proxy has no part in this
-        # Spark leaves things in its working directory, so it gets the file's.
+        self._opener = build_opener(ProxyHandler({}))  # never through a proxy
+        # Spark leaves files in its working directory, so use the configuration's.
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mirror", "run", "-c", config],
@@ -71,7 +71,7 @@ class ServiceProcess:
         self._end()
 
     def status(self) -> dict[str, Any]:
-        """The answer of `/status`.
+        """The answer to `/status`.
 
         Raises:
             PlaygroundError: the service has ended or does not answer.
@@ -98,7 +98,7 @@ class ServiceProcess:
         return killed
 
     def stop(self) -> tuple[int, float]:
-        """SIGTERM; its exit code, and how many seconds it took.
+        """Send SIGTERM; returns the exit code, and how many seconds it took.
 
         Raises:
             PlaygroundError: it did not end; it is killed then.
@@ -155,7 +155,7 @@ class ServiceProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings that would be laid over the demo's own file."""
+    """Our environment, without variables that would override the demo's own file."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -170,7 +170,7 @@ def _descendants(root: int) -> set[int]:
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            # The name, in parentheses, may hold blanks and parentheses itself.
+            # The name, in parentheses, may itself contain blanks and parentheses.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
     found: set[int] = set()

@@ -1,9 +1,8 @@
 """The server.properties of small brokers.
 
-Main function: `broker_settings`, given a node's `Listener`s. Few internal
-partitions and threads make a broker that is up in a second and lives in 150 MB;
-short session times make the death of one visible soon. Security is added by
-`secured`.
+Main function: `broker_settings`, given a node's `Listener`s. Few internal partitions
+and threads make a broker that is up in a second and needs 150 MB; with short session
+timeouts the death of one shows soon. `secured` adds security.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "2",
-    # A killed broker may come back only when its old session is over.
+    # A killed broker can come back only after its old session has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -41,7 +40,7 @@ class Listener:
     address: str
     """host:port where the broker listens."""
     advertised: str
-    """host:port that clients are told; empty for the controllers' listener."""
+    """The advertised host:port; empty for the controllers' listener."""
     protocol: str = "PLAINTEXT"
 
 

@@ -1,8 +1,8 @@
-"""Records into the source, and a count of what arrives on the target.
+"""Produces records on the source, and counts what arrives on the target.
 
-Main types: `Producing`, a thread that writes numbered records at a steady pace,
-and `Counting`, a thread that reads their copies with an ordinary read_committed
-consumer. Both use kafka-python, not our own connections: they are the witnesses.
+Main types: `Producing`, a thread that writes numbered records at a steady pace, and
+`Counting`, a thread that reads their copies with an ordinary read_committed consumer.
+Both use kafka-python, not our own connections, to be independent witnesses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def key_of(number: int) -> bytes:
 
 
 def value_of(number: int) -> bytes:
-    """The value of a record: what its copy must hold, too."""
+    """The value of a record, which its copy must have too."""
     return b'{"number": %d, "amount": %d.%02d, "currency": "EUR"}' % (
         number,
         number % 499,
@@ -42,7 +42,7 @@ def value_of(number: int) -> bytes:
 
 
 class Producing:
-    """Writes so many records in all, in rounds; each is acknowledged by then."""
+    """Writes a number of records, in rounds; each round is acknowledged at its end."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         self.produced = 0
@@ -56,10 +56,10 @@ class Producing:
         self._error: Exception | None = None
 
     def produce(self, count: int) -> None:
-        """Write records as fast as it goes.
+        """Write records at full speed.
 
         Raises:
-            PlaygroundError: the cluster does not take them.
+            PlaygroundError: the cluster does not accept them.
         """
         try:
             while count and not self._ending.is_set():
@@ -77,7 +77,7 @@ class Producing:
 
     @property
     def done(self) -> bool:
-        """Whether all that was started is acknowledged.
+        """Whether all records are acknowledged.
 
         Raises:
             PlaygroundError: producing has failed.
@@ -122,14 +122,14 @@ class Producing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of the records that were produced."""
+    """The result for the records that were produced."""
 
     produced: int
     on_target: int
     duplicates: int
     missing: int
     changed: int
-    """Copies with another value, or of records that nobody produced."""
+    """Copies with a wrong value, or of records that were never produced."""
     out_of_order: int
 
     @property
@@ -140,7 +140,7 @@ class Verdict:
 
 
 class Counting:
-    """Reads the copies from their beginning, without a pause, until closed."""
+    """Reads the copies from the start, without a pause, until closed."""
 
     def __init__(self, bootstrap: str, partitions: Sequence[tuple[str, int]]) -> None:
         self._consumer = KafkaConsumer(
@@ -170,7 +170,7 @@ class Counting:
         return time.monotonic() - self._arrived_at
 
     def all_newer_than(self, epoch_seconds: float) -> bool:
-        """Whether each partition has a copy of a record produced after that."""
+        """Whether each partition has a copy of a record produced after that time."""
         return min(self._newest_ms.values()) > epoch_seconds * 1000
 
     def verdict(self, produced: int) -> Verdict:

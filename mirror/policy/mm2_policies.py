@@ -38,7 +38,7 @@ class DefaultPolicy:
 
     def topic_source(self, name: str) -> str | None:
         alias, _, upstream = name.partition(self.separator)
-        # Java's split drops empty parts at the end: "orders." is no copy of "".
+        # Java's split drops empty parts at the end: "orders." is not a copy of "".
         return alias if upstream.replace(self.separator, "") else None
 
     def upstream_topic(self, name: str) -> str | None:

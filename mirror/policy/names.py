@@ -41,7 +41,7 @@ def is_internal(name: str, separator: str = ".") -> bool:
 def why_illegal(name: str) -> str | None:
     """Why no cluster would accept `name` for a topic; None if one would."""
     if name in {"", ".", ".."}:
-        return f'a topic cannot be called "{name}"'
+        return f'a topic cannot be named "{name}"'
     if len(name) > MAX_NAME_LENGTH:
         return (
             f'the target name "{name}" has {len(name)} characters; '

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReplicationPolicy(Protocol):
-    """How copies are named, and what a name tells about where a topic came from."""
+    """How copies are named, and what a name reveals about a topic's origin."""
 
     @property
     def names_source(self) -> bool:
@@ -35,13 +35,13 @@ class ReplicationPolicy(Protocol):
         """
 
     def topic_source(self, name: str) -> str | None:
-        """Alias of the cluster that `name` was copied from; None if it is no copy."""
+        """Alias of the cluster that `name` was copied from; None if not a copy."""
 
     def upstream_topic(self, name: str) -> str | None:
-        """The name of `name` on the cluster it was copied from; None if no copy."""
+        """The topic's name on the cluster it was copied from; None if not a copy."""
 
     def original_topic(self, name: str) -> str:
-        """The name before the first of all hops."""
+        """The name before the first hop."""
 
     def is_cycle(self, topic: str, target_alias: str) -> bool:
-        """Whether the name says that the topic came through the target before."""
+        """Whether the name says that the topic already came through the target."""

@@ -1,8 +1,8 @@
 """A rule that renames copies: a pattern for the topic, a name for its copy.
 
-Main type: `Rule`. It is read forwards when topics are copied, and backwards,
-where its pattern allows, when a copy is traced to its topic. Which rule of several
-counts, and what becomes of topics that none fits, is in `renaming`.
+Main type: `Rule`. It maps a topic to its copy and, where its pattern allows, a copy
+back to its topic. `renaming` chooses between several rules and handles topics without
+one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror.policy.names import LEGAL_NAME, NameRange
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Python's and Java's ways to name a group; names of topics have neither \ nor $.
+# Python's and Java's syntax for a group; topic names contain neither \ nor $.
 _REFERENCE = re.compile(r"[\\$](\d)|\\g<(\w+)>|\$\{(\w+)\}")
 _PIECE = re.compile(
     r"(?P<literal>\\[.\-]|[a-zA-Z0-9_.-])(?![*?+{])"
@@ -26,7 +26,7 @@ _PIECE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How the copies of topics that fit a pattern are called."""
+    """Names the copies of topics that match a pattern."""
 
     match: str
     """Regular expression for a topic's whole name."""
@@ -34,7 +34,7 @@ class Rule:
     """The copy's name; \\1 or $1 stands for a group of `match`."""
 
     def apply(self, topic: str) -> str | None:
-        """The copy's name; None if the rule does not fit the topic."""
+        """The copy's name; None if the rule does not match the topic."""
         match = re.fullmatch(self.match, topic)
         if match is None:
             return None
@@ -46,7 +46,7 @@ class Rule:
     def undo(self, name: str) -> str | None:
         """A topic whose copy would have this name; None if the rule cannot tell.
 
-        It can where `match` is made of plain text and groups, and `to` names them all.
+        It can if `match` consists of plain text and groups, and `to` uses all of them.
         """
         match = re.fullmatch(self._backwards(), name)
         if match is None:
@@ -123,7 +123,7 @@ def why_wrong(rule: Rule) -> str | None:
 
 
 def _parts(to: str) -> Iterator[tuple[bool, str | int]]:
-    """What the copy's name is put together from: (is a group, its text or group)."""
+    """The parts of the copy's name: (is a group, its text or group)."""
     at = 0
     for reference in _REFERENCE.finditer(to):
         if reference.start() > at:

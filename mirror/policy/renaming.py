@@ -1,7 +1,7 @@
 """The policy `rename`: the user's own rules name the copies.
 
-Main type: `RenamePolicy`, which says which of several rules counts, and what becomes
-of topics that none fits. What one rule does is in `rename_rule`.
+Main type: `RenamePolicy`, which chooses between several rules and handles topics
+without one. `rename_rule` applies a single rule.
 """
 
 from __future__ import annotations

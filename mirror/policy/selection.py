@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMapping:
-    """One topic of the source, and the topic of the target that holds its copy."""
+    """One topic of the source, and its copy on the target."""
 
     topic: str
     target_topic: str
@@ -28,7 +28,7 @@ class TopicMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A wanted topic that no target can hold under the policy's name."""
+    """A wanted topic whose copy cannot have the policy's name."""
 
     topic: str
     target_topic: str
@@ -37,23 +37,23 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What becomes of a source's topics, as far as a pattern asks for them."""
+    """The verdict on a source's topics, without topics that no pattern matches."""
 
     mappings: tuple[TopicMapping, ...]
     """Topics to copy, sorted by name."""
     rejected: tuple[Rejection, ...]
-    """Wanted topics that cannot be copied: to be shown, never passed over."""
+    """Wanted topics that cannot be copied: to be shown, never silently dropped."""
     cycles: tuple[str, ...]
     """Wanted topics whose names say that they came from the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """Which topics a flow wants: patterns that must match a whole name.
+    """The topics that a flow wants: patterns that must match a whole name.
 
-    Exclude wins over include. Topics that brokers or mirrors keep for themselves
-    never match. Heartbeats, with or without prefixes, match if asked for; the topic
-    `heartbeats` else only if a pattern spells the word out.
+    Exclude wins over include. Internal topics of brokers and mirrors never match.
+    Heartbeats, with or without prefixes, match if requested; otherwise the topic
+    `heartbeats` matches only a pattern that spells it out.
     """
 
     include: tuple[str, ...]
@@ -108,7 +108,7 @@ def select_topics(
     for topic, target_topic in copies.items():
         reason = why_illegal(target_topic)
         if reason is None and is_internal(target_topic, topic_filter.separator):
-            reason = f'the target name "{target_topic}" is kept for internal topics'
+            reason = f'the target name "{target_topic}" is reserved for internal topics'
         if reason is None and len(topics_of[target_topic]) > 1:
             reason = (
                 f"{' and '.join(topics_of[target_topic])} would both be copied to "

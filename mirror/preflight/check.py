@@ -1,8 +1,8 @@
-"""Everything that can be known before a run, with a way out of whatever is wrong.
+"""Everything that can be known before a run, with a fix for each problem.
 
-Main function: `check`, which returns a frozen `Checked`. It looks at this machine, at
-every cluster and every flow, and goes on where something is wrong, so that all of it is
-told at once. It changes nothing, on no cluster.
+Main function: `check`, which returns a frozen `Checked`. It checks this machine, every
+cluster and every flow, and continues after a failure, so that one run reports all
+problems. It changes nothing on any cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Checked:
 
     @property
     def mistaken(self) -> bool:
-        """Whether only a change of the configuration helps."""
+        """Whether the fix is a change of the configuration."""
         return any(each.mistake for each in self.findings)
 
     def count(self, state: State) -> int:
@@ -47,7 +47,7 @@ class Checked:
 
 
 def check(config: MirrorConfig) -> Checked:
-    """Look at all of it; what is wrong is returned, never raised."""
+    """Check everything; problems are returned, never raised."""
     with Reached(config) as reached:
         return _Check(config, reached).all()
 
@@ -92,18 +92,18 @@ class _Check:
                 ok(
                     "here",
                     "topology",
-                    "no circle without stamps, no way twice, by names and cluster ids",
+                    "no loop without the mirror.via header and no topic copied twice",
                 )
             )
 
     @contextlib.contextmanager
     def _telling(self, where: str) -> Iterator[None]:
-        """What no longer answers is told, and the rest is looked at."""
+        """Report what no longer answers, and check the rest."""
         try:
             yield
         except ClusterError as error:
             self._found.append(
-                fail(where, "connection", str(error), "see to the brokers, try again")
+                fail(where, "connection", str(error), "check the brokers, try again")
             )
 
     def _of_cluster(self, alias: str) -> None:
@@ -117,7 +117,7 @@ class _Check:
             self._found.append(
                 ok(
                     f"cluster {alias}", "broker settings",
-                    "not ours to see, so what follows from them is not checked",
+                    "no right to read them, so what depends on them is not checked",
                 )
             )  # fmt: skip
 
@@ -172,16 +172,16 @@ class _Check:
 def _unplanned(
     planned: RunPlan, flow: FlowConfig, surveyed: SurveyedFlow
 ) -> list[Finding]:
-    """What stood in the way of looking further, and what would be left as it is."""
+    """What stopped the planning, and what a run would leave as it is."""
     where = f"flow {flow.name}"
     found = [
-        fail(where, "plan", text.removeprefix(f"{where}: "), "see to it, check again")
+        fail(where, "plan", text.removeprefix(f"{where}: "), "fix it, then check again")
         for text in planned.failures
         if text.startswith(f"{where}: ")
     ]
     known = set(surveyed.problems)
     return found + [
-        warn(where, "plan", told, "a run would leave it so, and say it")
+        warn(where, "plan", told, "a run would report it and leave it as it is")
         for text in planned.problems
         if text.startswith(f"{where}: ")
         and (told := text.removeprefix(f"{where}: ")) not in known
@@ -189,6 +189,6 @@ def _unplanned(
 
 
 def _order(each: Finding) -> int:
-    """This machine, then clusters, then flows; each in the order of looking."""
+    """This machine, then clusters, then flows; each in the order of the checks."""
     kind = each.where.partition(" ")[0]
     return ("here", "cluster", "flow").index(kind)

@@ -1,6 +1,6 @@
-"""One thing that was looked at, what was seen, and how to put it right.
+"""The result of one check: what was found, and how to fix it.
 
-Main type: `Finding`. What is looked at stands in this room's other modules.
+Main type: `Finding`. This room's other modules do the checks.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How it looks."""
+    """The verdict."""
 
     OK = "ok"
     WARN = "warn"
-    """A run works, and somebody should know."""
+    """A run works, with a caveat."""
     FAIL = "fail"
-    """A run would not work, or not for all that it should copy."""
+    """A run would fail, or would not copy everything that it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Finding:
     state: State
     detail: str
     fix: str = ""
-    """What would put it right; empty where nothing is wrong."""
+    """How to fix it; empty where nothing is wrong."""
     mistake: bool = False
-    """Only a change of the configuration helps."""
+    """The fix is a change of the configuration."""
 
 
 def ok(where: str, check: str, detail: str) -> Finding:

@@ -1,6 +1,6 @@
-"""What is known of one flow by the time it is looked at closely.
+"""What is known about one flow when its checks begin.
 
-Main type: `Ground`, which the modules beside this one are given to judge by.
+Main type: `Ground`, the input of the `of_*` modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """All that is known of a flow and its clusters by now."""
+    """What is known about a flow and its clusters."""
 
     flow: FlowConfig
     surveyed: SurveyedFlow
@@ -32,7 +32,7 @@ class Ground:
     source_side: Foreseen
     target_side: Foreseen
     settings: Mapping[str, str]
-    """Of the target's brokers, as far as known."""
+    """Settings of the target's brokers, as far as known."""
 
     @property
     def where(self) -> str:
@@ -40,5 +40,5 @@ class Ground:
 
     @property
     def made(self) -> list[TopicToCreate]:
-        """What this flow would make, wherever."""
+        """Topics that this flow would create, on either side."""
         return [each for each in self.plan.create if each.flow == self.flow.name]

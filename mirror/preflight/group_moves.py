@@ -1,8 +1,8 @@
-"""Offsets of groups that the service would set on the target now.
+"""The group offsets that the service would set on the target now.
 
-Main function: `group_moves`. It takes the same steps as the service's job: where groups
-stand on the source, translated with what is copied by now, and of that what lies ahead
-of where idle groups stand on the target.
+Main function: `group_moves`. It takes the same steps as the service's job: it reads the
+groups' offsets on the source, translates them with the current offset map, and keeps
+those that are ahead of idle groups' offsets on the target.
 """
 
 from __future__ import annotations
@@ -45,16 +45,14 @@ class GroupMove:
 def group_moves(
     flow: FlowConfig, merging: Merging, source: Cluster, target: Cluster
 ) -> tuple[list[GroupMove], list[str]]:
-    """The offsets, and what is to be said besides.
+    """The offsets, and notes about them.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
     topic = topic_name(flow.source, flow.separator)
     if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
-        return [], [
-            f"flow {flow.name}: offsets of groups follow when records are copied"
-        ]
+        return [], [f"flow {flow.name}: group offsets follow once records are copied"]
     copied = copies(flow, source)
     standing = look(
         source,
@@ -62,7 +60,7 @@ def group_moves(
         copied,
         known_of(flow, target),
     )
-    # As the service: each of several flows knows another offset.
+    # As in the service: each of several flows knows another offset.
     merged = {
         copy.topic for name, copy in copied.items() if not merging.is_alone(flow, name)
     }
@@ -72,7 +70,7 @@ def group_moves(
         group: {key: each for key, each in places.items() if key[0] not in merged}
         for group, places in known.items()
     }
-    # Brokers make a topic for groups when they are first asked for one.
+    # Brokers create the topic for groups when they are first asked for one.
     if target.topics([_GROUPS])[_GROUPS].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         steps = group_sync.first_steps(wanted)
     else:
@@ -91,8 +89,8 @@ def group_moves(
         for (name, partition), committed in each.items()
     ]
     notes = [
-        f"flow {flow.name}: group {group} has members on {flow.target}: its offsets "
-        "there are its own"
+        f"flow {flow.name}: group {group} has members on {flow.target}: mirror leaves "
+        "its offsets there alone"
         for group in sorted(steps.active)
     ]
     return moves, notes

@@ -1,8 +1,7 @@
-"""Which of the rights that a configuration takes we have, as the brokers tell.
+"""Checks with the brokers which of the required rights we have.
 
-Main function: `findings`, of one cluster. What is needed stands in `permissions`. Where
-a right is about all names that begin alike, it is asked for the names that are there
-now, or for one that could be.
+Main function: `findings`, of one cluster. `permissions` says what is required. A right
+for a name prefix is checked for the names that exist now, or for one that could.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ def findings(
     needed: Sequence[Right],
     copied: Mapping[str, Iterable[str]],
 ) -> list[Finding]:
-    """One for each right that is missing; one if none is.
+    """One for each missing right; a single one if none is missing.
 
-    `needed`: on this cluster; `copied`: by flow, its topics on this cluster, be they
-    topics or copies.
+    `needed`: on this cluster; `copied`: by flow, its topics on this cluster, sources or
+    copies.
 
     Raises:
         ClusterError: the cluster does not answer.
     """
     where = f"cluster {cluster.alias}"
     if not _has_authorizer(cluster):
-        return [ok(where, CHECK, "no authorizer: everybody may do everything")]
+        return [ok(where, CHECK, "no authorizer: everything is allowed")]
     asked = _Asked(cluster, needed, copied)
     found, untold = [], 0
     for right in needed:
@@ -64,15 +63,15 @@ def findings(
             found.append(
                 fail(
                     where, CHECK,
-                    f"{right.operation} on {what} is missing, needed for "
+                    f"no {right.operation} on {what}, needed for "
                     f"{', '.join(right.features)}",
                     commands(config, [right], {})[0],
                 )
             )  # fmt: skip
     if not found:
-        # WRITE on a transactional id shows only when one is written with.
+        # WRITE on a transactional id shows only when it is used.
         not_told = f"; brokers do not tell about {untold} others" if untold else ""
-        detail = f"{len(needed) - untold} needed, and held{not_told}"
+        detail = f"{len(needed) - untold} needed, all granted{not_told}"
         found.append(ok(where, CHECK, detail))
     return found
 
@@ -83,7 +82,7 @@ def _has_authorizer(cluster: Cluster) -> bool:
     except NoAuthorizerError:
         return False
     except AuthorizationError:
-        pass  # it would not refuse us, did it not have one
+        pass  # it refuses us, so it has one
     return True
 
 
@@ -102,7 +101,7 @@ def _could_be(right: Right) -> str:
 
 
 class _Asked:
-    """What the brokers say, asked once for all rights."""
+    """The brokers' answers, asked once for all rights."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class _Asked:
 
 
 def _names(right: Right, copied: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Which names to ask about."""
+    """The names to ask about."""
     extent = right.extent
     if right.kind is ResourceKind.CLUSTER or (
         extent.pattern == LITERAL and extent.name != "*"

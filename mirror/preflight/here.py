@@ -1,7 +1,7 @@
 """What a run needs on this machine: Java, libraries, cores, a folder, a port.
 
-Main function: `findings`. Executors on other machines are not looked at; they run the
-same image, or are the user's to equip.
+Main function: `findings`. It does not check executors on other machines; they run the
+same image, or the user equips them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def findings(config: MirrorConfig) -> list[Finding]:
-    """Each thing that a run would begin with."""
+    """One finding for each thing that a run needs at its start."""
     return [_java(), _libraries(), _cores(config), _state_dir(config), _port(config)]
 
 
@@ -37,14 +37,14 @@ def _java() -> Finding:
     except JavaMissingError as error:
         text, _, advice = str(error).rpartition(": ")
         return fail(HERE, "Java", text or str(error), advice)
-    return ok(HERE, "Java", f"{java_version(java)} at {java}, needs {OLDEST_JAVA}")
+    return ok(HERE, "Java", f"{java_version(java)} at {java}, minimum {OLDEST_JAVA}")
 
 
 def _libraries() -> Finding:
     try:
         named = requires("mirror") or []
     except PackageNotFoundError:
-        named = ["pyspark", "kafka-python"]  # run from its folder, without pip
+        named = ["pyspark", "kafka-python"]  # running from its folder, without pip
     names = [match[0] for each in named if (match := _NAME.match(each))]
     missing = [name for name in names if not _version(name)]
     if missing:
@@ -55,7 +55,7 @@ def _libraries() -> Finding:
     shown = ", ".join(
         f"{name} {_version(name)}" for name in ("pyspark", "kafka-python")
     )
-    return ok(HERE, "libraries", f"{shown}, and all others that mirror needs")
+    return ok(HERE, "libraries", f"{shown}, and all others are installed")
 
 
 def _version(name: str) -> str:
@@ -70,13 +70,13 @@ def _cores(config: MirrorConfig) -> Finding:
     cores = usable_cores()
     master = config.service.spark_master
     if master is not None and not master.startswith("local"):
-        return ok(HERE, "cores", f"{slots} tasks at least, on {master}")
+        return ok(HERE, "cores", f"at least {slots} tasks, on {master}")
     if cores < slots:
         return warn(
             HERE, "cores", f"{cores} cores for {slots} tasks: some wait for others",
-            "set fewer tasks, leave tasks out, or give it more cores",
+            "lower or remove the setting tasks, or add cores",
         )  # fmt: skip
-    return ok(HERE, "cores", f"{cores}, for {slots} tasks at least")
+    return ok(HERE, "cores", f"{cores}, for at least {slots} tasks")
 
 
 def _state_dir(config: MirrorConfig) -> Finding:
@@ -89,13 +89,13 @@ def _state_dir(config: MirrorConfig) -> Finding:
         folder = folder.parent
     if not folder.is_dir():
         return fail(
-            HERE, "state_dir", f"service.state_dir: {folder} is no folder",
-            "name another folder there",
+            HERE, "state_dir", f"service.state_dir: {folder} is not a folder",
+            "set it to another folder",
         )  # fmt: skip
     if not os.access(folder, os.W_OK | os.X_OK):
         return fail(
-            HERE, "state_dir", f"service.state_dir: {folder} cannot be written to",
-            "make it writable for this user, or name another folder there",
+            HERE, "state_dir", f"service.state_dir: {folder} is not writable",
+            "make it writable for this user, or set it to another folder",
         )  # fmt: skip
     return ok(HERE, "state_dir", str(wanted))
 
@@ -104,7 +104,7 @@ def _port(config: MirrorConfig) -> Finding:
     host, port = config.service.http_host, config.service.http_port
     where = f"{host}:{port}"
     if port == 0:
-        return ok(HERE, "HTTP port", "any that is free")
+        return ok(HERE, "HTTP port", "any free port")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
@@ -116,6 +116,6 @@ def _port(config: MirrorConfig) -> Finding:
         return warn(
             HERE, "HTTP port",
             f"service.http_host and service.http_port: {where}: {error.strerror}",
-            "all is well if that is the running service; else set another port",
+            "fine if that is the running service; otherwise choose another port",
         )  # fmt: skip
     return ok(HERE, "HTTP port", where)

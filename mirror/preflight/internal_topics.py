@@ -1,9 +1,8 @@
-"""The topics in which a flow keeps what it knows, and those that others read from it.
+"""The topics in which a flow keeps its state, and those that it writes for others.
 
-Main function: `internal_topics`, with name, side, replicas and configs of each, as the
-service makes them. They are made by those who write to them; a test holds that this
-list and what a run makes are the same. The topic of paused flows is not in it: it is
-made when somebody pauses one.
+Main function: `internal_topics`, with name, side, replicas and configs of each. The
+writers create them; a test checks that a run creates exactly these. The topic for
+pauses is not in the list: the first `mirror pause` creates it.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopic:
-    """One of them, as it is made where it is missing."""
+    """One of them, as it would be created."""
 
     alias: str
-    """Of the cluster that has it."""
+    """The alias of its cluster."""
     purpose: str
     new: NewTopic
 
 
 def internal_topics(flow: FlowConfig) -> tuple[InternalTopic, ...]:
-    """All that a run of the flow makes, whatever there is to copy."""
+    """All that a run of the flow creates, whatever there is to copy."""
     found = [
         _on(flow.target, "progress", progress.topic_name(flow.source),
             flow.replication_factor, progress.TOPIC_CONFIGS),
@@ -68,7 +67,7 @@ def internal_topics(flow: FlowConfig) -> tuple[InternalTopic, ...]:
 
 
 def acl_ownership_topic(flow: FlowConfig) -> InternalTopic:
-    """Where the flow notes which ACLs it added; made with the first of them."""
+    """Where the flow notes which ACLs it added; created with the first of them."""
     return _on(
         flow.target,
         "ACLs added",

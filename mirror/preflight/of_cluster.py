@@ -1,7 +1,7 @@
-"""What can be seen of one cluster: does it answer, is it fit, does it know us.
+"""Checks of one cluster: does it answer, is it suitable, does it accept us?
 
-Main function: `findings`. What flows need of their clusters is looked at in `of_flow`,
-what we may do there in `held_rights`.
+Main function: `findings`. `of_flow` checks what flows need of their clusters,
+`held_rights` what we may do there.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SETTINGS = (REPLICAS, IN_SYNC, LARGEST, _LONGEST)
 
 
 def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
-    """Of a cluster that did not answer, or refused us."""
+    """The finding for a cluster that did not answer, or refused us."""
     place = f"clusters.{config.alias}"
     servers = ",".join(config.bootstrap_servers)
     reason = str(error).replace(f"cluster {config.alias}: ", "")
     if not reason.startswith(servers):
         reason = f"{servers}: {reason}"
     fix = (
-        f"see to the credentials and certificates of {place}, and to the brokers' log"
+        f"check the credentials and certificates of {place}, and the brokers' log"
         if isinstance(error, AuthenticationError)
-        else "see that the address is right, brokers run there, and this machine may "
-        "reach them"
+        else "check that the address is right, that brokers run there and that this "
+        "machine can reach them"
     )
     return fail(
         f"cluster {config.alias}", "connection",
@@ -47,7 +47,7 @@ def unreached(config: ClusterConfig, error: ClusterError) -> Finding:
 
 
 def broker_settings(cluster: Cluster) -> tuple[dict[str, str], str]:
-    """Those that matter here; or why they are not known.
+    """The settings that matter here; or why they are not known.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -64,12 +64,12 @@ def findings(
     flows: Sequence[FlowConfig],
     settings: Mapping[str, str],
 ) -> list[Finding]:
-    """Of a cluster that answers.
+    """The findings for a cluster that answers.
 
     `flows`: those that write to it; `settings`: its brokers', as far as known.
 
     Raises:
-        ClusterError: it does not answer any more.
+        ClusterError: it no longer answers.
     """
     cluster = reached(config.alias)
     where = f"cluster {config.alias}"
@@ -88,7 +88,7 @@ def findings(
         for node, error in silent.items()
     ]  # fmt: skip
     if not silent:
-        found.append(ok(where, "brokers", "each answers at the address that it gives"))
+        found.append(ok(where, "brokers", "each answers at its advertised address"))
     found.append(_security(config, where))
     found.append(_version(cluster, where))
     if flows:
@@ -102,13 +102,13 @@ def _security(config: ClusterConfig, where: str) -> Finding:
     place = f"clusters.{config.alias}"
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         return warn(
-            where, "security", f"{shown}: the password crosses the network readable",
+            where, "security", f"{shown}: the password is sent in clear text",
             f"set {place}.security_protocol to SASL_SSL, or use SCRAM",
         )  # fmt: skip
     if protocol.endswith("SSL") and not config.ssl_check_hostname:
         return warn(
-            where, "security", f"{shown}: whoever has any trusted certificate may "
-            "pretend to be a broker", f"turn {place}.ssl_check_hostname on",
+            where, "security", f"{shown}: a server with any trusted certificate can "
+            "pose as a broker", f"turn {place}.ssl_check_hostname on",
         )  # fmt: skip
     return ok(where, "security", shown)
 
@@ -119,10 +119,10 @@ def _version(cluster: Cluster, where: str) -> Finding:
     oldest = ".".join(map(str, abilities.OLDEST))
     if found < abilities.OLDEST:
         return fail(
-            where, "version", f"Kafka {shown}, as far as its requests tell",
-            f"mirror is made for {oldest} and newer: upgrade the brokers",
+            where, "version", f"Kafka {shown}, judging by its API versions",
+            f"mirror supports {oldest} and newer: upgrade the brokers",
         )  # fmt: skip
-    return ok(where, "version", f"Kafka {shown} or newer; from {oldest} on is fine")
+    return ok(where, "version", f"Kafka {shown} or newer; supported from {oldest}")
 
 
 def _transactions(
@@ -133,7 +133,7 @@ def _transactions(
 ) -> Finding:
     exact = [flow for flow in flows if flow.exactly_once]
     if not exact:
-        return ok(where, "transactions", "not used: exactly_once is off")
+        return ok(where, "transactions", "not used, since exactly_once is off")
     longest = int(settings.get(_LONGEST, "0"))
     over = [
         flow.name
@@ -145,7 +145,7 @@ def _transactions(
             where, "transactions",
             f"transaction_timeout_seconds of {some(over)} is more than the brokers' "
             f"{_LONGEST}, {longest}",
-            f"set it to {longest // 1000} at most, or raise {_LONGEST}",
+            f"set it to at most {longest // 1000}, or raise {_LONGEST}",
         )  # fmt: skip
     kind = (
         "v2 (KIP-890)"

@@ -1,7 +1,7 @@
-"""Whether copies hold what will be written to them: replicas in sync, and sizes.
+"""Whether copies can take what will be written: replicas in sync, and sizes.
 
-Functions from a flow's `Ground` to findings. Copies are judged as they will be, where
-they are still to be made or changed.
+Functions from a flow's `Ground` to findings. Copies that do not exist yet, or will
+change, are judged as they will be.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _LARGEST = "max.message.bytes"
 _STAMP_BYTES = 100
-"""What the header and a wider batch around it may add, at most."""
+"""The most that the header and a larger batch around it may add."""
 
 
 def replicas(ground: Ground) -> list[Finding]:
-    """Whether what is written can be acknowledged, and survives a broker."""
+    """Whether writes can be acknowledged, and survive the loss of a broker."""
     where, settings = ground.where, ground.settings
     defaults = int(settings.get(REPLICAS, "1"))
     names = [each.topic for each in ground.made if each.cluster == ground.flow.target]
@@ -52,8 +52,8 @@ def replicas(ground: Ground) -> list[Finding]:
         found.append(
             fail(
                 where, "in sync",
-                f"{IN_SYNC} is more than the replicas of {some(never)}: nothing can "
-                "be written there",
+                f"{IN_SYNC} exceeds the number of replicas of {some(never)}: writes "
+                "there fail",
                 "raise replication_factor and replicas, or lower min.insync.replicas",
             )
         )  # fmt: skip
@@ -61,14 +61,14 @@ def replicas(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "replicas",
-                f"one replica of {some(alone)}: lost with its broker",
+                f"{some(alone)} has one replica, and is lost with its broker",
                 f"set replication_factor to {min(3, ground.target.brokers)}, and "
-                "reassign what is there",
+                "reassign existing topics",
             )
         )  # fmt: skip
     if not found:
         found.append(
-            ok(where, "replicas", f"fit {ground.target.brokers} brokers of the target")
+            ok(where, "replicas", f"fit the target's {ground.target.brokers} brokers")
         )
     return found
 
@@ -87,7 +87,7 @@ def sizes(ground: Ground) -> list[Finding]:
         if made is not None and _LARGEST not in made.configs:
             room = ground.settings.get(LARGEST)
         if limit is None or limit.value is None or room is None:
-            continue  # not ours to see
+            continue  # no right to see it
         if int(limit.value) > int(room):
             too_large.append(f"{topic} ({limit.value} bytes, copy {room})")
         elif ground.flow.provenance and int(limit.value) + _STAMP_BYTES > int(room):
@@ -96,10 +96,10 @@ def sizes(ground: Ground) -> list[Finding]:
         return [
             warn(
                 ground.where, "message size",
-                f"may have larger batches than the copy takes: {some(too_large)}",
+                f"batches may be larger than the copy accepts: {some(too_large)}",
                 f"raise {_LARGEST} of the copy or {LARGEST} of the target's brokers; "
-                "partitions with larger ones are set aside",
+                "partitions with larger batches are set aside",
             )
         ]  # fmt: skip
-    note = "; a batch within 100 bytes of it may not, with its stamp" if close else ""
-    return [ok(ground.where, "message size", f"copies take what topics take{note}")]
+    note = "; a batch within 100 bytes of the limit may not fit" if close else ""
+    return [ok(ground.where, "message size", f"copies allow what topics allow{note}")]

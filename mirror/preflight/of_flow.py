@@ -1,7 +1,7 @@
-"""What can be seen of one flow whose clusters answer: would it copy what it should?
+"""Checks of one flow whose clusters answer: would it copy what it should?
 
-Main function: `findings`. It looks at the clusters as they will be (`plan`), asks the
-brokers to validate what would be made, and changes nothing.
+Main function: `findings`. It checks the clusters as they will be (`plan`), has the
+brokers validate what would be created, and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from mirror.preflight.plan import TopicToCreate
 
 _AHEAD_MS = 5000
-"""More than clocks that are kept in time differ by."""
+"""More than synchronized clocks differ by."""
 _CLOCKS = 100
-"""Partitions whose newest record is looked at."""
+"""Partitions whose newest record is checked."""
 
 
 def findings(ground: Ground) -> list[Finding]:
-    """Of everything that a run would meet.
+    """All findings for a flow.
 
     Raises:
-        ClusterError: a cluster does not answer any more.
+        ClusterError: a cluster no longer answers.
     """
     return [
         *_topics(ground),
@@ -54,8 +54,8 @@ def _topics(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "topics", f"no topic of {ground.flow.source} matches",
-                "compare topics and topics_exclude with what is there; a topic that "
-                "we may not see is not there for us",
+                "compare topics and topics_exclude with the existing topics; a topic "
+                "without DESCRIBE for us is invisible",
             )
         )  # fmt: skip
     kinds: dict[str, int] = {}
@@ -65,15 +65,15 @@ def _topics(ground: Ground) -> list[Finding]:
         shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         found.append(ok(where, "copies", shown))
     found += [
-        fail(where, "topic", text, "leave it out with topics_exclude, or see to it")
+        fail(where, "topic", text, "fix it, or leave it out with topics_exclude")
         for text in surveyed.problems
     ]
     if surveyed.came_from_target:
         found.append(
             ok(
                 where, "left out",
-                f"{some(list(surveyed.came_from_target))}: by their names they came "
-                "from its target",
+                f"{some(list(surveyed.came_from_target))}: their names say that they "
+                "came from the target",
             )
         )  # fmt: skip
     return found
@@ -93,13 +93,13 @@ def _leaders(ground: Ground) -> list[Finding]:
     return [
         warn(
             ground.where, "leaders", f"no leader now: {some(without)}",
-            "start the brokers that hold them: until then they are not copied",
+            "start their brokers; until then they are not copied",
         )
     ]  # fmt: skip
 
 
 def _refused(ground: Ground) -> list[Finding]:
-    """What the brokers would say to topics that are to be made or grown."""
+    """What the brokers say to the topics that would be created or grown."""
     reasons: dict[tuple[str, str], list[str]] = {}
     clusters = {ground.flow.source: ground.source, ground.flow.target: ground.target}
     for alias, cluster in clusters.items():
@@ -133,7 +133,7 @@ def _refused(ground: Ground) -> list[Finding]:
 
 
 def _request_for(topic: TopicToCreate) -> topic_admin.NewTopic:
-    """The request for it."""
+    """The request that creates it."""
     return topic_admin.NewTopic(
         name=topic.topic,
         partitions=topic.partitions,
@@ -147,24 +147,24 @@ def _way_out(text: str, ground: Ground) -> str:
     if "REPLICATION_FACTOR" in text or "eplication" in text:
         return (
             f"{ground.flow.target} has {brokers} brokers: set replication_factor (and "
-            "those of internal topics) to that at most, or add brokers"
+            "those of internal topics) to at most that, or add brokers"
         )
     if "AUTHORIZATION" in text:
-        return "mirror config acls lists what is needed"
+        return "mirror config acls lists the required rights"
     if "collide" in text:
         return (
-            "topics that differ only by . and _ cannot stand side by side: leave one "
-            "out, or rename it"
+            "topic names that differ only in . and _ collide: leave one out, or rename "
+            "it"
         )
     if "POLICY" in text:
-        return "the cluster's create.topic.policy forbids it: ask who runs the cluster"
+        return "the cluster's create.topic.policy forbids it: ask its operator"
     if "CONFIG" in text:
         return "leave the config out with config_properties_exclude"
-    return "see to what the brokers say"
+    return "fix what the brokers report"
 
 
 def _clock(ground: Ground) -> Finding:
-    """Brokers do not tell their time: a clock shows only in what was stamped by it."""
+    """Brokers do not tell their time, so only record timestamps reveal their clocks."""
     partitions = [
         (topic.topic, number)
         for topic in ground.surveyed.topics
@@ -178,21 +178,18 @@ def _clock(ground: Ground) -> Finding:
     ]
     newest = topic_admin.newest_timestamps(ground.source, asked)
     if not newest:
-        return ok(
-            ground.where, "clock", "no record to compare it with; brokers do not tell"
-        )
+        return ok(ground.where, "clock", "not checked: no record to compare it with")
     (topic, number), last = max(newest.items(), key=lambda each: each[1])
     ahead = last - int(time.time() * 1000)
     if ahead > _AHEAD_MS:
         return warn(
             ground.where, "clock",
-            f"a record of {topic}-{number} is stamped {ahead / 1000:.0f} s later than "
-            "this machine's time",
-            "keep the clocks of producers, brokers and this machine in time (NTP): "
+            f"a record of {topic}-{number} has a timestamp {ahead / 1000:.0f} s ahead "
+            "of this machine's time",
+            "synchronize the clocks of producers, brokers and this machine (NTP): "
             "lag in seconds is off by as much",
         )  # fmt: skip
     return ok(
         ground.where, "clock",
-        "no record is stamped later than this machine's time; brokers do not tell "
-        "theirs",
+        "no record has a timestamp ahead of this machine's time",
     )  # fmt: skip

@@ -1,7 +1,6 @@
-"""Whether those who read the copies find what they need: their rights, their groups.
+"""Whether consumers of the copies find what they need: their rights, their groups.
 
-Functions from a flow's `Ground` to findings. Rights of mirror itself are looked at in
-`held_rights`.
+Functions from a flow's `Ground` to findings. `held_rights` checks mirror's own rights.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ def acls_of(ground: Ground) -> list[Finding]:
                 )
             ]  # fmt: skip
     if kept[flow.source] is None:
-        return [ok(where, "ACLs", f"{flow.source} has no authorizer: none to give")]
+        return [ok(where, "ACLs", f"{flow.source} has no authorizer: no ACLs to sync")]
     if kept[flow.target] is None:
         return [
             warn(
                 where, "ACLs",
                 f"{flow.source} has an authorizer and {flow.target} has none: "
-                "everybody may read and write the copies",
+                "anyone can read and write the copies",
                 f"set authorizer.class.name on the brokers of {flow.target}, or "
                 "sync_topic_acls to false",
             )
@@ -69,9 +68,9 @@ def groups_of(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "group offsets",
-                f"{some(active)} of {flow.target} have members there: their offsets "
-                "are their own",
-                "stop them there if they are to follow the source",
+                f"{some(active)} of {flow.target} have members there: mirror leaves "
+                "their offsets alone",
+                "stop them there if their offsets should follow the source",
             )
         )  # fmt: skip
     merged = _merged(ground)
@@ -79,7 +78,7 @@ def groups_of(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "group offsets",
-                f"are not set in {some(merged)}: other flows write these, too",
+                f"are not set in {some(merged)}: other flows write these too",
                 "translate them when a group moves: mirror group translate",
             )
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a run would create and change on the clusters, told without doing any of it.
+"""What a run would create and change on the clusters, without doing any of it.
 
 Main function: `plan`, which returns a frozen `RunPlan`. It follows the service's rules
 (`metadata.topics`, `metadata.configs`, `metadata.acls`, `offsets.group_sync`) and goes
@@ -39,7 +39,7 @@ class TopicToCreate:
     cluster: str
     topic: str
     flow: str
-    """The first flow that would make it."""
+    """The first flow that would create it."""
     purpose: str
     """`copy`, or what an internal topic is for."""
     partitions: int
@@ -61,7 +61,7 @@ class TopicToGrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ConfigToChange:
-    """A config of a copy that is there already."""
+    """A config of an existing copy."""
 
     cluster: str
     topic: str
@@ -70,7 +70,7 @@ class ConfigToChange:
     now: str | None
     """None: not set on the topic itself."""
     then: str | None
-    """None: not set on the topic itself any more."""
+    """None: no longer set on the topic itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -86,7 +86,7 @@ class AclToChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """All that a run would do besides copying records."""
+    """Everything that a run would do besides copying records."""
 
     create: tuple[TopicToCreate, ...] = ()
     grow: tuple[TopicToGrow, ...] = ()
@@ -94,9 +94,9 @@ class RunPlan:
     acls: tuple[AclToChange, ...] = ()
     groups: tuple[GroupMove, ...] = ()
     notes: tuple[str, ...] = ()
-    """What cannot be told yet, and why."""
+    """What is not known yet, and why."""
     problems: tuple[str, ...] = ()
-    """What the run could not do, or what it leaves out, each with its reason."""
+    """What the run could not do, or would leave out, each with its reason."""
     failures: tuple[str, ...] = ()
     """Clusters that do not answer: what depends on them is not in the plan."""
 
@@ -113,7 +113,7 @@ def plan(config: MirrorConfig) -> RunPlan:
 
 
 class Planner:
-    """The clusters as they will be, and who made them so."""
+    """The clusters as they will be, and the flows that make them so."""
 
     def __init__(self, config: MirrorConfig, reach: Callable[[str], Cluster]) -> None:
         """`reach` gives a cluster by its alias, or raises `ClusterError`."""
@@ -121,7 +121,7 @@ class Planner:
         self._merging = Merging(config.enabled_flows)
         self._sides: dict[str, Foreseen] = {}
         self._by: dict[tuple[str, ...], tuple[str, str]] = {}
-        """Flow and purpose of what was decided, the first one's."""
+        """Flow and purpose of each decision; the first flow's count."""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, None] = {}
         self._notes: dict[str, None] = {}
@@ -159,20 +159,20 @@ class Planner:
             return False
         if source.cluster_id == target.cluster_id:
             self._failures[
-                f"flow {flow.name}: {flow.source} and {flow.target} are one and the "
-                f"same cluster ({source.cluster_id})"
+                f"flow {flow.name}: {flow.source} and {flow.target} are the same "
+                f"cluster ({source.cluster_id})"
             ] = None
             return False
         return True
 
     def side(self, alias: str) -> Foreseen:
-        """A cluster, as it will be as far as is decided by now."""
+        """A cluster as it will be after the decisions so far."""
         if alias not in self._sides:
             self._sides[alias] = Foreseen(Live(self._reach(alias)))
         return self._sides[alias]
 
     def _step(self, flow: FlowConfig) -> bool:
-        """Decide what a flow does, as things will be then; whether it is anything."""
+        """Decide what a flow does in that state; whether it does anything new."""
         try:
             return self._made_internal(flow) | self._made_copies(flow)
         except ClusterError as error:
@@ -264,7 +264,7 @@ class Planner:
         return found
 
     def _acls(self, flows: Sequence[FlowConfig]) -> list[AclToChange]:
-        """One flow's after the other's: what two of them would add is added once."""
+        """One flow after the other: what two of them would add is added once."""
         found: dict[tuple[str, str, Binding], AclToChange] = {}
         for flow in flows:
             if not flow.sync_topic_acls:
@@ -326,7 +326,7 @@ def _by_name(each: ConfigToChange) -> tuple[str, str, str]:
 
 
 def summary(found: RunPlan) -> Mapping[str, int]:
-    """How many of each kind, those that are none left out."""
+    """How many of each kind, without the zeros."""
     counts = {
         "topics to create": len(found.create),
         "topics to grow": len(found.grow),

@@ -1,7 +1,7 @@
-"""Every cluster of a configuration's enabled flows, asked at the same time.
+"""Connects to every cluster of a configuration's enabled flows at the same time.
 
 Main type: `Reached`, a context manager with those that answered, and why the others did
-not. One that does not answer costs its time-out once, and delays no other.
+not. A cluster that does not answer costs its timeout once, and delays no other.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Reached:
         return self.clusters[alias]
 
     def silent_brokers(self, alias: str) -> dict[int, ClusterError]:
-        """Brokers of a cluster that do not answer at the address that they give."""
+        """Brokers of a cluster that do not answer at their advertised address."""
         config, addresses = self._configs[alias], self.clusters[alias].addresses
 
         def ask(node: int) -> ClusterError | None:

@@ -1,5 +1,5 @@
-"""What people need when data is lost or has to wait: the loss ledger, and pauses.
+"""What people need when data is lost or must wait: the loss ledger, and pauses.
 
-In: lost ranges found by slots, pauses asked for on the command line. Out: both, read
-back from topics on the target.
+In: lost ranges found by slots, pauses from the command line. Out: both, read back from
+topics on the target.
 """

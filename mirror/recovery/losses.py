@@ -1,9 +1,9 @@
-"""The loss ledger: offsets of the source that vanished, kept on the target.
+"""The loss ledger: source offsets that were lost, kept on the target.
 
 Main type: `Loss`, one range of one partition and why it is gone. A slot writes it in
 the transaction whose position jumps over the range, so the ledger and the copy cannot
 differ. A topic of one partition per source cluster; each record is one JSON document
-with its `version`. What to do about a loss is the flow's settings' to say.
+with its `version`. The flow's settings decide what to do about a loss.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
-"""Kept for ever: it is what an audit asks for."""
+"""Never deleted: audits need it."""
 _UNKNOWN_TOPIC = 3
 
 
@@ -35,14 +35,14 @@ class Cause(StrEnum):
     """Why offsets are gone."""
 
     DELETED = "DELETED"
-    """Retention, or somebody, deleted them before they were copied."""
+    """Retention, or a person, deleted them before they were copied."""
     TRUNCATED = "TRUNCATED"
-    """The source lost them in an unclean election. Those that had been copied are
-    still in the copy; what the source wrote in their place follows behind them."""
+    """The source lost them in an unclean election. What had been copied is still in
+    the copy; the source's new records at these offsets follow it."""
     RECREATED = "RECREATED"
-    """The topic was deleted and made anew; how far it had got is not always known."""
+    """The topic was deleted and re-created; its old end is not always known."""
     SKIPPED = "SKIPPED"
-    """Somebody moved the position forward (`mirror flow reset`)."""
+    """`mirror flow reset` moved the position forward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class Loss:
     last: int | None
     """Inclusive; None if it is not known."""
     topic_id: str
-    """Of the source topic that they were offsets of, in hex."""
+    """The source topic's id, in hex."""
 
     @property
     def count(self) -> int | None:
-        """How many offsets; some may have been markers or of aborted transactions."""
+        """How many offsets; some may have been markers or aborted records."""
         return None if self.last is None else self.last - self.first + 1
 
     @property
@@ -75,7 +75,7 @@ class Loss:
         return f"offsets {self.first} to {self.last}"
 
     def document(self) -> dict[str, Any]:
-        """As it stands in the ledger."""
+        """As in the ledger."""
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         return {
             "version": VERSION,
@@ -96,7 +96,7 @@ class Loss:
         """A record of the ledger.
 
         Raises:
-            ClusterError: it is none, or a newer mirror has written it.
+            ClusterError: it is damaged, or from a newer version of mirror.
         """
         try:
             return cls.parse(json.loads(value))
@@ -146,11 +146,11 @@ def encode(losses: Iterable[Loss]) -> list[EncodedBatch]:
 
 
 def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
-    """All that is in the ledger, oldest first; none if there is no ledger yet.
+    """Everything in the ledger, oldest first; nothing if there is no ledger yet.
 
     Raises:
         ClusterError: the target does not answer, or does not let us read it, or it
-            holds a record that is none of ours.
+            contains a record that is not ours.
     """
     topic = topic_name(source_alias)
     shown = target.topics([topic])[topic]

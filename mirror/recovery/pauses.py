@@ -1,9 +1,9 @@
-"""What shall rest: pauses that people asked for, kept on the target.
+"""Pauses that people asked for, kept on the target.
 
 Main type: `Pauses` of one flow, a list of rules over topic names of which the last
-that matches counts. A compacted topic per source cluster holds one JSON document per
-flow, so a pause needs no running service to be asked for and outlives every restart.
-How a partition rests is `relay`'s duty.
+match counts. A compacted topic per source cluster has one JSON document per flow, so a
+pause can be requested without a running service and survives every restart. `relay`
+does the pausing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _UNKNOWN_TOPIC = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRule:
-    """Topics whose whole name matches shall rest, or shall not."""
+    """Pauses or resumes topics whose whole name matches."""
 
     topics: str
     paused: bool
     since: float
-    """When it was asked for, epoch seconds."""
+    """When it was requested, epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,14 @@ class Pauses:
     rules: tuple[PauseRule, ...] = ()
 
     def since(self, topic: str) -> float:
-        """Since when a topic shall rest, epoch seconds; 0 if it shall not."""
+        """Since when a topic is paused, epoch seconds; 0 if it is not."""
         for rule in reversed(self.rules):
             if re.fullmatch(rule.topics, topic):
                 return rule.since if rule.paused else 0.0
         return 0.0
 
     def changed(self, topics: str, *, paused: bool, now: float) -> Pauses:
-        """The rules with one more, without those that it makes void."""
+        """The rules with one more, without those that it overrides."""
         if topics == EVERY_TOPIC:
             kept: tuple[PauseRule, ...] = ()
         else:
@@ -64,7 +64,7 @@ class Pauses:
         return Pauses(rules=(*kept, PauseRule(topics=topics, paused=paused, since=now)))
 
     def document(self) -> dict[str, Any]:
-        """As it stands in the topic."""
+        """As in the topic."""
         return {
             "version": VERSION,
             "rules": [
@@ -74,7 +74,7 @@ class Pauses:
         }
 
     def event(self, flow: str) -> Event:
-        """That these rules hold from now on."""
+        """The event that these rules are now in force."""
         resting = [rule.topics for rule in self.rules if rule.paused]
         return Event(
             kind=EventKind.FLOW_PAUSED if resting else EventKind.FLOW_RESUMED,
@@ -90,7 +90,7 @@ class Pauses:
         """The rules of one record.
 
         Raises:
-            ClusterError: it is none of ours, or a newer mirror has written it.
+            ClusterError: it is not ours, or from a newer version of mirror.
         """
         try:
             found = cls.parse(json.loads(value))
@@ -162,7 +162,7 @@ class PausesReader:
 
 
 def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> Pauses:
-    """Let topics rest, or go on; returns the rules that hold from now on.
+    """Pause or resume topics; returns the rules now in force.
 
     Raises:
         ClusterError: the target refuses, with its own words.

@@ -88,7 +88,7 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
             findings[key] = Finding(
                 suspect=suspect,
                 reason=f"{_name(suspect)}: broker {leader.node}, which leads it under "
-                f"epoch {leader.epoch}, does not say what it has of it",
+                f"epoch {leader.epoch}, does not say which offsets it has",
             )
             continue
         gap = judge(
@@ -211,12 +211,12 @@ def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
     if shown is None:
         return (
             f"source topic {suspect.topic}: {len(views.answers)} of {views.brokers} "
-            "brokers answer, and no topic id is named by more than half of all"
+            "brokers answer, and more than half of all must agree on its id"
         )
     if shown.topic_id == position.left_id != NO_ID:
         return (
-            f"source topic {suspect.topic}: brokers name the id that it had before it "
-            "was re-created; they are cut off from their cluster"
+            f"source topic {suspect.topic}: brokers name its id from before it was "
+            "re-created; they are cut off from their cluster"
         )
     leader = shown.leaders.get(suspect.partition)
     if leader is None or leader.node < 0:

@@ -248,8 +248,8 @@ class Intake:
         except MemoryError:
             self.set_aside(
                 key,
-                f"the batches from offset {position} on take more memory than there "
-                "is: give the worker more, or lower max_unpacked_bytes, which is "
+                f"the batches from offset {position} on need more memory than there "
+                "is: give the worker more, or lower max_unpacked_bytes, now "
                 f"{self._flow.max_unpacked_bytes}",
             )
             return None
@@ -267,7 +267,7 @@ class Intake:
         topic = self._flow.dead_letter_topic
         assert topic is not None
         if not self._dead_letter_partitions:
-            self.set_aside(key, f"the dead-letter topic {topic} is not there")
+            self.set_aside(key, f"the dead-letter topic {topic} does not exist")
             return False
         where = (topic, key[1] % self._dead_letter_partitions)
         work.batches.setdefault(where, []).extend(done.dead_batches)

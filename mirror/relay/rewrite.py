@@ -313,7 +313,7 @@ def _reached(part: Rows, state: Rows) -> int:
 def _damaged(section: Rows) -> CorruptBatchError:
     return CorruptBatchError(
         f"the batch at offset {section[kernels.FIRST_OFFSET]} is damaged: its records "
-        "do not fit"
+        "have wrong lengths"
     )
 
 

@@ -147,7 +147,7 @@ class Slot:
                 if self._set_aside(error):
                     continue
                 if self._throttle.due(str(error)):
-                    self._log.warning("slot recovers", error=str(error))
+                    self._log.warning("slot takes over again", error=str(error))
                 pause = retry.SLOT.after(pause)
                 _, woken = wait([], wakeup, min(pause, deadline - time.monotonic()))
             if woken:

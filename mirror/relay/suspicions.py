@@ -35,8 +35,8 @@ _WORDS = {
     Cause.TRUNCATED: "truncated its log and lost",
 }
 _DECIDE = (
-    "on_loss is stop: `mirror flow reset` says where to go on, on_loss: continue goes "
-    "on by itself"
+    "on_loss is stop: set where to continue with `mirror flow reset`, or set on_loss "
+    "to continue"
 )
 
 
@@ -138,9 +138,9 @@ class Suspicions:
                 return ""
             return (
                 f"source topic {suspect.topic} was deleted and created again: its copy "
-                f"so far ends at offset {suspect.position.offset} of the old one; "
-                "`mirror flow reset` says where to go on, on_recreated_topic: continue "
-                "goes on by itself"
+                f"ends at offset {suspect.position.offset} of the old one; set where "
+                "to continue with `mirror flow reset`, or set on_recreated_topic to "
+                "continue"
             )
         if self._flow.on_loss == "continue":
             return ""

@@ -151,7 +151,7 @@ class Survey:
         known = progress.read_proven(self._target, self._records.progress[0])
         if known.generation != lease.generation:
             raise SupersededError(
-                f"flow {self._flow.name}: a newer run of the flow is at work"
+                f"flow {self._flow.name}: a newer run of the flow is active"
             )
         return Found(
             progress=known,

@@ -242,8 +242,8 @@ class TargetWriter:
             if time.monotonic() > end:
                 self._drop_uncommitted()
                 raise UnreachableError(
-                    f"cluster {self._cluster.alias}: a transaction is not committed "
-                    f"{within:.0f} s after the end of its lease"
+                    f"cluster {self._cluster.alias}: a transaction was not committed "
+                    f"within {within:.0f} s after its lease"
                 )
             ready, _ = wait(self.connections(), None, min(self.again_in or 1.0, within))
             self.advance(ready)

@@ -88,7 +88,7 @@ def to_term(number: int, seconds: float) -> str:
 def _term() -> str:
     context = TaskContext.get()
     term = context.getLocalProperty(TERM) if context is not None else None
-    assert term is not None, "this is no lease's job"
+    assert term is not None, "not a lease's job"
     return term
 
 

@@ -195,7 +195,7 @@ class TransactionPath:
         if time.monotonic() > self._patience:
             raise UnreachableError(
                 f"cluster {self._to.cluster.alias}: a transaction of "
-                f"{self._producer.transactional_id} does not get committed"
+                f"{self._producer.transactional_id} was not committed"
             )
         self._commit = None
         self._commit_at = time.monotonic() + _ASK_AGAIN_SECONDS

@@ -90,7 +90,7 @@ def _load(name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
         hint = ""
         if isinstance(error, ModuleNotFoundError):
             hint = (
-                "; the module must be installed beside mirror, or stand in a folder of "
+                "; install the module next to mirror, or put it in a folder on "
                 "PYTHONPATH"
             )
         raise TransformError(
@@ -103,7 +103,7 @@ def _load(name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
             )
         found = getattr(found, part)
     if not callable(found) or inspect.isclass(found):
-        raise TransformError(f'"{name}" is no function, but a {_kind(found)}')
+        raise TransformError(f'"{name}" is not a function but a {_kind(found)}')
     try:
         inspect.signature(found).bind(None, **options)
     except TypeError as error:
@@ -123,7 +123,7 @@ def _kind(found: Any) -> str:
 def _checked(given: pa.RecordBatch, answer: Any) -> pa.RecordBatch:
     if not isinstance(answer, (pa.RecordBatch, pa.Table)):
         raise TransformError(
-            f"it returned {type(answer).__name__}; right would be a pyarrow.RecordBatch"
+            f"it returned {type(answer).__name__} instead of a pyarrow.RecordBatch"
         )
     names = answer.schema.names
     for name in KEPT.names:
@@ -134,7 +134,7 @@ def _checked(given: pa.RecordBatch, answer: Any) -> pa.RecordBatch:
     for name in names:
         if name not in SCHEMA.names:
             raise TransformError(
-                f'its answer has a column "{name}", which no record has'
+                f'its answer has a column "{name}", which records do not have'
             )
         if name not in KEPT.names:
             _same(name, answer.column(name), given)
@@ -164,14 +164,14 @@ def _typed(name: str, column: Any) -> pa.Array:
             array = array.cast(wanted)
         except pa.ArrowException as error:
             raise TransformError(
-                f'the column "{name}" of its answer is {column.type}; right would be '
+                f'the column "{name}" of its answer is {column.type} instead of '
                 f"{wanted}"
             ) from error
     if name == "headers":
         pairs = array.flatten()
         if array.null_count or pairs.null_count or pairs.field("key").null_count:
             raise TransformError(
-                "headers of its answer are null; an empty list is no headers, and "
+                "headers of its answer are null; use an empty list for no headers; "
                 "only a header's value may be null"
             )
     elif array.null_count and name in {"offset", "timestamp"}:
@@ -189,7 +189,7 @@ def _subset(kept: pa.Array, given: pa.RecordBatch) -> None:
         raise TransformError(
             f"its answer has offset {second} twice"
             if first == second
-            else f"its answer has offset {second} behind {first}: rows must keep "
+            else f"its answer has offset {second} after {first}: rows must keep "
             "their order"
         )
     if np.array_equal(offered, offsets):
@@ -198,6 +198,6 @@ def _subset(kept: pa.Array, given: pa.RecordBatch) -> None:
     strange = offsets[offered[places] != offsets]
     if len(strange):
         raise TransformError(
-            f"its answer has offset {strange[0]}, which it was not given: to add "
-            "records is not possible"
+            f"its answer has offset {strange[0]}, which its input did not have: it "
+            "cannot add records"
         )

@@ -1,8 +1,8 @@
 """What happened between two statuses of a flow, as events.
 
-Main function: `noticed`, pure. It sees what shows in a status: states of the flow and
-of partitions, losses, problems, leaders, failing jobs. What does not, such as a topic
-created, is told where it is done.
+Main function: `noticed`, pure. It finds what a status shows: states of the flow and of
+partitions, losses, problems, leaders, failing jobs. Anything else, such as a created
+topic, is reported by the code that does it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Pair = tuple[PartitionStatus | None, PartitionStatus]
 
 _MOST_TOPICS = 20
-"""A cluster that is down sets everything aside at once."""
+"""Because a cluster that is down sets everything aside at once."""
 _MOST_NAMED = 50
 
 
@@ -52,7 +52,7 @@ def _states(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
         yield Event(
             kind=EventKind.FLOW_FAILED,
             flow=flow,
-            text=f"flow failed and will be run again: {after.reason}",
+            text=f"flow failed and will restart: {after.reason}",
             details={"restarts": after.restarts},
         )
     elif before.state == after.state:
@@ -119,7 +119,7 @@ def _by_topic(
             made.append(
                 Event(
                     kind=made[-1].kind,
-                    text=f"the same with {len(left)} more topics, such as {topic}",
+                    text=f"the same for {len(left)} more topics, such as {topic}",
                     details={"topics": left[:_MOST_NAMED]},
                 )
             )
@@ -156,7 +156,7 @@ def _recovered(subject: str, pairs: list[Pair]) -> Event:
     return Event(
         kind=EventKind.PARTITION_RECOVERED,
         subject=subject,
-        text=f"{_words(subject, pairs)} copied again",
+        text=f"{_words(subject, pairs)} being copied again",
         details={"partitions": _numbers(pairs)},
     )
 
@@ -167,7 +167,7 @@ def _gone(subject: str, pairs: list[Pair]) -> Event:
         kind=EventKind.OFFSETS_LOST,
         subject=subject,
         text=f"{some(count, 'offset')} of {subject} will not be copied: "
-        "`mirror loss list` has their ranges and why",
+        "`mirror loss list` shows their ranges and causes",
         details={"partitions": _numbers(pairs), "offsets": count},
     )
 
@@ -177,11 +177,11 @@ def _problems(before: FlowStatus, after: FlowStatus) -> Iterator[Event]:
     for text in after.problems:
         if text not in before.problems:
             yield Event(kind=EventKind.PROBLEM, flow=flow, text=text)
-    # A flow that starts has not looked yet: what it does not say may still be so.
+    # A starting flow has not checked yet: a problem it does not report may persist.
     if before.state is after.state is FlowState.RUNNING:
         for text in before.problems:
             if text not in after.problems:
-                gone = f"not so any more: {text}"
+                gone = f"resolved: {text}"
                 yield Event(kind=EventKind.PROBLEM_GONE, flow=flow, text=gone)
 
 

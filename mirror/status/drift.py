@@ -1,7 +1,7 @@
 """How a copy differs from its topic, in words.
 
-Main function: `differences`, over the JSON form of a topic's drift, which a service's
-status and `mirror topic list` have in common. What differs is found by `metadata`.
+Main function: `differences`, over the JSON form of a topic's drift, which the status
+and `mirror topic list` share. `metadata` finds the differences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOT_SET = "not set"
 
 
 def differences(topic: Mapping[str, Any]) -> str:
-    """All of it in one line."""
+    """All differences in one line."""
     here, there = topic["partitions"], topic["target_partitions"]
     said = []
     if not there and not topic["problem"]:

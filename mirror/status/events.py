@@ -1,8 +1,8 @@
 """The event trail: what the service changed on clusters, and what happened to flows.
 
-Main types: `Event`, a frozen value, and `Trail`, which gives each one its id, logs it,
-and keeps the newest of every kind in memory. It is no archive: the log is. What is
-worth an event is decided where it happens, or seen by `changes` in the status.
+Main types: `Event`, a frozen value, and `Trail`, which gives each event its id, logs it
+and keeps the newest of every kind in memory. The log is the archive. Events come from
+the code that changes something, or from `changes`, which compares statuses.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 MOST_OF_A_KIND = 250
-"""What happens often must not push out what happens seldom."""
+"""Frequent events must not push out rare ones."""
 _LOG_AGAIN_SECONDS = 60.0
 
 log = structlog.get_logger()
 
 
 class EventKind(StrEnum):
-    """What sort of event it is. Kinds may be added, never renamed."""
+    """The kind of event. Kinds may be added, never renamed."""
 
     SERVICE_STARTED = "service-started"
     CONFIGURATION_RELOADED = "configuration-reloaded"
     CONFIGURATION_REFUSED = "configuration-refused"
-    """A new one cannot be used; the last one holds on."""
+    """A new configuration cannot be used; the previous one stays."""
     FLOW_STARTED = "flow-started"
     """Its leases run, for the first time or again."""
     FLOW_FAILED = "flow-failed"
     FLOW_STOPPED = "flow-stopped"
     FLOW_PAUSED = "flow-paused"
-    """Rules on what shall rest changed, and some hold now."""
+    """The pause rules changed, and some are in force now."""
     FLOW_RESUMED = "flow-resumed"
     LEADER_CHANGED = "leader-changed"
     TOPIC_CREATED = "topic-created"
@@ -50,15 +50,15 @@ class EventKind(StrEnum):
     TOPIC_GONE = "topic-gone"
     """A source topic was deleted."""
     TOPIC_RECREATED = "topic-recreated"
-    """A source topic was deleted and made anew."""
+    """A source topic was deleted and re-created."""
     CONFIG_CHANGED = "config-changed"
-    """A config of a copy."""
+    """A config of a copy was set or removed."""
     ACL_ADDED = "acl-added"
     ACL_REMOVED = "acl-removed"
     GROUP_FOUND = "group-found"
     """A consumer group got its first checkpoints."""
     GROUP_GONE = "group-gone"
-    """The source does not have it any more; its checkpoints stay."""
+    """The group is gone from the source; its checkpoints stay."""
     GROUP_OFFSETS_SET = "group-offsets-set"
     """On the target, for groups without members there."""
     PARTITION_FAULTED = "partition-faulted"
@@ -85,7 +85,7 @@ _WARNINGS = frozenset(
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """Severity."""
 
     INFO = "info"
     WARNING = "warning"
@@ -98,23 +98,23 @@ class Event:
 
     kind: EventKind
     text: str
-    """The whole of it in words."""
+    """The event in words."""
     flow: str = ""
-    """Empty if it is about the service."""
+    """Empty if the event is about the service."""
     cluster: str = ""
-    """On which it happened, by its alias; empty if on none."""
+    """The alias of the cluster it happened on; empty if on none."""
     subject: str = ""
-    """What it happened to: a topic, a partition, a group, a job."""
+    """The topic, partition, group or job it happened to."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """More of it, for programs: what JSON can say."""
+    """Details for programs, as JSON values."""
     id: int = 0
-    """Grows from event to event, also when the service is started again."""
+    """Grows from event to event, across restarts of the service."""
     time: float = 0.0
-    """When it happened, or last happened, epoch seconds."""
+    """When it (last) happened, epoch seconds."""
     times: int = 1
-    """How often it happened like that, one right after the other."""
+    """How often it happened in a row."""
     first: float = 0.0
-    """When it first did."""
+    """When it first happened."""
 
     @property
     def level(self) -> Level:
@@ -141,12 +141,12 @@ class Trail:
         self._lock = threading.Lock()
         self._kinds: dict[EventKind, deque[Event]] = {}
         self._logged_at: dict[int, float] = {}
-        """When an event that is kept was last logged, by its id; monotonic."""
+        """When a kept event was last logged, by its id; monotonic."""
         self._last_id = 0
 
     def add(self, event: Event) -> Event:
-        """Keep and log it; one that only repeats the last of its kind on the same
-        subject takes that one's place, and is logged once a minute.
+        """Keep and log an event; one that only repeats the last of its kind on the same
+        subject replaces it, and is logged once a minute.
         """
         now = time.time()
         with self._lock:

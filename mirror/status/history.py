@@ -1,8 +1,7 @@
-"""A short memory of lags and rates, for the little curves of the page.
+"""A short history of lags and rates, for the sparklines of the page.
 
-Main type: `History`, a bounded series per flow and per topic, from looks at the store
-that a thread takes every few seconds. It is for eyes: whoever wants to know how things
-were yesterday asks Prometheus.
+Main type: `History`, a bounded series per flow and per topic; a thread samples the
+store every few seconds. For anything older than ten minutes there is Prometheus.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 POINTS = 60
 SECONDS = 10.0
-"""Between two points: together they cover ten minutes."""
+"""Seconds between two points: together they cover ten minutes."""
 
 Series = tuple[float, ...]
 """Oldest first; negative: not known."""
@@ -47,7 +46,7 @@ class History:
         self._thread.join()
 
     def take(self, status: ServiceStatus) -> None:
-        """Add one point; what is not mirrored any more is forgotten."""
+        """Add one point, and drop series of what is no longer mirrored."""
         lags = {
             (flow.name, topic): lag
             for flow in status.flows
@@ -64,7 +63,7 @@ class History:
             }
 
     def lags(self, flow: str, topic: str) -> Series:
-        """Of its latest partition, in seconds."""
+        """Lag in seconds of the partition furthest behind."""
         with self._lock:
             return tuple(self._lags.get((flow, topic), ()))
 
@@ -79,7 +78,7 @@ class History:
 
 
 def topic_lags(partitions: Iterable[PartitionStatus]) -> dict[str, float]:
-    """The lag in seconds of each topic's latest partition, -1 if none is known."""
+    """Lag in seconds of each topic's partition furthest behind, -1 if not known."""
     found: dict[str, float] = {}
     for each in partitions:
         found[each.topic] = max(found.get(each.topic, -1.0), each.lag_seconds)

@@ -1,7 +1,7 @@
-"""What is measured of a flow beside its partitions: times, transactions, Spark's view.
+"""Measurements of a flow besides its partitions: times, transactions, Spark's view.
 
 Main types: `TopicTimes` with its two `HistogramStatus`, `TransactionStatus`,
-`SparkStatus`; each is a part of the flow's status. Who counts stands in `lease totals`.
+`SparkStatus`; each is a part of the flow's status. `driver/lease_totals` adds them up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HistogramStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTimes:
-    """How long the records of one topic took, each by the newest of its transaction."""
+    """How long records of one topic took, each as the newest of its transaction."""
 
     topic: str
     target_topic: str
@@ -36,15 +36,15 @@ class TransactionStatus:
 
     committed: int = 0
     seconds: float = 0.0
-    """How long these took together."""
+    """Their total time."""
     aborted: int = 0
     takeovers: int = 0
-    """How often a slot began anew: at its start, and after any error."""
+    """How often a slot took over: at its start, and after any error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkStatus:
-    """What Spark says of a flow's streaming query, whose micro-batches are leases."""
+    """Spark's report on a flow's streaming query, whose micro-batches are leases."""
 
     batches: int = 0
     """Since the service started."""
@@ -53,4 +53,4 @@ class SparkStatus:
     began_at: float = 0.0
     """When the last micro-batch began, epoch seconds."""
     phases: tuple[tuple[str, float], ...] = ()
-    """How long its phases took, in seconds, by Spark's names."""
+    """Seconds that each of its phases took, by Spark's names."""

@@ -18,9 +18,9 @@ class FlowState(StrEnum):
     """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
     by."""
     RUNNING = "RUNNING"
-    """Leases run. Single partitions may be set aside all the same."""
+    """Leases run. Single partitions may still be set aside."""
     RETRYING = "RETRYING"
-    """It failed, for the reason given, and will be started again."""
+    """It failed, for the reason given, and will restart."""
     FAILED = "FAILED"
     """Given up, for the reason given; only in a run with an end."""
     STOPPED = "STOPPED"
@@ -41,16 +41,16 @@ class PartitionState(StrEnum):
 
 
 class AclState(StrEnum):
-    """How it is with the ACLs of a flow's topics."""
+    """The state of a flow's ACL sync."""
 
     OFF = "OFF"
-    """Not to be given to copies."""
+    """Turned off."""
     WAITING = "WAITING"
     """Not looked at yet."""
     SYNCED = "SYNCED"
-    """As of the last turn, copies have what they should; single refusals stand
-    among the flow's problems."""
+    """As of the last run, copies have the right ACLs; single refusals are among the
+    flow's problems."""
     NO_AUTHORIZER = "NO_AUTHORIZER"
-    """A cluster keeps no ACLs, so that there is nothing to do."""
+    """A cluster has no authorizer, so there is nothing to do."""
     NOT_PERMITTED = "NOT_PERMITTED"
     """A cluster does not let us see its ACLs."""

@@ -1,7 +1,7 @@
 """The newest status of every flow: flows write it, the HTTP port reads it.
 
-Main type: `StatusStore`. A change that people care about also becomes an event
-(`changes`). What a status consists of is declared in `values`.
+Main type: `StatusStore`. A change that matters to people also becomes an event
+(`changes`). `values` declares what a status consists of.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _STANDSTILL_SECONDS = 60.0
-"""What should have moved for so long will not do so by itself."""
+"""After this long without a sign of life, something will not recover by itself."""
 
 
 class StatusStore:
@@ -40,19 +40,19 @@ class StatusStore:
             self.add(name)
 
     def add(self, flow: str) -> None:
-        """A further flow, about to start."""
+        """Add a flow that is about to start."""
         new = FlowStatus(name=flow, state=FlowState.STARTING, since=time.time())
         with self._lock:
             self._flows[flow] = new
 
     def remove(self, flow: str) -> None:
-        """The flow runs here no more; what is still said of it is lost."""
+        """Remove a flow that no longer runs here, and drop later reports about it."""
         with self._lock:
             self._flows.pop(flow, None)
             self._reported.pop(flow, None)
 
     def read(self) -> ServiceStatus:
-        """Everything, as of now: what is overdue has become later."""
+        """Everything as of now, with overdue times brought up to date."""
         with self._lock:
             flows = tuple(self._flows.values())
         return ServiceStatus(
@@ -62,8 +62,8 @@ class StatusStore:
         )
 
     def _now(self, flow: FlowStatus) -> float:
-        """The time of day, by the clock that was right when the flow last reported:
-        one that is set meanwhile makes nothing overdue.
+        """The time of day, counted from the flow's last report on the monotonic clock:
+        setting the clock meanwhile makes nothing overdue.
         """
         reported = self._reported.get(flow.name)
         if reported is None:
@@ -71,15 +71,15 @@ class StatusStore:
         return reported[0] + time.monotonic() - reported[1]
 
     def turned(self) -> None:
-        """The service's main loop has turned once more."""
+        """The service's main loop is alive."""
         self._turned_at = time.monotonic()
 
     def standstill(self) -> str:
-        """What stands still although it should move, empty if nothing does."""
+        """What is stuck, in words; empty if nothing is."""
         if self._turned_at:
             still = time.monotonic() - self._turned_at
             if still > _STANDSTILL_SECONDS:
-                return f"the service's main loop has not turned for {still:.0f} s"
+                return f"the service's main loop has been stuck for {still:.0f} s"
         for flow in self.read().flows:
             late = self._now(flow) - flow.report_due
             if flow.state is FlowState.RUNNING and late > _STANDSTILL_SECONDS:
@@ -109,7 +109,7 @@ class StatusStore:
 
 def _later(flow: FlowStatus, now: float) -> FlowStatus:
     if flow.state is FlowState.STANDBY:
-        # Another instance knows; what this one once knew is no longer so.
+        # Another instance leads it; what this one knew is out of date.
         return replace(flow, slot_loads=(), times=(), jobs=(), partitions=())
     if not (late := flow.overdue_seconds(now)):
         return flow

@@ -1,7 +1,7 @@
 """The clusters and the flows between them as a picture, in text.
 
 Main type: `Edge`, one flow. Functions draw edges for a terminal, for Mermaid and for
-Graphviz; all say the same: from where to where, in which state, how late.
+Graphviz; all show source, target, state and lag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Edge:
     target: str
     state: str
     note: str
-    """What else there is to say: how late it is, how much it carries."""
+    """Further labels: lag and throughput."""
 
     @property
     def label(self) -> str:
@@ -34,7 +34,7 @@ class Edge:
 
 
 def terminal(edges: Iterable[Edge]) -> list[str]:
-    """Lines: each cluster that is read, and below it where its records go."""
+    """Lines: each source cluster, and below it the targets of its flows."""
     lines: list[str] = []
     by_source: dict[str, list[Edge]] = {}
     for edge in edges:
@@ -77,7 +77,7 @@ def dot(edges: Sequence[Edge]) -> list[str]:
 
 
 def _names(edges: Iterable[Edge]) -> dict[str, str]:
-    """Nodes by aliases: an alias may have what these languages do not allow."""
+    """Node names by alias: these languages do not allow every alias."""
     aliases = dict.fromkeys(
         name for edge in edges for name in (edge.source, edge.target)
     )

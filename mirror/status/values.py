@@ -2,7 +2,7 @@
 
 Main types: `ServiceStatus`, `FlowStatus`, `SlotStatus`, `JobStatus`, `GroupStatus`,
 `PartitionStatus`. The JSON form is versioned; fields may be added, never renamed,
-within a version. Where the newest values hang, `store` knows.
+within a version. `store` has the newest values.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class PartitionStatus:
     """Source offsets not copied yet, as of the last lease."""
     lag_seconds: float = -1.0
     """The age of the oldest record not copied yet, 0 if there is none; -1 while not
-    known. As of the last lease, and older by as much as the next one is overdue."""
+    known. As of the last lease, plus the time by which the next one is overdue."""
     records: int
     bytes: int
     """Record batches sent to the target."""
     bytes_in: int = 0
     """Record batches fetched from the source."""
     filtered: int
-    """Records left out because they came through the target before."""
+    """Records left out because they already came through the target."""
     unexplained: int = 0
-    """How many of these no flow of this configuration can have brought there."""
+    """Those of them that no flow of this configuration can have brought there."""
     skipped: int
     lost: int
     removed: int = 0
     """Records that the flow's transform left out."""
     dead_letters: int = 0
-    """Records on which it failed, which went to the dead-letter topic."""
+    """Records on which it failed, sent to the dead-letter topic."""
     latency_p50_ms: float
-    """Record timestamp to commit on the target, last lease; -1 if nothing came."""
+    """Record timestamp to commit on the target, last lease; -1 without records."""
     latency_p99_ms: float
 
 
@@ -66,29 +66,29 @@ class SlotStatus:
     number: int
     partitions: int
     busy: float
-    """CPU seconds per second: near 1, it cannot do more."""
+    """CPU seconds per second; near 1 it is saturated."""
     records_per_second: float
     bytes_per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """One job that runs beside a flow's data, as of its last turn."""
+    """One background job of a flow, as of its last run."""
 
     name: str
     succeeded_at: float = 0.0
-    """When a turn last went well, epoch seconds; 0 for never."""
+    """When it last succeeded, epoch seconds; 0 for never."""
     seconds: float = 0.0
-    """How long the last turn took."""
+    """How long the last run took."""
     failures: int = 0
-    """Turns that failed since the flow was last started."""
+    """Failed runs since the flow was last started."""
     error: str = ""
-    """Why the last turn failed; empty if it did not."""
+    """Why the last run failed; empty if it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDrift:
-    """One config of a copy that is not as it should be."""
+    """One config of a copy with the wrong value."""
 
     name: str
     wanted: str | None
@@ -99,7 +99,7 @@ class ConfigDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDrift:
-    """Where a copy is not as its topic is, as of the last look."""
+    """How a copy differs from its topic, as of the last check."""
 
     topic: str
     target_topic: str
@@ -107,11 +107,11 @@ class TopicDrift:
     target_partitions: int
     """Zero while there is no copy."""
     merged: bool = False
-    """Other flows write this copy, too: it may have more partitions."""
+    """Other flows write this copy too: it may have more partitions."""
     configs: tuple[ConfigDrift, ...] = ()
     conflicts: tuple[str, ...] = ()
-    """Configs on which the sources of a merged copy do not agree, with their values;
-    what to do about them is settled by the flow's config_strategy."""
+    """Configs on which the sources of a merged copy disagree, with their values; the
+    flow's config_strategy resolves them."""
     problem: str = ""
     """Why its configs could not be compared or corrected."""
 
@@ -131,7 +131,7 @@ class AclStatus:
     state: AclState = AclState.OFF
     reason: str = ""
     bindings: int = 0
-    """What copies should have."""
+    """How many ACLs copies should have."""
     added: int = 0
     removed: int = 0
 
@@ -143,11 +143,11 @@ class GroupStatus:
     group: str
     type: str
     partitions: int
-    """In which it stands somewhere."""
+    """Those in which it has an offset."""
     source_offset: int
     """The sum over its partitions."""
     target_offset: int
-    """The sum over its partitions, of those that have an answer."""
+    """The sum over its partitions that have an answer."""
     behind: int
     """Source offsets that it has read and that are not copied yet."""
     unknown: int
@@ -157,7 +157,7 @@ class GroupStatus:
     active_on_target: bool
     """It has members there, so its offsets are not set; false if they never are."""
     reason: str
-    """Why it could not be read, or its offsets not be set; empty if all is well."""
+    """Why it could not be read, or its offsets not set; empty if all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,38 +176,38 @@ class FlowStatus:
     leases: int = 0
     slots: int = 0
     lease_gap_ms: float = -1.0
-    """In which no slot worked, around the last lease; -1 while not known."""
+    """Milliseconds without copying between the last two leases; -1 while not known."""
     slot_loads: tuple[SlotStatus, ...] = ()
     records_per_second: float = 0.0
     """Copied, over the last half minute."""
     bytes_per_second: float = 0.0
     catching_up: bool = False
     remaining_seconds: float = -1.0
-    """Until it has caught up, if it goes on like this; -1 if it need not, or if its
-    lag does not shrink."""
+    """Time until it has caught up at the current rate; -1 if it is not behind, or if
+    its lag does not shrink."""
     reported_at: float = 0.0
     """When the last lease reported, epoch seconds; 0 for never."""
     report_due: float = 0.0
-    """When the next one will have reported at the latest."""
+    """When the next report is due at the latest."""
     overdue: float = 0.0
-    """For how many seconds nothing is known, beyond what is usual."""
+    """By how many seconds the next report is overdue."""
     sla_seconds: float = 60.0
     transactions: TransactionStatus = field(default_factory=TransactionStatus)
     bounds: tuple[float, ...] = ()
-    """Upper ends of the buckets of `times`, in seconds."""
+    """Upper bounds of the buckets of `times`, in seconds."""
     times: tuple[TopicTimes, ...] = ()
     spark: SparkStatus = field(default_factory=SparkStatus)
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     drift: tuple[TopicDrift, ...] = ()
-    """Copies that are not as their topics are."""
+    """Copies that differ from their topics."""
     acls: AclStatus = AclStatus()
     gone: tuple[str, ...] = ()
-    """Source topics that were copied and are not there any more, each with what is
-    known of it. Their copies stay."""
+    """Mirrored topics that no longer exist on the source, each with what is known
+    about it. Their copies stay."""
     jobs: tuple[JobStatus, ...] = ()
     checkpoint_at: float = 0.0
-    """When groups were last looked at with success, epoch seconds; 0 for never."""
+    """When groups were last read successfully, epoch seconds; 0 for never."""
     heartbeat_at: float = 0.0
     """When the target last got a heartbeat, epoch seconds; 0 for never."""
     copied_heartbeat_at: float = 0.0
@@ -216,7 +216,7 @@ class FlowStatus:
     groups: tuple[GroupStatus, ...] = ()
     """Those in trouble first, 200 at most."""
     share_groups: tuple[str, ...] = ()
-    """Groups that match, but have no offsets (KIP-932): they are not covered."""
+    """Share groups (KIP-932) that match: they have no offsets and are not covered."""
     partitions: tuple[PartitionStatus, ...] = ()
 
     @property
@@ -225,8 +225,8 @@ class FlowStatus:
 
     @property
     def lag_seconds(self) -> float:
-        """That of its latest partition, those paused on purpose aside; -1 while none
-        is known.
+        """That of the partition furthest behind, without those paused on purpose; -1
+        while none is known.
         """
         late = (
             p.lag_seconds for p in self.partitions if p.state != PartitionState.PAUSED
@@ -234,7 +234,7 @@ class FlowStatus:
         return max(late, default=-1.0)
 
     def overdue_seconds(self, now: float) -> float:
-        """How long nothing is known of the partitions, beyond what is usual."""
+        """By how many seconds the report on the partitions is overdue."""
         if not self.reported_at:
             return 0.0
         if self.state is FlowState.RUNNING and now <= self.report_due:
@@ -273,7 +273,7 @@ class ServiceStatus:
     format_version: int = field(default=FORMAT_VERSION)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`, with the totals that people ask for."""
+        """Plain values for `json.dumps`, with totals."""
         document = asdict(self)
         for flow, shown in zip(self.flows, document["flows"], strict=True):
             for name in _TOTALS:

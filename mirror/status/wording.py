@@ -1,7 +1,7 @@
-"""Numbers and moments in words, the same in tables, pictures and pages.
+"""Numbers and times in words, the same in tables, pictures and pages.
 
-Functions only, pure. A negative number means that something is not known, and so does
-a moment of zero; both are `NOTHING`.
+Functions only, pure. A negative number and a time of zero mean not known; both become
+`NOTHING`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def rate(bytes_per_second: float) -> str:
 
 
 def count(number: int) -> str:
-    """A whole number, its thousands apart."""
+    """A whole number with separated thousands."""
     return f"{number:,}"
 
 
 def some(number: int, noun: str) -> str:
-    """So many of something."""
+    """A count with its noun."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"

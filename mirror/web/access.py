@@ -1,10 +1,10 @@
 """Who may ask the service's HTTP port: names, methods, tokens and passwords.
 
-Main function: `guarded`, which puts itself before a WSGI application. Its rules, in
-this order: the name that the service is called by (against pages that rebind a name to
-localhost), the method (whatever could change something needs a proven caller, always),
-then token or password. Secrets are read anew for each request, so a rotated file
-counts at once, and never told. What is answered is the application's duty.
+Main function: `guarded`, which wraps a WSGI application. It checks in this order: the
+Host header (against DNS rebinding to localhost), the method (anything that could change
+something always needs an authenticated caller), then token or password. It reads the
+secrets for each request, so a rotated file takes effect at once, and never logs or
+returns them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CHALLENGES = (
     ("WWW-Authenticate", 'Bearer realm="mirror"'),
 )
 _HEADERS = {
-    # Says no more about what runs here than it has to.
+    # Reveals no more than necessary about what runs here.
     "Server": "mirror",
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -54,11 +54,11 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of every answer, unless the application gives another value."""
+"""Headers of every answer, unless the application sets another value."""
 
 
-class Refusal(Exception):  # noqa: N818  it is an answer, and no failure
-    """An answer other than the application's."""
+class Refusal(Exception):  # noqa: N818  an answer, not a failure
+    """An answer given instead of the application's."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ class Refusal(Exception):  # noqa: N818  it is an answer, and no failure
 
 
 def guarded(application: Application, settings: HttpSettings) -> Application:
-    """The application, for those who may ask."""
+    """The application, for callers with access."""
     return _Guard(application, settings)
 
 
@@ -92,14 +92,14 @@ class _Guard:
         return body
 
     def _check(self, environ: Environ) -> None:
-        """Let a request through, or raise why not."""
+        """Raise why a request is refused, if it is."""
         self._check_name(environ)
         method = environ.get("REQUEST_METHOD", "GET")
         changes = method not in READING
         if changes and not self._settings.asks_who:
             raise Refusal(
                 HTTPStatus.FORBIDDEN,
-                f"{method} needs a caller who is known, and this service asks nobody: "
+                f"{method} needs authentication, and this service has none configured: "
                 "set service.http_token_file, or service.http_username and "
                 "service.http_password_file",
             )
@@ -113,18 +113,18 @@ class _Guard:
         if self._settings.asks_who and not self._is_known(environ):
             raise Refusal(
                 HTTPStatus.UNAUTHORIZED,
-                "show this service's token or password (Authorization: Bearer or "
-                "Basic)",
+                "authenticate with this service's token or password (Authorization: "
+                "Bearer or Basic)",
             )
 
     def _check_name(self, environ: Environ) -> None:
-        # Who sends none is no browser, and browsers alone can be misled.
+        # A client that sends none is not a browser, and only browsers can be tricked.
         called = _name_in(environ.get("HTTP_HOST", ""))
         if self._names and called and called not in self._names:
             raise Refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this service is not called {called}: use one of "
-                f"{', '.join(sorted(self._names))}, or name it in service.http_hosts",
+                f"this service does not answer as {called}: use one of "
+                f"{', '.join(sorted(self._names))}, or add it to service.http_hosts",
             )
 
     def _is_known(self, environ: Environ) -> bool:
@@ -142,7 +142,7 @@ class _Guard:
                 settings.http_password_file,
                 settings.http_password,
             )
-            # Both are compared, so that time does not tell which of them is wrong.
+            # Compare both, so that timing does not reveal which of them is wrong.
             return _same(name, settings.http_username) & _same(password, wanted)
         return False
 
@@ -151,7 +151,7 @@ class _Guard:
             secret = read_secret(file, given)
         except MirrorError as error:
             if self._throttle.due(str(error)):
-                log.warning("nobody can be let in", setting=f"service.{setting}",
+                log.warning("every request is refused", setting=f"service.{setting}",
                             error=str(error))  # fmt: skip
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -185,10 +185,10 @@ class _Guard:
 
 
 def read_secret(file: Path | None, given: SecretStr | None) -> str:
-    """What a file holds without the space around it, or what was given instead.
+    """A file's content without surrounding space, or the value given instead.
 
     Raises:
-        MirrorError: the file cannot be read, or is empty, which everybody could show.
+        MirrorError: the file cannot be read, or is empty, which anyone could present.
     """
     if file is None:
         return given.get_secret_value().strip() if given is not None else ""
@@ -204,7 +204,7 @@ def read_secret(file: Path | None, given: SecretStr | None) -> str:
 
 
 def _names(settings: HttpSettings) -> frozenset[str]:
-    """What the service may be called; empty: anything."""
+    """The host names that the service accepts; empty: any."""
     if settings.http_hosts:
         return frozenset(settings.http_hosts)
     if not settings.listens_locally:
@@ -213,7 +213,7 @@ def _names(settings: HttpSettings) -> frozenset[str]:
 
 
 def _name_in(host: str) -> str:
-    """A host's name without its port; addresses of IPv6 stand in brackets."""
+    """A host's name without its port; IPv6 addresses are in brackets."""
     name = host.strip().lower()
     if name.startswith("["):
         return name.partition("]")[0] + "]"
@@ -223,8 +223,8 @@ def _name_in(host: str) -> str:
 
 
 def _is_foreign(environ: Environ) -> bool:
-    """Whether a browser says that a page of another site asks: with a password that
-    it remembers, it would be let in.
+    """Whether a browser says that a page of another site sent the request: the
+    browser would add a password that it remembers.
     """
     if environ.get("HTTP_SEC_FETCH_SITE", "none") not in {"none", "same-origin"}:
         return True
@@ -242,6 +242,6 @@ def _decoded(shown: str) -> str:
 
 
 def _same(shown: str, wanted: str) -> bool:
-    """In a time that does not depend on what was shown."""
+    """In constant time."""
     ours, theirs = wanted.encode(), shown.encode("utf-8", "surrogateescape")
     return ours != b"" and bool(hmac.compare_digest(theirs, ours))

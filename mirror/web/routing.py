@@ -26,25 +26,25 @@ _METHODS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What somebody asks for."""
+    """A request."""
 
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    """Of a name that is given twice, the last value."""
+    """The last value of each name."""
     accept: str = ""
-    """The media types that they would like, as they said it."""
+    """The Accept header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What they get."""
+    """The answer to it."""
 
     body: bytes
     kind: str = JSON
     """The media type of the body."""
     status: HTTPStatus = HTTPStatus.OK
     headers: tuple[tuple[str, str], ...] = ()
-    """Beside the type and the length of the body."""
+    """Headers besides the type and the length of the body."""
 
 
 def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -53,7 +53,7 @@ def as_json(document: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 
 class Routes:
-    """A WSGI application that answers by a table."""
+    """A WSGI application that answers from a table."""
 
     def __init__(self, table: Mapping[str, Callable[[Request], Response]]) -> None:
         self._table = dict(table)
@@ -76,11 +76,11 @@ class Routes:
         return [] if method == "HEAD" else [answer.body]
 
     def _answer(self, method: str, environ: dict[str, Any]) -> Response:
-        # WSGI hands over bytes of UTF-8 as if they were Latin-1.
+        # WSGI decodes UTF-8 bytes as Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
         if method not in _METHODS:
             refused = as_json(
-                {"error": f"{method} is not answered here"},
+                {"error": f"{method} is not allowed here"},
                 HTTPStatus.METHOD_NOT_ALLOWED,
             )
             return replace(refused, headers=(("Allow", ", ".join(_METHODS)),))
@@ -100,9 +100,9 @@ class Routes:
         try:
             return handler(asked)
         except Exception:
-            # Whoever asks must neither see nor cause more than their own failure.
+            # A caller must not see or cause more than the failure of its own request.
             log.exception("request failed", path=path)
             return as_json(
-                {"error": "this is a bug of mirror; its log says more"},
+                {"error": "this is a bug in mirror; see its log"},
                 HTTPStatus.INTERNAL_SERVER_ERROR,
             )

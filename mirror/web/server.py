@@ -44,7 +44,7 @@ _LARGEST_BODY = 1 << 16
 _AT_ONCE = 8
 """Requests that are worked on; others wait."""
 _READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
-"""A flow that is led elsewhere is as ready as it is meant to be."""
+"""A flow that another instance leads counts as ready."""
 
 
 class StatusServer:
@@ -59,11 +59,11 @@ class StatusServer:
         per_partition: bool = True,
         access: HttpSettings | None = None,
     ) -> None:
-        """Bind; port 0 takes any free one. `per_partition`: metrics have so many
-        series, else one per topic. `access`: whom it answers; None: as by default.
+        """Bind; port 0 takes any free one. `per_partition`: metrics have a series per
+        partition instead of per topic. `access`: who may ask; None: the default.
 
         Raises:
-            MirrorError: the address cannot be bound, or the certificate not used.
+            MirrorError: cannot bind the address, or cannot use the certificate.
         """
         settings = access or HttpSettings(http_host=host)
         self._certificates = certificates(settings)
@@ -120,7 +120,7 @@ class StatusServer:
         workers.shutdown(wait=False)
 
     def _table(self) -> dict[str, Handler]:
-        """What is answered, by path."""
+        """Handlers by path."""
         return {
             **Pages(self._store, self.history).table(),
             "/status": lambda _: as_json(self._store.read().to_json()),
@@ -138,7 +138,7 @@ class StatusServer:
         try:
             since = int(asked.query.get("since") or 0)
         except ValueError:
-            wrong = "since: is not the id of an event, or milliseconds since 1970"
+            wrong = "since must be an event's id, or milliseconds since 1970"
             return as_json({"error": wrong}, HTTPStatus.BAD_REQUEST)
         kind = asked.query.get("kind")
         found = self._store.trail.read(

@@ -1,4 +1,4 @@
-"""TLS on the service's HTTP port, with a certificate that may be rotated.
+"""TLS on the service's HTTP port, with certificates that may be rotated.
 
 Main type: `Certificates`, a TLS context that looks at the files in every handshake and
 shows the new ones when they change. Of new files that cannot be used a warning is
@@ -45,8 +45,8 @@ class Certificates:
         except (OSError, ValueError) as error:
             raise MirrorError(
                 "service.http_certificate_file: the certificate cannot be used: "
-                f"{_short(error)}; right would be PEM files of a certificate and its "
-                "key, without a password"
+                f"{_short(error)}; it takes PEM files of a certificate and its key, "
+                "without a password"
             ) from error
 
         # Called in each handshake before the certificate is shown, with a name or not.
@@ -94,7 +94,7 @@ def certificates(settings: HttpSettings) -> Certificates | None:
 
 def _short(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason or "not PEM, or key and certificate do not fit"
+        return error.reason or "not PEM, or key and certificate do not match"
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"

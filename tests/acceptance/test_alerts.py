@@ -41,7 +41,7 @@ class Prometheus:
     def __init__(self, folder: Path, target: str) -> None:
         folder.mkdir()
         for rules in RULES:
-            # As they are, but nobody waits for minutes here.
+            # As they are, but without waiting for minutes.
             hasty = re.sub(r"for: \d+[mh]", "for: 4s", rules.read_text())
             (folder / rules.name).write_text(hasty)
         config = {

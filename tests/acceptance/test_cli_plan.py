@@ -231,9 +231,7 @@ def test_offsets_of_groups_are_set_as_planned(
     commit(a, group, topic_name, 7)
     first = plan_of(file)
     assert first["groups"] == []
-    assert first["notes"] == [
-        "flow P->B: offsets of groups follow when records are copied"
-    ]
+    assert first["notes"] == ["flow P->B: group offsets follow once records are copied"]
     with RunningMirror(config, tmp_path / "run", once=True) as running:
         assert running.wait(120) == 0, running.log_tail()
     assert looked(file).is_empty

@@ -123,7 +123,7 @@ def test_drift_is_listed_and_corrected(
     for arguments, code in ((["--dry-run"], 0), ([], 1)):
         shown = mirror("configs", "-c", config, *arguments)
         assert shown.returncode == code
-        assert ("say --yes" in shown.stderr) == bool(code)
+        assert ("pass --yes" in shown.stderr) == bool(code)
         assert [row.split()[2] for row in shown.stdout.splitlines()[1:]] == [
             *("flush.messages", "retention.ms")
         ]

@@ -1,7 +1,7 @@
 """The image's own steps and entry point, in a plain folder: no Docker is needed.
 
 What the image adds is Debian's packages, and a file system that is read-only. Here the
-folder is, and whoever runs it is a user that has no name.
+folder is, and it runs as a user that has no name.
 """
 
 from __future__ import annotations

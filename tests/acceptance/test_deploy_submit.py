@@ -129,7 +129,7 @@ def pack(archive: Path, packages: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_packages_that_are_not_there(tmp_path: Path) -> None:
-    """A slip in APP_PACKAGES is told, before anything is packed."""
+    """A typo in APP_PACKAGES is reported before anything is packed."""
     ended = pack(tmp_path / "mirror-env.tar.gz", "mirror our-masks")
 
     assert ended.returncode == 1

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.acceptance
 def test_the_first_configuration_copies(
     name: str, make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
-    """Whoever copies the first configuration into a file and the first command into a
+    """Who pastes the first configuration into a file and the first command into a
     terminal has `A.orders` and `A.payments.eu` on B, with every record once, and finds
     nothing in that folder besides.
     """

@@ -160,7 +160,7 @@ def test_a_running_service_is_shown_as_it_is(
         browser.open(mirror.url)
         browser.wait_for(f"return document.body.innerText.includes({topic_name!r})")
         browser.wait_for("return document.querySelector('#verdict.good')")
-        assert "The flow is well" in browser.text("#verdict")
+        assert "The flow is healthy" in browser.text("#verdict")
         browser.wait_for(
             "return document.querySelector('#groups').innerText.includes('onerror=')"
         )
@@ -242,7 +242,7 @@ def test_with_the_keyboard_alone(
     focus = "const e = document.activeElement; return [e.innerText, "
     browser.press(TAB)
     assert browser.run(focus + "e.getBoundingClientRect().left >= 0]") == [
-        "To the content", True,
+        "Skip to content", True,
     ]  # fmt: skip
     for _ in range(20):
         browser.press(TAB)
@@ -278,7 +278,7 @@ def test_with_a_password(browser: Browser, store: StatusStore) -> None:
         browser.open(f"http://ops:wrong@{host}/")
         assert browser.text("#verdict") == ""
         browser.open(f"http://ops:s3cret@{host}/")
-        assert "2 of 2 flows need a look" in browser.text("#verdict")
+        assert "2 of 2 flows need attention" in browser.text("#verdict")
         show(store, "us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     browser.complaints()  # the refused request is what this test is about
@@ -296,7 +296,7 @@ def test_what_is_old_is_said_to_be(browser: Browser, store: StatusStore) -> None
         "const s = document.getElementById('stale'); return s.hidden ? '' : s.innerText"
     )
     assert re.search(
-        r"not answered since \d\d:\d\d:\d\d UTC: what you see is old", found
+        r"not answered since \d\d:\d\d:\d\d UTC: this page is out of date", found
     )
     browser.screenshot("old")
     with StatusServer(store, "127.0.0.1", port):
@@ -310,7 +310,7 @@ def test_without_scripts(browser: Browser, url: str, store: StatusStore) -> None
     try:
         browser.open(url)
         assert browser.run("return document.getElementById('pause').hidden")
-        assert "2 of 2 flows need a look" in browser.text("#verdict")
+        assert "2 of 2 flows need attention" in browser.text("#verdict")
         show(store, "us-east->eu-west", problems=("something new",))
         browser.wait_for("return document.body.innerText.includes('something new')")
     finally:

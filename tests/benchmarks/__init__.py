@@ -1,1 +1,1 @@
-"""How fast `mirror` copies beside its peers: `make bench`, not `make test`."""
+"""How fast `mirror` copies compared with its peers: `make bench`, not `make test`."""

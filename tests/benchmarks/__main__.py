@@ -25,35 +25,33 @@ _TABLE_WIDTH = 120
 def main(
     *,
     scenario: Annotated[
-        str, typer.Option(help=f"Of {', '.join(SCENARIOS)}; several with commas.")
+        str, typer.Option(help=f"{', '.join(SCENARIOS)}; separate several by commas.")
     ] = ",".join(SCENARIOS),
     peers: Annotated[
         str,
         typer.Option(
-            help=f"Of {', '.join(PEERS)}; several with commas. Not given: each"
+            help=f"{', '.join(PEERS)}; separate several by commas. Default: each"
             " scenario's own."
         ),
     ] = "",
     repeats: Annotated[
-        int, typer.Option(min=1, help="How often the peers take turns.")
+        int, typer.Option(min=1, help="Number of runs of each peer.")
     ] = 2,
     records: Annotated[
-        int, typer.Option(min=0, help="Records to copy. 0: the scenario's own number.")
+        int, typer.Option(min=0, help="Records to copy. 0: the scenario's default.")
     ] = 0,
     complete: Annotated[
         bool,
         typer.Option(
-            "--complete", help="Let slow peers copy all as well, and count it."
+            "--complete", help="Let slow peers copy everything too, and count it."
         ),
     ] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            help="Empty folder for logs and data. Not given: a temporary one."
-        ),
+        typer.Option(help="Empty folder for logs and data. Default: a temporary one."),
     ] = None,
 ) -> None:
-    """Measure peers on two real clusters; artifacts/bench/ gets the figures."""
+    """Measure peers on two real clusters; writes the figures to artifacts/bench/."""
     console = Console()
     # A table that is cut off or wrapped is worse than one that needs scrolling.
     console.width = max(console.width, _TABLE_WIDTH)
@@ -69,7 +67,7 @@ def main(
         folder = keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         going = runner.run(chosen, names, repeats=repeats, folder=folder)
-        # What was measured until Ctrl-C, or an error of our own, is not thrown away.
+        # Keep what was measured until Ctrl-C, or an error of our own.
         try:
             with suppress(KeyboardInterrupt), closing(going):
                 for run in going:
@@ -99,7 +97,7 @@ def _outcome(run: runner.Run) -> str:
     if run.error:
         return f"failed: {run.error}"
     if run.other_cores > LOUD_CORES:
-        return f"done, but others used {run.other_cores:.1f} cores meanwhile"
+        return f"done, but other processes used {run.other_cores:.1f} cores"
     return "done"
 
 
@@ -117,7 +115,7 @@ def _choose(text: str, known: list[str], *, option: str) -> list[str]:
 def _present(
     scenarios: list[Scenario], named: list[str] | None, console: Console
 ) -> dict[str, list[str]]:
-    """Who takes part in each scenario, and can run here."""
+    """The peers of each scenario that can run here."""
     wanted = {each.name: named or list(each.peers) for each in scenarios}
     reasons = {
         name: PEERS[name].missing()

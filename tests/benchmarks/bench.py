@@ -1,7 +1,7 @@
-"""What a scenario has to work with: two clusters, a folder, and tasks for peers.
+"""What a scenario works with: two clusters, a folder, and tasks for peers.
 
-Main type: `Bench`. A scenario declares what it needs with the protocols here
-(`Scenario`, `Result`); the runner brings both together and knows no scenario.
+Main type: `Bench`. A scenario implements the protocols here (`Scenario`, `Result`); the
+runner knows no particular scenario.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.processes import Service
 
 PARTITIONS = 4
-"""Of a topic, where a scenario does not say otherwise."""
+"""Partitions of a topic, unless a scenario says otherwise."""
 
 
 class Result(Protocol):
@@ -34,11 +34,11 @@ class Result(Protocol):
     COLUMNS: ClassVar[tuple[Column, ...]]
 
     def flaw(self) -> str | None:
-        """Why it does not count; None when it does."""
+        """Why it does not count; None if it does."""
 
 
 Start = Callable[[Task], "Service"]
-"""Starts a peer; whoever calls it also stops the service."""
+"""Starts a peer; the caller also stops the service."""
 Measure = Callable[[Start], Any]
 """One run: starts a peer, watches it, stops it, and gives a `Result`."""
 
@@ -52,14 +52,14 @@ class Scenario(Protocol):
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Who takes part when nobody says who shall."""
+        """The default peers."""
 
     @property
     def source_bytes(self) -> int:
-        """About what stands on the source, and so on the target when it is copied."""
+        """Roughly the bytes on the source, and so on the target once copied."""
 
     def ready(self, bench: Bench) -> AbstractContextManager[Measure]:
-        """Put on the source what all runs share; take it away afterwards."""
+        """Load the data that all runs share onto the source; delete it afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,9 @@ class Bench:
 
     @contextmanager
     def task(self, topic: str, **more: Any) -> Iterator[Task]:
-        """Copy it, as a peer would that starts for the first time.
+        """Copy it with a peer that starts for the first time.
 
-        Whatever the peer leaves on the target is deleted afterwards.
+        Everything that the peer leaves on the target is deleted afterwards.
         """
         # A new alias makes new names of topics, groups and transactions.
         alias = f"A{next(self.numbers)}"

@@ -1,8 +1,8 @@
 """The comparison as pictures: `python -m tests.benchmarks.chart FILE.json [...]`.
 
 Draws one SVG per kind of result: a row per scenario, a panel per quantity in which the
-peers compete, a bar per peer. The same figures give the same bytes. The text around
-the pictures is `page`'s duty, the README's comparison that of `readme`.
+peers compete, a bar per peer. The same figures give the same bytes. `page` writes the
+text around the charts, `readme` the README's comparison.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _STYLE = {
     "figure.constrained_layout.w_pad": 0.08,
 }
 _INK, _CARD = "#1f2328", "#ffffff"
-# A picture knows what its reader prefers, not what page it is on: it brings its card.
+# A picture knows the reader's preference, not the page it is on: it has its own card.
 _DARK = f"""
   <style>@media (prefers-color-scheme: dark) {{
    #card path {{ fill: #0d1117 !important }}
    [style*="fill: {_INK}"] {{ fill: #e6edf3 !important }}
    [style*="stroke: {_INK}"] {{ stroke: #e6edf3 !important }}
   }}</style>"""
-# Of a middle lightness, so that they stand out from a white card and from a black one.
+# Of medium lightness, to stand out from both a white card and a black one.
 _COLOURS = {
     "mm2": "#d9822b",
     "mirror": "#2f81f7",
@@ -60,7 +60,7 @@ _BAR_HEIGHT = 0.22
 _ROW_EXTRA = 0.75
 """Inches for a row's titles and the space below it."""
 _LABEL_ROOM = 1.75
-"""How many times the longest bar a panel is wide: values stand right of their bars."""
+"""A panel's width as a multiple of the longest bar: values are right of the bars."""
 
 
 def draw(comparisons: Sequence[Comparison]) -> bytes:
@@ -136,10 +136,10 @@ def main(
         Path, typer.Option(help="Where pictures and page are written.")
     ] = _DOCS,
     front: Annotated[
-        Path, typer.Option("--readme", help="Whose comparison is written anew.")
+        Path, typer.Option("--readme", help="The page whose comparison is updated.")
     ] = Path("README.md"),
 ) -> None:
-    """Draw saved results; of a scenario in several files the latest run is taken."""
+    """Draw saved results; for a scenario in several files the latest run counts."""
     try:
         found = document.read(files)
     except document.DocumentError as error:

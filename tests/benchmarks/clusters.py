@@ -1,8 +1,8 @@
-"""The two clusters that peers copy between: near, a long way off, or through TLS.
+"""The two clusters that peers copy between: near, far away, or through TLS.
 
 Main type: `BenchCluster`, one broker with a listener for each of these. Brokers get
-ordinary heaps and the full compiler, since what is measured is the peer, and delete at
-once what a run leaves behind: their data may lie in memory (see `storage`).
+ordinary heaps and the full compiler, so that they do not limit the peer, and delete the
+leftovers of a run at once: their data may be in memory (see `storage`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class BenchCluster:
     near: str
     """Plain: for load and witnesses, and for peers if the scenario says nothing."""
     far: str
-    """Where a delaying proxy has to listen: clients of `behind` are sent there."""
+    """Where a delaying proxy must listen: clients of `behind` are sent there."""
     behind: str
     """Where that proxy connects to."""
     tls: str
     security: dict[str, str]
-    """What a client of `tls` has to be told, in the words of mirror's configuration."""
+    """The settings of a client of `tls`, as in mirror's configuration."""
 
     @property
     def data(self) -> Path:
         return self.folder / "node-1" / "data"
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Returns when the data are gone as well: they may take up memory."""
+        """Returns once the data is gone too: it may occupy memory."""
         wanted = set(names)
         load.delete_topics(self.near, wanted & load.topic_names(self.near))
         until = time.monotonic() + _DELETE_SECONDS

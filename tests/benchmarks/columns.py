@@ -1,7 +1,7 @@
 """How a quantity of a result is shown, declared where it is measured.
 
-Main type: `Column`. Every result class has a class variable `COLUMNS`, in the order in
-which people want to read them. A result's other fields are only in the JSON.
+Main type: `Column`. Every result class has a class variable `COLUMNS`, in reading
+order. A result's other fields are only in the JSON.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 class Column(NamedTuple):
     field: str
-    """Of the result; a number."""
+    """The result's field; a number."""
     title: str
-    """With the unit."""
+    """Including the unit."""
     format: str
     """As in `format(value, ...)`."""
     better: Literal["more", "less"] | None = None
-    """None: worth a look but no contest, so it gets neither ratio nor chart."""
+    """None: informative but not compared, so without ratio and chart."""
 
     def show(self, value: float) -> str:
         return format(value, self.format)

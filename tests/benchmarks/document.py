@@ -1,8 +1,8 @@
-"""What `report.save` wrote, read back and put together.
+"""Reads the files of `report.save` and merges them.
 
 Main types: `Document`, one or several files merged, and `Comparison`, one scenario of
-it. A scenario that stands in several files is taken from the latest, with all its
-peers: ratios are only good within one run.
+it. A scenario in several files is taken from the latest, with all its peers: ratios
+are only valid within one run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DocumentError(ValueError):
-    """A file is none of ours, or from before the report got its present form."""
+    """A file is not a report, or has an older format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Comparison:
     runs: Mapping[str, int]
     """How many of a peer's runs count."""
     remarks: tuple[str, ...]
-    """What speaks against the figures."""
+    """Doubts about the figures."""
     session: Session
 
     def contests(self) -> list[Column]:
@@ -75,7 +75,7 @@ class Document:
         return kinds
 
     def sessions(self) -> list[Session]:
-        """Those of which something is left, the latest first."""
+        """Those still used by a comparison, the latest first."""
         found = {each.session.date: each.session for each in self.comparisons}
         return [found[date] for date in sorted(found, reverse=True)]
 
@@ -101,7 +101,7 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DocumentError(f"{path}: {error}") from error
     if not isinstance(raw, dict) or "results" not in raw:
-        raise DocumentError(f"{path} is no report of the present form")
+        raise DocumentError(f"{path} is not a report in the current format")
     return raw
 
 
@@ -134,6 +134,6 @@ def _remarks(runs: list[dict[str, Any]]) -> list[str]:
             remarks.append(f"{which} failed: {run['error'].splitlines()[0]}")
         elif run["other_cores"] > LOUD_CORES:
             remarks.append(
-                f"{which}: others used {run['other_cores']:.1f} cores meanwhile"
+                f"{which}: other processes used {run['other_cores']:.1f} cores"
             )
     return remarks

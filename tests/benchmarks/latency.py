@@ -1,8 +1,8 @@
-"""How long a record takes from the source's client to the target's.
+"""The time of a record from the source's producer to the target's consumer.
 
-Main function: `measure`. Each value begins with the time at which it was handed to
-the producer; an ordinary consumer of committed data on the same host reads the clock
-when it gets the record.
+Main function: `measure`. Each value begins with the time at which it was handed to the
+producer; an ordinary read_committed consumer on the same host compares the clock when
+it gets the record.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LatencyResult:
     def flaw(self) -> str | None:
         if self.records >= _ENOUGH * self.expected:
             return None
-        return f"{self.records} records came in time instead of {self.expected}"
+        return f"{self.records} records arrived in time instead of {self.expected}"
 
 
 def measure(
@@ -108,7 +108,7 @@ def delays_of(
     until = since + seconds
     delays = []
     done: set[int | None] = set()
-    # Whoever is late has to be waited for: without its records p99 would be too good.
+    # Wait for late partitions: without their records p99 would look too good.
     while len(done) < partitions and time.time() < until + _LATE_SECONDS:
         message = consumer.poll(0.1)
         now = time.time()
@@ -126,7 +126,7 @@ def sent_at(message: Message) -> float:
     """When a paced record was handed to the source's producer, epoch seconds.
 
     Raises:
-        PeerError: it is no record but the reader's end.
+        PeerError: it is not a record but the reader's end.
     """
     if message.error():
         raise PeerError(f"the target's reader failed: {message.error()}")

@@ -1,8 +1,8 @@
-"""Records on the source: as many as asked for, or so many a second.
+"""Writes records on the source: a given number, or a number per second.
 
 `fill` writes a topic as fast as librdkafka can (`tiny` does it for tiny batches).
-`Pacer` is a process that writes at a steady rate, each value beginning with the time
-at which it was handed over.
+`Pacer` is a process that writes at a steady rate; each value begins with the time at
+which it was handed over.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 """A topic and the number of a partition."""
 QUIET = {"log_level": 2}
-"""Coordinators that still load and brokers that leave are no news here."""
+"""Loading coordinators and leaving brokers are expected here."""
 TIMESTAMP = struct.Struct(">d")
 _LEADERS_SECONDS = 30.0
 _PACED_BYTES = 100
 PRIMER = bytes(_PACED_BYTES)
-"""A paced value from long ago, which nobody takes for one to be measured."""
+"""A paced value from long ago, which is never taken for one to measure."""
 # Several full batches of one partition, so that batches are as large as allowed.
 _CHUNK = 4096
 
@@ -51,7 +51,7 @@ def create_topics(bootstrap: str, topics: Iterable[str], *, partitions: int) -> 
         NewTopic(topic, num_partitions=partitions, replication_factor=1)
         for topic in topics
     ]
-    admin = _admin(bootstrap)  # has to live until it has answered
+    admin = _admin(bootstrap)  # must live until it has answered
     for future in admin.create_topics(new).values():
         future.result()
     until = time.monotonic() + _LEADERS_SECONDS
@@ -178,7 +178,7 @@ def _pace(
 ) -> None:
     end_with_parent()
     producer = Producer(
-        # No waiting for company: the load's own delay would count as the peer's.
+        # No lingering: the load's own delay would count as the peer's.
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **QUIET}
     )
     padding = bytes(_PACED_BYTES - TIMESTAMP.size)

@@ -1,8 +1,8 @@
-"""What the batches of a topic look like on a broker's disk.
+"""The batches of a topic on a broker's disk.
 
-Main functions: `batch_shape`, because what a producer was asked for is not always what
-it wrote; and `committed_records`, which counts what a reader of committed data would
-get, in a hundredth of the time. Only headers are read.
+Main functions: `batch_shape`, because a producer does not always write the batches that
+it was configured for; and `committed_records`, which counts what a read_committed
+consumer would get, in a hundredth of the time. Only headers are read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Batch:
     transactional: bool
     control: bool
     commit: bool
-    """Of a control batch: whether it ends a transaction well."""
+    """Of a control batch: whether it is a commit."""
 
 
 def batch_shape(data: Path, topic: str) -> BatchShape:

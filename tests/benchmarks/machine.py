@@ -1,4 +1,4 @@
-"""What the figures were measured on and with."""
+"""The hardware and software of a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GO_MODULES = Path(__file__).parent / "peers" / "franz_go" / "go.mod"
 
 
 def command() -> str:
-    """What has to be typed to measure it again."""
+    """The command that repeats the measurement."""
     return shlex.join(["python", "-m", "tests.benchmarks", *sys.argv[1:]])
 
 

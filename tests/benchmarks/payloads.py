@@ -1,7 +1,7 @@
-"""What the records hold, the same bytes in every run.
+"""The records' values, the same bytes in every run.
 
-Each function gives a pool of values to draw from in turn. The pool is large enough
-that a codec finds no more in it than in real data of the kind.
+Each function returns a pool of values to use in turn. The pool is so large that it
+compresses no better than real data of its kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A peer's processes: started together, counted together, ended together.
+"""A peer's processes: started, measured and ended together.
 
-Main type: `Service`, a command in a session of its own. CPU is counted over the
-session and all descendants (Spark's JVM and Python workers), with children that have
+Main type: `Service`, a command in a session of its own. CPU is counted over the session
+and all descendants (Spark's JVM and Python workers), including children that have
 ended: their parents keep their time.
 """
 
@@ -27,11 +27,11 @@ _STOP_SECONDS = 30
 
 
 class PeerError(RuntimeError):
-    """A peer did not do its work, so that there is nothing to measure."""
+    """A peer did not do its work, so there is nothing to measure."""
 
 
 class Service:
-    """One command and whatever it starts."""
+    """One command and everything it starts."""
 
     orphaned_seconds = 0.0
     """CPU of all services so far that the system does not count as our children's:
@@ -64,7 +64,7 @@ class Service:
         self._leash = Leash(self._process.pid)
 
     def pids(self) -> list[int]:
-        """Of the session, and of all descendants that left it."""
+        """The CPU of the session, and of all descendants that left it."""
         return sorted(self._among(_all_stats()))
 
     def _among(self, stats: Mapping[int, _Stat]) -> set[int]:
@@ -109,13 +109,13 @@ class Service:
         return found
 
     def status(self) -> dict[str, Any]:
-        """What it says of its only flow.
+        """The status of its only flow.
 
         Raises:
-            PeerError: it does not answer, or knows no status.
+            PeerError: it does not answer, or has no status.
         """
         if self.status_url is None:
-            raise PeerError("it has no status to be asked for")
+            raise PeerError("it has no status")
         try:
             with urllib.request.urlopen(self.status_url, timeout=5) as answer:
                 document: dict[str, Any] = json.load(answer)["flows"][0]
@@ -132,7 +132,7 @@ class Service:
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> None:
-        """Ask the command to end; end by force all that is left."""
+        """Ask the command to end; then kill what is left."""
         pids = self.pids()
         used, inherited = self.cpu_seconds(), _of_children()
         self._process.terminate()
@@ -164,7 +164,7 @@ class _Stat:
     __slots__ = ("cpu_ticks", "parent", "session")
 
     def __init__(self, text: str) -> None:
-        # The command's name may hold spaces and brackets; what follows it does not.
+        # The command's name may contain spaces and brackets; what follows it does not.
         fields = text.rpartition(")")[2].split()
         self.parent = int(fields[1])
         self.session = int(fields[3])

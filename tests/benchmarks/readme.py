@@ -1,7 +1,7 @@
-"""The part of the README that compares mirror with others, made from what was measured.
+"""The part of the README that compares mirror with others, generated from results.
 
-Main functions: `write`, the text, and `put`, which lays it between the page's marks. A
-contest that mirror loses is listed like any other, without a choice of ours.
+Main functions: `write`, the text, and `put`, which inserts it between the page's marks.
+It lists every comparison, including those that mirror loses.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LOOP = "franz-go"
 _SPEED = ("records_per_second", "tls_mb_per_second")
 _CPU = ("cpu_seconds_per_million", "tls_cpu_seconds_per_gb")
 _ALSO = ("start_seconds", "resident_mb")
-"""No contests for the charts, but of interest; told once, of the first throughput."""
+"""Not in the charts, but of interest; shown once, for the first throughput."""
 
 
 def write(document: Document) -> str:
-    """Throughput and CPU beside each peer, latency, and where others are better."""
-    titles = ("", "records/s", "CPU per record", "to a loop in Go: records/s, CPU")
+    """Throughput and CPU against each peer, latency, and where others are better."""
+    titles = ("", "records/s", "CPU per record", "vs a loop in Go: records/s, CPU")
     parts = [table(titles, _copying(document))]
     parts += _latency(document)
     if worse := list(_worse(document)):
@@ -38,7 +38,7 @@ def write(document: Document) -> str:
 
 
 def put(text: str, page: str) -> str:
-    """The page with this text between its marks.
+    """Replace the text between the page's marks.
 
     Raises:
         ValueError: the page has no marks.
@@ -51,7 +51,7 @@ def put(text: str, page: str) -> str:
 
 
 def _copying(document: Document) -> Iterator[tuple[str, ...]]:
-    """A row for each scenario in which something is copied as fast as can be."""
+    """A row for each scenario that copies at full speed."""
     for comparison in document.comparisons:
         for ours in filter(is_ours, comparison.peers):
             beside, loop = (

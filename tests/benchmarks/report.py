@@ -1,8 +1,8 @@
 """Medians of the runs, as tables for people and as JSON for comparing later.
 
-Main functions: `summarise`, `tables` and `save`. A median stands with the smallest
-and the largest run, and beside the yardstick: how many times its speed, what part
-of its CPU and its delay. Which quantities there are is declared by the results.
+Main functions: `summarise`, `tables` and `save`. Each median is shown with the smallest
+and the largest run, and as a multiple of the yardstick's. The result classes declare
+the quantities.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def summarise(runs: Sequence[Run]) -> Summary:
 
 
 def yardstick_of(peers: Sequence[str] | dict[str, Any]) -> str | None:
-    """Whom the others are compared with, of those that were measured together."""
+    """The peer that the others of the same measurement are compared with."""
     return next((name for name in YARDSTICKS if name in peers), None)
 
 
 def _numbers(result: Any) -> list[tuple[str, float]]:
-    """Those that people read first, in their order."""
+    """The most important ones, in order."""
     fields = asdict(result)
     shown = [each[0] for each in type(result).COLUMNS]
     names = dict.fromkeys([*shown, *fields])
@@ -167,7 +167,7 @@ def save(
 ) -> Path:
     """Write everything into a new file of the folder.
 
-    `data` is where the brokers kept theirs: what kind of disk that is gets noted.
+    `data` is the brokers' data folder: the report names its kind of disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)

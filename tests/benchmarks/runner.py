@@ -1,8 +1,8 @@
 """Runs scenarios, peer after peer, on the same two clusters.
 
-Main function: `run`, which yields each `Run` as it ends. The peers take turns
-(A B A B), so that a machine that grows slower or faster does so for all of them.
-Scenarios that fit into memory share their clusters, and so do those that do not.
+Main function: `run`, which yields each `Run` as it ends. The peers take turns (A B A
+B), so that a machine that becomes slower or faster affects them all. Scenarios that fit
+into memory share their clusters, and so do those that do not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Run:
     result: Any = None
     """See `bench.Result`; None when there is none."""
     other_cores: float = 0.0
-    """CPU that strangers used meanwhile; see `quiet`."""
+    """CPU that other processes used meanwhile; see `quiet`."""
     error: str | None = None
     """Why there is no result, or why it does not count."""
 

@@ -1,9 +1,9 @@
-"""What executors bring: `python -m tests.benchmarks.scaling`.
+"""How throughput scales with executors: `python -m tests.benchmarks.scaling`.
 
-The same full topic is copied on a Spark standalone cluster of this machine with one,
-two and more executors of one core each, one slot on each. CPU is that of all
-processes: master, workers, executors, what these start, and the driver. With more
-executors than cores it shows what they cost, not what they bring.
+Copies the same full topic on a Spark standalone cluster on this machine with one, two
+and more executors of one core each, one slot on each. CPU is that of all processes:
+master, workers, executors, their children, and the driver. With more executors than
+cores it shows their cost, not their benefit.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main(
     settle: Annotated[float, typer.Option(help="Not measured before.")] = 5,
     repeats: Annotated[int, typer.Option(min=1, help="Of everything.")] = 1,
 ) -> None:
-    """Measure; artifacts/bench/scaling gets the figures."""
+    """Measure; writes the figures to artifacts/bench/scaling."""
     console = Console()
     console.width = max(console.width, _TABLE_WIDTH)
     results: list[Result] = []

@@ -1,9 +1,9 @@
-"""Where the brokers keep their data: in memory when there is room, else on disk.
+"""Where the brokers keep their data: in memory if there is room, else on disk.
 
-Main function: `folder_in`. A disk that cannot keep up throttles whoever writes, by
-turns, and the target broker's CPU per byte then varies threefold between runs that are
-the same. So does the memory of a virtual machine whose host takes back what is free and
-gives it slowly: it is taken beforehand and kept. A run says which of the two it had.
+Main function: `folder_in`. A disk that cannot keep up throttles its writers at random,
+and the target broker's CPU per byte then varies threefold between identical runs. So
+does the memory of a virtual machine whose host reclaims free pages and returns them
+slowly: so it is allocated beforehand and kept. A run says which of the two it had.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _free() -> int:
 
 
 def _remove_left_behind() -> None:
-    """Nobody else gives the memory back that a killed benchmark has filled."""
+    """Nothing else frees the memory that a killed benchmark has filled."""
     for folder in _MEMORY.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):

@@ -1,7 +1,7 @@
-"""What a reader of committed data finds on the target.
+"""What a read_committed consumer finds on the target.
 
-`committed_offsets` is cheap and asked while a peer copies; `count_records` reads all
-and is asked afterwards, as transaction markers take offsets too.
+`committed_offsets` is cheap and used while a peer copies; `count_records` reads
+everything and is used afterwards, because transaction markers take offsets too.
 """
 
 from __future__ import annotations

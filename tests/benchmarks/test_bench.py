@@ -26,7 +26,7 @@ _OURS = {
 
 @pytest.mark.parametrize("name", ["100b", "latency"])
 def test_yardstick_is_measured(name, tmp_path):
-    """MirrorMaker 2 copies every record, and figures come out."""
+    """MirrorMaker 2 copies every record, and the figures are there."""
     scenario = adjusted(SCENARIOS[name], **_SMALL)
 
     runs = list(runner.run([scenario], {name: [YARDSTICK]}, repeats=1, folder=tmp_path))
@@ -46,7 +46,7 @@ def test_yardstick_is_measured(name, tmp_path):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_is_measured(name, tmp_path):
-    """Every scenario brings figures of ours about, in all the columns it declares."""
+    """Every scenario produces our figures, in all the columns it declares."""
     changes = {**_SMALL, **_MORE.get(name, {})}
     scenario = adjusted(SCENARIOS[name], **changes)
     peer = _OURS.get(name, "mirror")

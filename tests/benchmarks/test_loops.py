@@ -1,4 +1,4 @@
-"""The hand-written loops are as exact as they say: else no comparison is fair."""
+"""The hand-written loops are as exact as they claim, so that comparisons are fair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RECORDS = 400_000
 
 @pytest.mark.parametrize("name", ["franz-go", "confluent"])
 def test_killed_loop_goes_on(name, tmp_path):
-    """A loop that is stopped on its way and started anew copies every record once."""
+    """A loop that is stopped midway and restarted copies every record once."""
     peer = PEERS[name]
     if reason := peer.missing():
         pytest.skip(reason)

@@ -1,9 +1,9 @@
-"""How fast a full topic is copied, and what CPU that takes.
+"""How fast a full topic is copied, and how much CPU that takes.
 
-Main function: `measure`. The clock starts some seconds after the first committed
-record is on the target, so that neither start-up nor warming up counts, and stops with
-the last record; or earlier, if the caller has no time to wait for a slow peer.
-Afterwards all records on the target are counted.
+Main function: `measure`. The clock starts some seconds after the first committed record
+is on the target, so that neither start-up nor warm-up counts, and stops with the last
+record; or earlier, if the caller does not want to wait for a slow peer. Afterwards all
+records on the target are counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.target import Target
 
 SETTLE_SECONDS = 7.0
-"""JVMs and what is compiled take so long to be warm."""
+"""JVMs and compiled code take so long to warm up."""
 _LOOK_SECONDS = 0.1
 _START_SECONDS = 120.0
 _STALLED_SECONDS = 60.0
@@ -45,7 +45,7 @@ class ThroughputResult:
     """As counted on the target; more or fewer than loaded is the peer's fault."""
     expected: int
     complete: bool = True
-    """Whether the peer was given the time to copy all, so that the count is a test."""
+    """Whether the peer had time to copy everything, so that the count is a test."""
     start_seconds: float
     """From the start of the process to the first record on the target."""
     copy_seconds: float
@@ -105,8 +105,8 @@ def measure(
     seconds = last.at - first.at
     if complete and seconds <= min(_SHORTEST_SECONDS, settle_seconds):
         raise PeerError(
-            f"all was copied within {settle_seconds:g} s of settling and {seconds:.1f}"
-            " s more: take more --records"
+            f"everything was copied within {settle_seconds:g} s of settling and "
+            f"{seconds:.1f} s more: pass more --records"
         )
     counted = (count or target.count_records)()
     # Markers are offsets as well; they are spread as evenly as the records.

@@ -1,10 +1,10 @@
-"""What a transform costs: records a second in one process, without brokers.
+"""The cost of a transform: records per second in one process, without brokers.
 
     python -m tests.benchmarks.transforms [--size 100] [--compression none]
 
-Batches as a Fetch answer brings them go through the rewriting step of a slot, as it is
-without a transform, with one that returns what it gets, and with a filter of
-`pyarrow.compute`. Fetching and producing are not in it. Best of some rounds.
+Batches from a Fetch answer go through the rewriting step of a slot: without a
+transform, with one that returns its input, and with a filter of `pyarrow.compute`.
+Fetching and producing are not included. Best of some rounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A long way to a broker: a TCP proxy that hands on each byte so much later.
+"""A long way to a broker: a TCP proxy that delays each byte.
 
-Main type: `Wan`, a process of its own. It delays both directions and limits neither:
-up to 64 MB are under way per connection and direction. It changes nothing, so the
-broker has to advertise the proxy's address on the listener behind it.
+Main type: `Wan`, a process of its own. It delays both directions and limits neither: up
+to 64 MB are in flight per connection and direction. It changes no bytes, so the broker
+must advertise the proxy's address on the listener behind it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Direction:
             if not data or not self._sent(data):
                 break
         with self._changed:
-            self._bytes = 0  # nobody waits for room any more
+            self._bytes = 0  # no one waits for room any more
             self._changed.notify()
         for each in (self._writer, self._reader):
             with contextlib.suppress(OSError):

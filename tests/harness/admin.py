@@ -1,4 +1,4 @@
-"""Topics of a cluster, created, changed and looked at through confluent-kafka."""
+"""Creates, changes and inspects topics through confluent-kafka."""
 
 from __future__ import annotations
 

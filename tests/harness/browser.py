@@ -1,8 +1,8 @@
 """A real browser for tests: headless Chromium, steered over WebDriver's own HTTP.
 
 Main type: `Browser`. It needs Debian's packages chromium and chromium-driver (`browser`
-in tests/tools.py), and nothing of PyPI: the few commands that tests need are a handful
-of requests.
+in tests/tools.py), and nothing from PyPI: the few commands that tests need are a
+handful of requests.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Browser:
     def emulate(
         self, *, width: int, height: int, scheme: str = "light", scripts: bool = True
     ) -> None:
-        """A screen of that size, and a person's wishes."""
+        """A screen of that size, and a user's media preferences."""
         self._tell(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},

@@ -1,4 +1,4 @@
-"""A machine's two clocks, in a test's hand: one that people set, one that only runs."""
+"""A machine's two clocks under a test's control: wall clock and monotonic."""
 
 from __future__ import annotations
 

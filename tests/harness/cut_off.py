@@ -1,10 +1,10 @@
-"""A cluster of three brokers, any of which can be cut off from its peers alone.
+"""A cluster of three brokers, each of which can be cut off from only its peers.
 
 Main type: `SplitCluster`. Brokers reach their controller, and each other, through a
 `Gate` each, which can be closed to one broker's process. That broker keeps its clients,
-its logs and its old view of the cluster, and loses everything else: what it leads moves
-to the others, and it does not hear of that. Mirror reaches each broker through a gate,
-too; the tests' own clients reach all of them directly, at what `witness` names.
+its logs and its old view of the cluster, and loses everything else: its partitions move
+to the others, and it does not learn of that. mirror also reaches each broker through a
+gate; the tests' own clients reach them directly, at the addresses of `witness`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class SplitCluster:
                     "PLAINTEXT:PLAINTEXT,WITNESS:PLAINTEXT,"
                     "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
                 ),
-                # What a broker that is cut off cannot replicate fails soon.
+                # Writes that a cut-off broker cannot replicate fail soon.
                 "request.timeout.ms": "4000",
                 "replica.lag.time.max.ms": "3000",
                 **(of_brokers if roles == "broker" else {}),

@@ -1,9 +1,9 @@
-"""A broker inside the test's own process, as far as connections to it are concerned.
+"""A fake broker inside the test's own process.
 
-`Broker` agrees on versions and answers metadata, coordinators and where logs begin and
-end, over plain TCP or TLS. Tests see how many connections it took and which requests
-came over each, end connections as a broker ends idle ones, turn it into a broker of
-another cluster at the same address, and say which brokers and leaders it names.
+`Broker` negotiates versions and answers requests for metadata, coordinators and log
+offsets, over plain TCP or TLS. Tests see how many connections it accepted and which
+requests came over each, close connections as a broker closes idle ones, turn it into a
+broker of another cluster at the same address, and set the brokers and leaders it names.
 """
 
 from __future__ import annotations

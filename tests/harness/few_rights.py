@@ -1,4 +1,4 @@
-"""The whole work of a flow, once and without Spark, as a user of few rights.
+"""All the work of a flow, once and without Spark, as a user with few rights.
 
 `RestrictedFlow` prepares a source, gives the user ACLs, lets a slot and every job have
 their turns twice, as before and after a restart, and tells what went wrong, one problem
@@ -239,7 +239,7 @@ class RestrictedFlow:
             for each in found.topics
         }
         # ACLs come last: among those of the source are the user's own, and with them
-        # it would be given what it lacks.
+        # it would get the missing rights.
         jobs = [
             *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
             *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),

@@ -1,8 +1,8 @@
-"""Groups that move between clusters: what is written, and who reads on.
+"""Groups that move between clusters: their records, and their readers.
 
-`Loads` fills topics in the ways that leave holes between records; `Reader` is an
-ordinary member of a group, of confluent-kafka, that has to find its own place by what
-the group committed. Where nothing is committed it fails, so that a wrong place is seen.
+`Loads` fills topics in ways that leave holes between records; `Reader` is an ordinary
+group member, from confluent-kafka, that starts at the group's committed offsets. If
+nothing is committed it fails, so that a wrong offset is noticed.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def commit(consumer: Consumer, offsets: Mapping[str, int]) -> None:
 
 
 def commit_for(bootstrap: str, group: str, offsets: Mapping[str, int]) -> None:
-    """As a group that nobody is in."""
+    """As a group without members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         commit(consumer, offsets)

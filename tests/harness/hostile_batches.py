@@ -1,8 +1,8 @@
-"""Record batches as bytes: right, or wrong at a place of one's choice.
+"""Record batches as bytes: valid, or wrong in a chosen place.
 
-`record` and `stored` lay out what Kafka's message format v2 says, and let a test write
-another number where a size, a count or an offset stands. Checksums are right: they are
-whoever sends a batch's to make. Nothing of mirror's own encoder is used.
+`record` and `stored` encode Kafka's message format v2, and let a test replace a size, a
+count or an offset by another number. Checksums are always valid, since the sender
+computes them. It does not use mirror's own encoder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records to copy: `NumberedLoad` produces keys that tell their place.
+"""Records to copy: `NumberedLoad` produces keys with partition and number.
 
-So `witness.assert_exactly_once` sees every loss, repeat and disorder.
+So `witness.assert_exactly_once` detects every lost, repeated or reordered record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What tests of topic metadata share: flows over bare clusters, and a witness.
 
-`Sides` makes a configuration's flows and connects to their clusters, so that one look
-of a job can be taken without Spark. `overrides`, `acls_of` and their like ask a
-cluster with confluent-kafka, which shares no code with mirror.
+`Sides` makes a configuration's flows and connects to their clusters, so that a job can
+run once without Spark. `overrides`, `acls_of` and the like query a cluster with
+confluent-kafka, which shares no code with mirror.
 """
 
 from __future__ import annotations

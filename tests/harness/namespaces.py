@@ -1,4 +1,4 @@
-"""A host of its own for a service: a network namespace, and a cable to it.
+"""A separate host for a service: a network namespace, and a cable to it.
 
 `Host` is a namespace joined to this machine by a veth pair; what runs in it reaches
 brokers at `Host.here`, and nothing when the cable is cut. `MirrorOnHost` is `mirror
@@ -75,14 +75,14 @@ class Host:
         _ip("netns", "del", self.name, check=False)
 
     def cut(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Drop all packets silently."""
         _ip("link", "set", self._cable, "down")
 
     def join(self) -> None:
         _ip("link", "set", self._cable, "up")
 
     def inside(self, *command: str) -> list[str]:
-        """The command, as it has to be called to run there."""
+        """The command line that runs it there."""
         return ["ip", "netns", "exec", self.name, *command]
 
 

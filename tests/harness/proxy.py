@@ -1,4 +1,4 @@
-"""A TCP proxy before one broker that makes its answers fail, come late, or not at all.
+"""A TCP proxy in front of a broker that makes its answers fail, late or missing.
 
 `BrokerProxy` forwards Kafka requests and answers; metadata and coordinators are
 rewritten so that clients stay with it. `mishaps` has the rules for what goes wrong.
@@ -69,7 +69,7 @@ class BrokerProxy:
         seen_at: int | None = None,
     ) -> None:
         """`newest` makes the broker look older: no API above these versions, and no
-        transactions v2. `seen_at` is the port that clients are told, where something
+        transactions v2. `seen_at` is the advertised port, where something
         stands before the proxy; its own otherwise.
         """
         host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")

@@ -1,4 +1,4 @@
-"""Every way into a secured cluster, for tests: what brokers and clients are told.
+"""Every way into a secured cluster, for tests: the settings of brokers and clients.
 
 `Doors` writes the certificates and keys of one set of clusters under a folder, gives
 their brokers' settings (OAUTHBEARER as well, if there is an identity provider), and
@@ -76,7 +76,7 @@ class Doors:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `make_clusters` has to be told."""
+        """Arguments for `make_clusters`."""
         settings = {
             "ssl.keystore.location": str(self.broker),
             "ssl.truststore.location": str(self.ca),
@@ -166,7 +166,7 @@ def set_password(
     password: str,
     mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
 ) -> None:
-    """Give the user another password; it counts for the next connection."""
+    """Give the user another password; new connections need it."""
     admin = AdminClient({"bootstrap.servers": cluster.admin_bootstrap})
     entry = UserScramCredentialUpsertion(
         USER, ScramCredentialInfo(mechanism, 4096), password.encode()

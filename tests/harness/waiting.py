@@ -1,4 +1,4 @@
-"""Waiting for the thing itself, with a deadline."""
+"""Waits for conditions, with a deadline."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE_SECONDS = 120.0
-"""How long to wait for what comes in seconds on a machine with nothing else to do."""
+"""A deadline for what takes seconds on an idle machine."""
 
 
 def crowd() -> float:
-    """How many times slower all goes by the clock on a machine that others use, too:
-    each waits for its turn. 1 on a quiet one.
+    """How many times slower everything is on a machine that others use too. 1 on a
+    quiet one.
     """
     return max(1.0, os.getloadavg()[0] / usable_cores())
 

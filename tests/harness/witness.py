@@ -87,7 +87,7 @@ def count_keys(bootstrap: str, topic: str) -> tuple[Counter[bytes], Order]:
 
 
 def assert_exactly_once(found: Order, expected: Order) -> None:
-    """Every key once, none besides, in order; else says what is wrong."""
+    """Every key once, in order, and no others; otherwise it says what is wrong."""
     if found == expected:
         return
     wrong = []

@@ -47,7 +47,7 @@ _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @dataclass(slots=True, kw_only=True)
 class Lab:
-    """One flow, its configuration file, and whoever copies for it."""
+    """One flow, its configuration file, and the process that copies for it."""
 
     a: str
     b: str

@@ -155,7 +155,7 @@ def test_a_service_says_so_and_goes_on_when_it_is_right_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """A running service whose source's address comes to lead to another cluster, and
-    whose worker is killed there so that all begins anew, shows both ids as the reason,
+    whose worker is killed there so that it takes over, shows both ids as the reason,
     copies nothing, and goes on without help when the address is right.
     """
     source, other = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -348,7 +348,7 @@ def test_a_move_takes_all_partitions_or_none(
 def test_what_the_other_cluster_does_not_have_stays_behind(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A reset of all topics moves a flow also where the other cluster lacks what was
+    """A reset of all topics moves a flow even if the other cluster is missing what was
     copied once: what comes there under such a name is new, and begins at its first
     record. A reset that leaves out what the other cluster has is refused.
     """

@@ -41,7 +41,7 @@ Log = dict[int, list[tuple[int, bytes]]]
 
 @contextlib.contextmanager
 def map_on(target: str, alias: str) -> Iterator[OffsetMap]:
-    """The map as whoever has only the target reads it."""
+    """The map as read from the target alone."""
     config = ClusterConfig(alias="T", bootstrap_servers=(target,))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         known = OffsetMap(cluster, alias)

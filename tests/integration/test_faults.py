@@ -217,7 +217,7 @@ def test_copy_deleted_underneath(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """A copy that somebody deletes is made anew and gets all that was not copied yet,
+    """A deleted copy is re-created and gets everything that was not copied yet,
     once; the flow says that what was copied before is missing, and how to get it.
     """
     made = make_clusters("a", "b")

@@ -1,4 +1,4 @@
-"""The very first start of a flow, with `start: latest`, and what becomes of it."""
+"""The very first start of a flow, with `start: latest`, and what follows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def flow(clusters: dict[str, PlaygroundCluster], topic_name: str) -> SparklessFl
         source=clusters["a"].bootstrap,
         target=clusters["b"].bootstrap,
         topic=topic_name,
-        # An alias of its own: whether a flow ever ran is told by its progress topic.
+        # An alias of its own: the progress topic shows whether a flow ever ran.
         alias=f"F{uuid.uuid4().hex[:8]}",
         settings={"start": "latest"},
     )

@@ -79,6 +79,8 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
         noted = TopicReader(reader, runs.topic_name(flow.alias)).read()
         blocks = [block for _, _, value in noted for block in runs.decode(value)]
     assert {block.copy_id for block in blocks} == {new}
-    errors = [each["error"] for each in said if each["event"] == "slot recovers"]
+    errors = [
+        each["error"] for each in said if each["event"] == "slot takes over again"
+    ]
     assert len(errors) == 1, said
     assert f"its id was {old} and is {new}" in errors[0]

@@ -177,7 +177,7 @@ def test_start_latest(
     load = NumberedLoad(source, topic_name, 2, seed=12)
     load.send(500)
     skipped = {partition: len(keys) for partition, keys in load.order.items()}
-    # An alias of its own: whether a flow ever ran is told by its progress topic.
+    # An alias of its own: the progress topic shows whether a flow ever ran.
     config = {
         "clusters": {
             "LATE": {"bootstrap_servers": source},

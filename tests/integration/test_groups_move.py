@@ -362,7 +362,7 @@ def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
         *("--offset", "1"),
     )
     assert nothing.returncode == 1
-    assert "nothing was copied of no-such-0" in nothing.stderr
+    assert "no record of no-such-0" in nothing.stderr
 
 
 def mirror(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

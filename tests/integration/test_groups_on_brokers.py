@@ -217,7 +217,7 @@ class Copied:
 def test_share_groups_are_named_as_not_covered(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A group that shares records is told apart from one that has offsets, and neither
+    """A share group is distinguished from one that has offsets, and neither
     disturbs the other; a group of other topics has no place in these.
     """
     source = clusters["a"].bootstrap
@@ -255,7 +255,7 @@ def test_share_groups_are_named_as_not_covered(
 def test_heartbeats_keep_their_rhythm_without_the_source(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The target gets its heartbeats although the source takes none, which is told
+    """The target gets its heartbeats although the source takes none, which is shown
     and not tried again at once; Kafka's bytes name both ends.
     """
     target = clusters["b"].bootstrap

@@ -131,4 +131,4 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
         witness.assert_exactly(flow.copy, {p: copied[p] + late[p] for p in range(2)})
         (loss,) = losses.read(reader, flow.alias)
     assert (loss.partition, loss.first, loss.last) == (0, _EACH, 2 * _EACH - 1)
-    assert "slot recovers" not in {each["event"] for each in said}, said
+    assert "slot takes over again" not in {each["event"] for each in said}, said

@@ -108,7 +108,7 @@ def test_the_offset_map(
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Runs of the deleted map are forgotten; an old offset that has to be looked up
+    """Runs of the deleted map are forgotten; an old offset that must be looked up
     while the map is re-created is an error to try again, not an answer from the wrong
     place."""
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)

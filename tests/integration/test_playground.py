@@ -257,7 +257,7 @@ def test_secured_cluster_refuses_a_wrong_password(
 def test_bad_certificates_are_refused(
     make_clusters: Make, certificate: str, reason: str
 ) -> None:
-    """Whoever checks certificates does not talk to such a broker."""
+    """A client that checks certificates does not talk to such a broker."""
     cluster = make_clusters("a", secured=True, certificate=certificate)["a"]
     host, port = cluster.bootstrap.split(":")
     context = ssl.create_default_context(cafile=cluster.client_config["ssl_ca_file"])

@@ -187,7 +187,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
 
 
 def test_recreated_topic_goes_on(lab: Lab) -> None:
-    """A topic that was deleted and made anew is copied from its new first record,
+    """A topic that was deleted and re-created is copied from its new first record,
     behind what was copied; between, the flow says that it is gone.
     """
     topic = "loss-recreated"
@@ -209,8 +209,8 @@ def test_recreated_topic_goes_on(lab: Lab) -> None:
 
 
 def test_recreated_in_a_moment(lab: Lab) -> None:
-    """A topic that is made anew at once, and soon holds more than the old one had, is
-    copied from its first record all the same: nobody mistakes it for the old one.
+    """A topic that is re-created at once, and soon holds more than the old one had, is
+    still copied from its first record: it is not mistaken for the old one.
     """
     topic = "loss-in-a-moment"
     create_topic(lab.a, topic)

@@ -94,8 +94,8 @@ def topics_of(bootstrap: str) -> set[str]:
 def test_missing_rights_are_told_one_by_one(
     secured: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """Who may nothing is told every right that is needed, with the command that gives
-    it; who has exactly what is needed is told so; of whom one is taken away, that
+    """A user without rights sees every missing right, with the command that grants it;
+    one with exactly what is needed sees that; if one right is taken away, that
     one; and looking changes nothing.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")

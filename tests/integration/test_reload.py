@@ -138,7 +138,7 @@ def test_topics_come_and_go(
 ) -> None:
     """Under load a topic is added by a changed file, another one left out and taken up
     again by SIGHUP; broken files and a change that takes a restart are refused with
-    their reasons while all goes on. No record is lost or doubled, no flow runs anew.
+    their reasons while all goes on. No record is lost or doubled, no flow restarts.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     one, two = f"{topic_name}-one", f"{topic_name}-two"
@@ -236,7 +236,7 @@ def test_topics_come_and_go(
 def test_flows_come_go_and_run_anew(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Under load one flow is run anew for another number of tasks, slots get another
+    """Under load one flow restarts for another number of tasks, slots get another
     plan, a flow is added, taken out and added again: the flow beside them does not
     stand still, and no record of any is lost or doubled.
     """

@@ -100,7 +100,7 @@ def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
 
 
 def wait_rounds(mirror: RunningMirror) -> None:
-    """Until groups were looked at that nobody had looked at before the call."""
+    """Until a look at the groups that began after the call is done."""
     after = time.time() + 2  # a round takes a second, and lies at least one apart
     mirror.wait_until(lambda status: status["flows"][0]["checkpoint_at"] > after)
 

@@ -101,35 +101,35 @@ def test_certificates_that_are_not_to_be_trusted(
     doors: Doors, secured: Made, tmp_path: Path
 ) -> None:
     """The broker's authority unknown here, ours unknown there or out of date, and none
-    of ours: each is told apart.
+    of ours: each has its own message.
     """
     other = CertificateAuthority("other")
     (tmp_path / "other.pem").write_text(other.pem)
     one_way = doors.section(secured["a"], "SSL one-way")
     text = refused({**one_way, "ssl_ca_file": str(tmp_path / "other.pem")})
-    assert "its certificate is not to be trusted" in text
-    assert f"ssl_ca_file {tmp_path}/other.pem must hold the authority" in text
+    assert "its certificate is not trusted" in text
+    assert f"ssl_ca_file {tmp_path}/other.pem must contain the CA" in text
 
     mutual = doors.section(secured["a"], "SSL mutual")
     text = refused({**mutual, "ssl_certificate_file": None})
-    assert "it wants a certificate of ours" in text
+    assert "it requires a client certificate" in text
     assert "ssl_certificate_file must name one that it trusts" in text
 
     ours = tmp_path / "ours.pem"
     ours.write_text(other.issue(USER).bundle_pem)
     text = refused({**mutual, "ssl_certificate_file": str(ours)})
     assert "it refused our certificate" in text
-    assert f"ssl_certificate_file {ours}, of CN={USER}, must be one that" in text
+    assert f"ssl_certificate_file {ours}, of CN={USER}, must be signed by" in text
 
     ours.write_text(doors.authority.issue(USER, expired=True).bundle_pem)
     text = refused({**mutual, "ssl_certificate_file": str(ours)})
-    assert f"ssl_certificate_file {ours}, of CN={USER}, ended 20" in text
+    assert f"ssl_certificate_file {ours}, of CN={USER}, expired 20" in text
     assert "renew it" in text
 
 
 @contextlib.contextmanager
 def stranger(folder: Path) -> Iterator[str]:
-    """The address of something whose certificate nobody trusts."""
+    """The address of a server with an untrusted certificate."""
     (folder / "stranger.pem").write_text(
         CertificateAuthority("x").issue("x").bundle_pem
     )
@@ -167,7 +167,7 @@ def test_one_broker_with_a_bad_certificate_is_passed_over(
             with contextlib.closing(Cluster(config).connect()) as cluster:
                 assert cluster.cluster_id
         text = refused({**section, "bootstrap_servers": address})
-        assert f"cluster A: {address}: its certificate is not to be trusted" in text
+        assert f"cluster A: {address}: its certificate is not trusted" in text
 
 
 def test_listeners_of_another_protocol(
@@ -182,10 +182,10 @@ def test_listeners_of_another_protocol(
             {**one_way, "bootstrap_servers": clusters["a"].bootstrap},
             "speak TLS, as security_protocol SSL says",
         ),
-        ({"bootstrap_servers": one_way["bootstrap_servers"]}, "one that wants TLS?"),
+        ({"bootstrap_servers": one_way["bootstrap_servers"]}, "does it require TLS?"),
         (
             {**one_way, "bootstrap_servers": secured["a"].bootstrap},
-            "want a login? security_protocol is SSL",
+            "require SASL? security_protocol is SSL",
         ),
     ):
         with (

@@ -32,7 +32,13 @@ pytestmark = pytest.mark.integration
 Made = dict[str, "PlaygroundCluster"]
 NEXT = "n3xt-secret"
 _HEALED_SECONDS = 90.0
-_TROUBLE = ("slot recovers", "job failed", "topics failed", "flow failed", "cannot agr")
+_TROUBLE = (
+    "slot takes over again",
+    "job failed",
+    "topics failed",
+    "flow failed",
+    "cannot agr",
+)
 
 
 class Flow:
@@ -90,7 +96,7 @@ def wait_healed(mirror: RunningMirror) -> None:
 
 
 def again(cluster: PlaygroundCluster) -> None:
-    """Every connection is ended; brokers read their certificates anew."""
+    """Every connection ends; brokers read their certificates again."""
     cluster.stop()
     cluster.start()
 

@@ -125,7 +125,7 @@ def test_fewer_cores_than_slots(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """Three slots on one core take turns, which is told: all is copied, no lease is
+    """Three slots on one core take turns, with a warning: all is copied, no lease is
     overdue.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap

@@ -183,7 +183,7 @@ def test_rules(ends: Ends, topic_name: str) -> None:
         ("User:stranger", "ALL", "DENY", copy, "LITERAL"),
     }
     reasons = {(s.binding.principal, s.reason) for s in looked.skipped}
-    assert ("User:writer", "nobody may write to copies") in reasons
+    assert ("User:writer", "copies are read-only") in reasons
     assert ("User:team", "PREFIXED, and sync_prefixed_acls is off") in reasons
 
 
@@ -249,7 +249,7 @@ def test_revoked_is_taken_back_and_nothing_else(ends: Ends, topic_name: str) -> 
 def test_a_crash_after_the_note(
     ends: Ends, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever dies between writing down what will be given and giving it, or between
+    """A service that dies between claiming an ACL and adding it, or between
     taking it back and writing that down, leaves nothing that the next turn does not
     put right.
     """

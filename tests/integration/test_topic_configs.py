@@ -64,7 +64,7 @@ def test_a_copy_is_made_without_the_config_that_its_brokers_refuse(
     ends: dict[str, str], topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic with a config that the target's brokers do not know gets a copy with all
-    others, and the refused one is told by name.
+    others, and the refused one is named.
     """
     create_topic(ends["A"], topic_name, 2, cleanup_policy="compact")
     # Both brokers are of one version: the source is made to know one config more.
@@ -90,7 +90,7 @@ def test_a_copy_is_made_without_the_config_that_its_brokers_refuse(
 def test_a_topic_deleted_meanwhile_is_no_problem(
     ends: dict[str, str], topic_name: str
 ) -> None:
-    """Configs of a topic that is not there are missing, which is told apart from a
+    """Configs of a topic that does not exist are missing, which is different from a
     refusal.
     """
     with sides(ends) as made:
@@ -258,7 +258,7 @@ def test_merged_topics(
 ) -> None:
     """A topic that two flows write has the larger partition count, and configs by the
     strategy: the first flow's, those that sources agree on, or the target's own;
-    disagreement is told with its values, and nothing is changed while the flow that
+    disagreement is shown with its values, and nothing is changed while the flow that
     decides cannot be asked.
     """
     hub = make_clusters("k")["k"].bootstrap

@@ -1,4 +1,4 @@
-"""What the offset map is told of the time before mirror copied."""
+"""The rows of the offset map from before mirror copied."""
 
 from __future__ import annotations
 

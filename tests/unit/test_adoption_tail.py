@@ -195,7 +195,7 @@ def test_a_copy_of_something_else() -> None:
 
 
 def test_all_the_same() -> None:
-    """Of records that are all the same nobody can tell which were copied."""
+    """Of records that are all the same, which ones were copied is unknowable."""
     copying = Copying([7] * 10, [0] * 10, [(0, 8)], 5)
 
     tail = copying.compare()

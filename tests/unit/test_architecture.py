@@ -146,7 +146,7 @@ def _may_import(room: str, other: str) -> bool:
 
 
 def test_every_room_has_a_row():
-    """Whoever adds a room decides where it stands."""
+    """A new room has a row."""
     rooms = {module.room for module in MODULES} - {"", "playground"}
 
     assert set() == rooms - set().union(*ROWS)

@@ -141,7 +141,7 @@ def test_a_hot_partition_gets_a_slot_of_its_own():
 
 
 def test_new_partitions_go_where_there_is_least():
-    """Nobody moves for a new partition, and the busiest slot does not get it."""
+    """No partition moves for a new one, and the busiest slot does not get it."""
     current = {("t", 0): 0, ("t", 1): 1, ("t", 2): 1}
 
     found = assign(assignments(5), 2, current, weights(9 * MB, MB, MB))
@@ -271,7 +271,7 @@ def test_another_number_of_slots_uses_what_was_learnt():
 )
 def test_lease_length(gaps, seconds, behind):
     """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing. While a
-    flow catches up, whose progress is told at its end, it is 50 gaps long from 5 s.
+    flow catches up, whose progress shows at its end, it is 50 gaps long from 5 s.
     """
     assert lease_length(gaps, catching_up=False) == pytest.approx(seconds)
     assert lease_length(gaps, catching_up=True) == pytest.approx(behind)

@@ -38,7 +38,7 @@ def wanted(samples: list[Sample], **changes) -> int:
     ],
 )
 def test_flows_share_the_cores(cores, tasks, each):
-    """Cores that no `tasks` setting takes are divided; nobody gets none."""
+    """Cores that no `tasks` setting takes are divided; every flow gets one."""
     assert share(cores, tasks) == each
 
 

@@ -62,17 +62,17 @@ def selection(names: list[str], **settings: Any) -> Selection:
             "x.internal",
             {"policy": "rename",
              "rename": [{"match": r"x\.(.*)", "to": r"mirror-x.\1"}]},
-            ("is kept for internal topics",),
+            ("is reserved for internal topics",),
         ),
         (
             "dots",
             {"policy": "rename", "rename": [{"match": "(d)ots", "to": ".."}]},
-            ('a topic cannot be called ".."',),
+            ('a topic cannot be named ".."',),
         ),
         (
             "empty",
             {"policy": "rename", "rename": [{"match": "empty(x?)", "to": r"\1"}]},
-            ('a topic cannot be called ""',),
+            ('a topic cannot be named ""',),
         ),
     ],
 )  # fmt: skip

@@ -150,7 +150,7 @@ def test_pictures_and_page(saved, tmp_path):
     assert "python -m tests.benchmarks" in text
     assert "| cpu | abacus |" in text
     assert "- franz-go, run 2 failed: it ended\n" in text
-    assert "- mirror, run 2: others used 1.0 cores meanwhile\n" in text
+    assert "- mirror, run 2: other processes used 1.0 cores\n" in text
 
 
 def test_what_a_gigabyte_costs(saved):
@@ -159,7 +159,7 @@ def test_what_a_gigabyte_costs(saved):
     """
     text = page.write(document.read([saved]))
 
-    assert "## What a gigabyte and a start cost\n" in text
+    assert "## Cost of a gigabyte and of a start\n" in text
     assert "| 100 B, random | mirror | 10.00 | 1.0 | 40.00 | 1.0 |" in text
 
 
@@ -208,7 +208,7 @@ def test_picture(saved):
 
 
 def test_later_run_wins(tmp_path, saved):
-    """Of a scenario in two files the later one is told, with its peers only."""
+    """Of a scenario in two files the later one is reported, with its peers only."""
     later = _save(tmp_path, [_run("100b", "mirror", _copied(900_000))])
     renamed = later.read_text().replace('"date": "2', '"date": "3')
     later.write_text(renamed)

@@ -147,7 +147,7 @@ def test_wrong_command_lines_exit_2(arguments: list[str]) -> None:
 def test_problems_of_a_configuration_come_one_per_line(
     tmp_path: Path, command: str
 ) -> None:
-    """All problems are told at once on stderr, each with its setting."""
+    """All problems are printed at once on stderr, each with its setting."""
     path = tmp_path / "mirror.yaml"
     path.write_text((CONFIG % 0).replace("[orders]", "['a(', 'b(']"))
 
@@ -177,8 +177,8 @@ def test_a_function_that_is_not_there_is_told_at_once(
     assert result.stdout == ""
     assert (
         'flows."A->B".transform: "no_such_masks:f" cannot be imported: '
-        "ModuleNotFoundError: No module named 'no_such_masks'; the module must be "
-        "installed beside mirror, or stand in a folder of PYTHONPATH"
+        "ModuleNotFoundError: No module named 'no_such_masks'; install the module "
+        "next to mirror, or put it in a folder on PYTHONPATH"
     ) in result.stderr.splitlines()
 
 
@@ -201,7 +201,7 @@ def test_clusters_takes_several_aliases(config: str) -> None:
 
 
 def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
-    """Every cluster that does not answer is told, by setting and value."""
+    """Every cluster that does not answer is named, by setting and value."""
     result = mirror("check", "-c", config)
 
     assert result.exit_code == 1
@@ -213,7 +213,7 @@ def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
     assert first[:4] == ["cluster", "A", "connection", "fail"]
     assert first[4].startswith("clusters.A.bootstrap_servers: 127.0.0.1:1 ")
     assert second[4].startswith("clusters.B.bootstrap_servers: 127.0.0.1:2 ")
-    assert "see that the address is right" in second[4]
+    assert "check that the address is right" in second[4]
     assert result.stderr.splitlines()[-1].startswith("2 failed, ")
 
 
@@ -418,7 +418,7 @@ def test_status_shows_what_differs(store: StatusStore, url: str) -> None:
     ],
 )
 def test_remaining_time_is_rounded(seconds: float, text: str) -> None:
-    """An estimate is told in one unit, never as nothing left."""
+    """An estimate is shown in one unit, never as nothing left."""
     assert remaining(seconds) == text
 
 
@@ -453,7 +453,7 @@ def test_status_as_json_is_the_service_s_own(store: StatusStore, url: str) -> No
 
 
 def test_status_without_a_service() -> None:
-    """Nobody there is one sentence that says what to do."""
+    """Without a service there is one sentence that says what to do."""
     result = mirror("status", "-u", "127.0.0.1:1")
 
     assert result.exit_code == 1
@@ -477,11 +477,11 @@ def test_status_asks_where_the_configuration_says(
 
 
 def test_status_of_something_else(url: str) -> None:
-    """Another server, or a path that is not ours, is told from a service in trouble."""
+    """Another server, or an unknown path, is not taken for a service in trouble."""
     result = mirror("status", "-u", f"{url}/other")
 
     assert result.exit_code == 1
-    assert "answers 404: is that a mirror service?" in result.stderr
+    assert "answers 404: is it a mirror service?" in result.stderr
 
 
 @pytest.fixture

@@ -79,11 +79,11 @@ def test_a_password_is_shown(tmp_path: Path):
         assert mirror("status", "-c", str(config)).exit_code == 0
         wrong = mirror("status", "-c", str(config), MIRROR_SERVICE__http_password="x")
     assert wrong.exit_code == 1
-    assert "asks who you are" in wrong.stderr
+    assert "asks for authentication" in wrong.stderr
 
 
 def test_a_certificate_is_checked(tmp_path: Path):
-    """A certificate of an authority that nobody named is refused with what to do;
+    """A certificate of an unknown CA is refused with what to do;
     --ca-file, its variable or the configuration name it.
     """
     authority = CertificateAuthority()

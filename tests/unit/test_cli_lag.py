@@ -60,7 +60,7 @@ def mirror(*arguments: str) -> Result:
 
 
 def test_the_latest_come_first(url: str) -> None:
-    """What has to be looked at stands at the top; what is not known is not zero."""
+    """What needs attention is at the top; what is not known is not zero."""
     columns, *rows = mirror("lag", "-u", url).stdout.splitlines()
 
     assert tuple(columns.split()) == lag.COLUMNS

@@ -16,14 +16,16 @@ def line(offset: int, *, partition: int = 0, cluster: str = "B") -> Line:
 
 def test_the_smallest_answer_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     """Of two flows that write a partition both answer: with the smaller offset nothing
-    is left out, and the tool gets each partition once; what nobody knows is told of.
+    is left out, and the tool gets each partition once; unknown ones are reported.
     """
     write([line(9), line(7), line(3, partition=1), line(-1, partition=2)])
     shown = capsys.readouterr()
     assert shown.out == "orders,0,7\norders,1,3\n"
     left_out, several = shown.err.splitlines()
     assert left_out == "left out: orders-2 has no answer yet"
-    assert several.startswith("orders-0: several flows answer, this is the smallest")
+    assert several.startswith(
+        "orders-0: several flows have an offset, this is the smallest"
+    )
 
 
 def test_equal_answers_are_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +35,7 @@ def test_equal_answers_are_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_two_clusters_make_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Topics of one name on two clusters are not mixed: the flow has to be chosen."""
+    """Topics of one name on two clusters are not mixed: the user must choose a flow."""
     with pytest.raises(typer.BadParameter, match=r"lead to A, B: choose with --flow"):
         write([line(9), line(7, cluster="A")])
     assert capsys.readouterr().out == ""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    """Clusters that nobody answers for."""
+    """Clusters that do not answer."""
     file = tmp_path / "mirror.yaml"
     clusters = {
         a: {"bootstrap_servers": f"127.0.0.1:{n}"} for n, a in ((1, "A"), (2, "B"))
@@ -38,14 +38,14 @@ def config(tmp_path: Path) -> str:
         (("pause", "A->C"), 'has no flow "A->C"; did you mean "A->B"?'),
         (("resume", "orders"), 'has no flow "orders"'),
         (("pause", "A->B", "--topic", "*x"), "is not a valid regex"),
-        (("flow", "reset", "A->B", "--to", "yesterday"), "is no place"),
+        (("flow", "reset", "A->B", "--to", "yesterday"), "cannot read"),
         (("flow", "reset", "A->B", "--to", "1969-01-01"), "before 1970"),
         (("flow", "reset", "A->B"), "--to"),
         (("loss", "list", "--flow", "B->A"), 'has no flow "B->A"'),
     ],
 )
 def test_wrong_words_exit_2(config: str, words: tuple[str, ...], said: str) -> None:
-    """A mistake on the command line is told in a sentence, before anything is asked."""
+    """A mistake on the command line is one sentence, without contact to a cluster."""
     result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
@@ -97,7 +97,7 @@ def test_start_takes_words_and_moments(written: object, meant: object) -> None:
     ids=lambda value: f"{type(value).__name__}-{value}",
 )
 def test_start_refuses_the_rest(written: object) -> None:
-    """Seconds and years are no milliseconds; nobody means 1970."""
+    """Seconds and years are not milliseconds; 1970 is never meant."""
     with pytest.raises(PydanticCustomError):
         values.start(written)
 

@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock: what is measured goes on as if nobody had.
+"""Setting the machine's clock does not disturb what is measured.
 
 Each test has a clock that people set beside one that only runs, in the module that it
 is about (see also `test_faults`).

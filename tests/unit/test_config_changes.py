@@ -72,7 +72,7 @@ def config(
 def test_a_setting_of_one_flow_concerns_that_flow(
     setting: str, value: Any, effect: Effect
 ) -> None:
-    """A changed setting is told with both values, asks of its own flow no more than it
+    """A changed setting is shown with both values, asks of its own flow no more than it
     takes, and of the other flow nothing.
     """
     found = compare(config(), config({"A->B": {setting: value}, "C->B": {}}))
@@ -153,7 +153,7 @@ def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
 def test_what_may_hide_a_password_is_not_told(
     setting: str, login: dict[str, Any]
 ) -> None:
-    """Options of which one may be a password are hidden where changes are told, as they
+    """Options of which one may be a password are hidden in lists of changes, as they
     are wherever settings are shown.
     """
     login = {

@@ -105,7 +105,7 @@ def test_no_text_of_a_cluster_shows_its_password() -> None:
 
 
 def test_values_are_frozen_and_travel() -> None:
-    """Nobody changes a configuration; tasks get theirs pickled."""
+    """A configuration is immutable; tasks get theirs pickled."""
     made = config({"A->B": {}})
     with pytest.raises(ValidationError, match="frozen"):
         made.flows["A->B"].tasks = 2  # type: ignore[misc]
@@ -155,7 +155,7 @@ def test_select_keeps_enabled_flows_into_named_clusters() -> None:
     ],
 )
 def test_select_refuses_what_leaves_nothing(clusters: list[str], problem: str) -> None:
-    """MirrorMaker 2 does not check these names; a typing error would idle for ever."""
+    """MirrorMaker 2 does not check these names; a typo would never take effect."""
     made = config({"A->eu-west": {}}, "A", "C", "eu-west")
     with pytest.raises(ConfigError) as caught:
         made.select(clusters)

@@ -90,7 +90,7 @@ _ID = "sasl_oauthbearer_client_credentials_client"
 def test_oauthbearer_has_one_way_to_tokens_and_all_of_it(
     tmp_path: Path, lines: dict[str, Any], problem: str
 ) -> None:
-    """What is missing, given twice or of no use is told by its setting."""
+    """What is missing, given twice or of no use is reported by its setting."""
     document = {
         "clusters": {
             "us-east": {

@@ -1,4 +1,4 @@
-"""Connections that a broker ended while nobody used them cost nothing."""
+"""Connections that a broker ended while they were idle cost nothing."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What Grafana's dashboard-linter asks for stands here as far as it concerns these
 dashboards, since `go install` cannot build it (its module replaces others); it runs as
-well where it is on the PATH. What it is told to leave alone stands in `.lint`.
+well where it is on the PATH. `.lint` lists the rules to ignore.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def used(expressions: list[str]) -> set[str]:
 
 
 def test_every_query_asks_for_what_is_exposed():
-    """A panel or an alert on a metric that nobody exposes is empty for ever."""
+    """A panel or an alert on a metric that does not exist would always be empty."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = used([*queries(), *(rule["expr"] for rule in rules())])
 
@@ -81,7 +81,7 @@ def test_every_query_asks_for_what_is_exposed():
 
 
 def test_every_state_asked_for_is_one():
-    """A flow's state that does not exist is never met, and nobody would notice."""
+    """A flow's state that does not exist never matches, and no one would notice."""
     flows = {state.value for state in FlowState}
     asked = [*queries(), *(rule["expr"] for rule in rules())]
     values = [

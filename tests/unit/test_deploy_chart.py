@@ -195,7 +195,7 @@ def test_pods_may_do_little(helm: str, example: Path, role: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
-    """Kubernetes restarts a service that does not answer, and sends nobody to one
+    """Kubernetes restarts a service that does not answer, and sends no traffic to one
     whose flows do not run.
     """
     [container] = pod(render(helm, example))["containers"]
@@ -272,7 +272,7 @@ def test_credentials_stay_in_secrets(helm: str) -> None:
 
 
 def test_who_may_ask_stays_in_a_secret(helm: str) -> None:
-    """Token and certificate of the HTTP port are files of a Secret: mirror is told
+    """Token and certificate of the HTTP port are files of a Secret: mirror learns
     where they are, probes use TLS, Prometheus shows the token and checks the
     certificate.
     """
@@ -337,18 +337,18 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
             {"config": {"flows": {"us-east->mars": {}}}},
             'names cluster "mars", which is not in config.clusters (eu-west, us-east)',
         ),
-        ({"config": {"flows": {"us-east": {}}}}, "right would be source->target"),
+        ({"config": {"flows": {"us-east": {}}}}, "use source->target"),
         (
             {"config": {"clusters": {"us-east": {"sasl_password": "x"}}}},
             "config.clusters.us-east.sasl_password: would be readable in a ConfigMap",
         ),
         (
             {"config": {"service": {"http_port": 1}}},
-            "config.service.http_port: is the chart's to say",
+            "config.service.http_port: the chart sets it",
         ),
         (
             {"clusterSecrets": {"moon": {"secretName": "x"}}},
-            "clusterSecrets.moon: there is no such cluster",
+            "clusterSecrets.moon: config.clusters has no such cluster",
         ),
         (
             {"config": {"service": {"http_token": "x"}}},
@@ -356,9 +356,9 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
         ),
         (
             {"config": {"service": {"http_hosts": ["mirror.example.com"]}}},
-            "config.service.http_hosts: Kubernetes' probes ask pods by their addresses",
+            "config.service.http_hosts: Kubernetes' probes use the pods' IP addresses",
         ),
-        ({"http": {"tokenKey": "token"}}, "name that as http.secretName"),
+        ({"http": {"tokenKey": "token"}}, "set http.secretName"),
         (
             {"http": {"secretName": "x", "certificateKey": "tls.crt"}},
             "TLS needs a certificate and its key",
@@ -369,7 +369,7 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
         ({"mode": "kubeflow"}, "mode: kubeflow needs sparkoperator.k8s.io/v1beta2"),
         ({"size": "huge"}, "/size"),
         ({"replicas": 0}, "replicas"),
-        ({"replicas": 2, "mode": "apache"}, "replicas: 2 instances are for mode"),
+        ({"replicas": 2, "mode": "apache"}, "replicas: 2 instances need mode"),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

@@ -47,7 +47,7 @@ def test_systemd_would_take_it(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
-    """mirror alone is told to stop, has time for its transactions, and is started again
+    """Only mirror gets SIGTERM, has time for its transactions, and is started again
     unless its configuration is wrong.
     """
     found = settings(unit)

@@ -162,8 +162,8 @@ def prose(page: Path) -> Iterator[str]:
     ("figure", "home"), [(_COSTS, BENCHMARKS), (_BACK_AFTER, FAILURES)]
 )
 def test_a_figure_has_one_home(figure: re.Pattern[str], home: Path) -> None:
-    """What a gigabyte costs is told where the benchmark writes it, and how soon a flow
-    is back on the page of failures; other pages lead there, so none can be older.
+    """The benchmark's page says what a gigabyte costs, and that of failures how soon a
+    flow is back; other pages lead there, so none can be older.
     """
     elsewhere = [
         f"{page.relative_to(ROOT)}: {text}"
@@ -196,42 +196,6 @@ def test_the_design_lists_every_room() -> None:
     rows = [set(re.findall(r"`(\w+)/?`", cell)) for cell in cells]
 
     assert rows == [row for row in ROWS if row != {"__main__"}] + [{"playground"}]
-
-
-WRITTEN_BY_PROGRAMS = {
-    BENCHMARKS,
-    *(
-        ROOT / "docs" / "reference" / f"{name}.md"
-        for name in ("cli", "metrics", "permissions")
-    ),
-}
-"""Their words are the code's: those of metrics are each metric's help."""
-_TRANSLATED = re.compile(
-    r"\b(shall|anew|whoever|nobody|lacks|for ever|(is|are) told|ha(s|ve) to be"
-    r"|what bec(o|a)mes? of)\b",
-    re.IGNORECASE,
-)
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in [*pages(), ROOT / "CHANGELOG.md"]
-        if page not in WRITTEN_BY_PROGRAMS
-    ],
-    ids=lambda p: str(p.relative_to(ROOT)),
-)
-def test_pages_are_plain_english(page: Path) -> None:
-    """No page written by hand has the words of a translation, but in code."""
-    found = [
-        f"{match[0]}: {text}"
-        for text in prose(page)
-        for match in [_TRANSLATED.search(re.sub(r"`[^`]*`", "", text))]
-        if match
-    ]
-
-    assert found == []
 
 
 def test_the_readme_says_what_was_measured() -> None:

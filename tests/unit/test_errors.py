@@ -116,7 +116,7 @@ def test_a_brokers_words_leave_an_errors_kind(code: int, *, retriable: bool) -> 
 
 
 def test_every_kind_of_error_is_sorted() -> None:
-    """A new kind of cluster error has to be sorted into one of the two above."""
+    """A new kind of cluster error must be sorted into one of the two above."""
     sorted_here = {type(error) for error in (*_PASSES.values(), *_STAYS.values())}
     kinds = {
         kind

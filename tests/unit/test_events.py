@@ -51,7 +51,7 @@ def seen(before: FlowStatus, **changes: Any) -> list[tuple[str, str, str]]:
 def test_a_flow_that_fails_and_runs_again():
     """Each failure says why; that it starts is no news before its leases run."""
     assert seen(RUNS, state=FlowState.RETRYING, reason="no broker", restarts=1) == [
-        ("flow-failed", "", "flow failed and will be run again: no broker")
+        ("flow-failed", "", "flow failed and will restart: no broker")
     ]
     failed = replace(RUNS, state=FlowState.RETRYING, reason="no broker", restarts=1)
     assert seen(failed, state=FlowState.STARTING, reason="") == []
@@ -62,7 +62,7 @@ def test_a_flow_that_fails_and_runs_again():
 
 
 def test_a_change_of_the_leader():
-    """Who leads is told, also by the instance that does not; nobody known is not."""
+    """A known leader is an event, even on an instance that does not lead."""
     assert seen(RUNS, leader="one:7") == [
         ("leader-changed", "", "one:7 leads the flow")
     ]
@@ -88,7 +88,7 @@ def test_partitions_set_aside_and_back():
     other = (replace(bad[0], reason="no rights"), *bad[1:])
     assert [subject for _, subject, _ in seen(after, partitions=other)] == ["t-0"]
     assert seen(after, partitions=(*bad[:2], well[2])) == [
-        ("partition-recovered", "t-2", "t-2 is copied again")
+        ("partition-recovered", "t-2", "t-2 is being copied again")
     ]
     resting = (*bad[:2], replace(well[2], state="PAUSED"))
     assert seen(after, partitions=resting) == []
@@ -104,12 +104,12 @@ def test_a_cluster_that_is_down_is_few_events():
     found = list(noticed(RUNS, replace(RUNS, partitions=bad)))
 
     assert len(found) == 21
-    assert found[-1].text == "the same with 280 more topics, such as t20"
+    assert found[-1].text == "the same for 280 more topics, such as t20"
     assert {event.flow for event in found} == {"A->B"}
 
 
 def test_losses_are_told_once():
-    """Counters only grow: what was told of them is told."""
+    """Counters only grow: what was reported once is not reported again."""
     before = replace(RUNS, partitions=(partition_status("t", 0, lost=5),))
 
     (lost,) = seen(before, partitions=(partition_status("t", 0, lost=12),))
@@ -119,19 +119,19 @@ def test_losses_are_told_once():
 
 
 def test_problems_come_and_go():
-    """A flow that starts has not looked yet, so nothing is told to be over then."""
+    """A starting flow has not checked yet, so it reports nothing as resolved."""
     before = replace(RUNS, problems=("p1", "p2"))
 
     assert seen(before, problems=("p2", "p3")) == [
         ("problem", "", "p3"),
-        ("problem-gone", "", "not so any more: p1"),
+        ("problem-gone", "", "resolved: p1"),
     ]
     starting = replace(before, state=FlowState.STARTING)
     assert seen(starting, problems=()) == []
 
 
 def test_failing_jobs():
-    """Every failed turn is told (the trail makes them one), then the first good one."""
+    """Every failed run is an event (the trail merges them), then the first good one."""
     job = JobStatus(name="acls", failures=1, error="denied", succeeded_at=1.0)
     before = replace(RUNS, jobs=(job,))
 
@@ -196,7 +196,7 @@ def test_what_repeats_is_one_event_and_one_line_a_minute(
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=60))
 def test_ids_grow_and_nothing_new_is_missed(texts: list[str]) -> None:
-    """Whoever asks again with the last id that they saw sees all that came since."""
+    """Asking again with the last id seen returns everything that came since."""
     trail, last = Trail(), 0
     for text in texts:
         added = trail.add(Event(kind=EventKind.PROBLEM, text=text))
@@ -298,7 +298,7 @@ def test_events_for_people(served: tuple[StatusStore, str]) -> None:
     ],
 )
 def test_wrong_questions(arguments: tuple[str, ...], complaint: str) -> None:
-    """What cannot be asked for is told with what would be right."""
+    """An invalid request is refused with what is valid."""
     result = mirror("events", *arguments)
 
     assert result.exit_code == 2
@@ -338,7 +338,7 @@ def test_following(
     assert "\x1b" not in result.stdout
 
 
-# ---- What is told where it is done --------------------------------------------------
+# ---- Events from the code that changes something -----------------------------------
 
 
 def topics_found(**ids: str) -> TopicsResult:

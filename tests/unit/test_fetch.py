@@ -22,7 +22,7 @@ def encoded(**changes: object) -> FetchRequest:
 
 
 def test_partitions_are_asked_for_in_the_order_given() -> None:
-    """Whoever was served last is asked for last, also if its topic comes twice."""
+    """The partition served last is asked for last, even if its topic comes twice."""
     order = [("orders", 1, 7), ("payments", 0, 3), ("orders", 0, 5)]
     request = encoded(
         wanted=[

@@ -1,6 +1,6 @@
 """Batches that any producer, or the log cleaner, may leave in a topic.
 
-The checksum is right in all of them: whoever sends a batch makes it. Each ends as the
+The checksum is right in all of them: the sender makes it. Each ends as the
 records that a naive reader finds, or as damage with a reason; never in another way.
 """
 
@@ -420,7 +420,7 @@ def test_large_buffers_are_not_kept():
 def test_times_count_from_a_delete_horizon():
     """Where the cleaner has noted when it may remove tombstones, a header's base time
     is that and records' times count from it: so Kafka's own DefaultRecordBatch reads
-    them. The oldest record's time is told, relayed or rewritten.
+    them. The oldest record's time is reported, relayed or rewritten.
     """
     horizon, times = 5_000_000, [1000, 1010, 2000]
     section = b"".join(

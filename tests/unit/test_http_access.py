@@ -104,7 +104,7 @@ def test_names_that_were_named():
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_nothing_is_changed_by_who_is_not_known(method: str):
-    """Where nobody is asked who they are, what could change something is refused with
+    """Without authentication, what could change something is refused with
     the reason, on the paths of probes as well.
     """
     with served() as url:
@@ -174,7 +174,7 @@ def test_probes_may_be_closed():
 
 def test_a_rotated_token(tmp_path: Path):
     """What the file holds at the time of the request counts; when it is gone or empty
-    nobody is let in, and answer and log say which setting, never what it held.
+    every request is refused, and answer and log name the setting, never its value.
     """
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
@@ -194,8 +194,8 @@ def test_a_rotated_token(tmp_path: Path):
 
 
 def test_every_answer_is_careful():
-    """Browsers are told to keep nothing, guess nothing and show nothing elsewhere, and
-    nobody is told which Python answers.
+    """Headers forbid browsers to cache, to guess types and to embed the page, and
+    hide which Python answers.
     """
     with served() as url:
         for path in ("/status", "/nothing", "/metrics"):
@@ -248,7 +248,7 @@ def test_tls_and_a_rotated_certificate(tmp_path: Path):
 
 
 def test_tls_and_callers_who_do_not_speak_it(tmp_path: Path):
-    """Who speaks plain HTTP, or says nothing at all, is dropped and holds up nobody."""
+    """A client that speaks plain HTTP, or is silent, is dropped and blocks no other."""
     authority = CertificateAuthority()
     with served(**write(tmp_path, authority)) as url:
         address = ("127.0.0.1", urlsplit(url).port or 0)
@@ -263,7 +263,7 @@ def test_tls_and_callers_who_do_not_speak_it(tmp_path: Path):
 @pytest.mark.parametrize("wrong", ["", "no certificate", "encrypted"])
 def test_a_certificate_that_cannot_be_used(tmp_path: Path, wrong: str):
     """A file that is no certificate is refused at start with the setting's name, and
-    nobody is asked for a password at a terminal.
+    there is no prompt for a password at a terminal.
     """
     file = tmp_path / "tls.pem"
     file.write_text(

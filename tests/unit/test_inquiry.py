@@ -30,7 +30,7 @@ _FIRST, _END = 5, 9
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
-    """Three, which all lost what stands before offset 5; whoever asks any of them asks
+    """Three, which all lost what stands before offset 5; asking about one of them asks
     the first one that is there.
     """
     monkeypatch.setattr(random, "sample", lambda nodes, count: list(nodes)[:count])
@@ -60,7 +60,7 @@ def _lead(brokers: Sequence[Broker], leaders: list[int]) -> None:
 
 
 def _ask(inquiry: Inquiry, partitions: int) -> dict[int, Finding]:
-    """What becomes of these partitions of the topic."""
+    """What happens to these partitions of the topic."""
     for partition in range(partitions):
         inquiry.open(Suspect(topic="t", partition=partition, position=_POSITION))
     found: dict[int, Finding] = {}
@@ -109,4 +109,4 @@ def test_a_broker_that_answers_nothing_holds_up_its_own_partitions_alone(
     brokers[silent - 1].silent_on = {"Metadata", "ListOffsets", "OffsetForLeaderEpoch"}
     found = _ask(inquiry, 3)
     assert {p + 1 for p, each in found.items() if not _is_lost(each)} == {silent}
-    assert "does not say what it has of it" in found[silent - 1].reason
+    assert "does not say which offsets it has" in found[silent - 1].reason

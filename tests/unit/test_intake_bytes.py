@@ -1,4 +1,4 @@
-"""What becomes of a partition whose bytes cannot be copied, or not all at once."""
+"""What happens to a partition whose bytes cannot be copied, or not all at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FLOW = SimpleNamespace(
 
 
 class Reader:
-    """Stands where it is told to."""
+    """A source at a given position."""
 
     partition_max_bytes = 4 << 20
 

@@ -1,4 +1,4 @@
-"""The Java check: what is found, what is refused, and what the user is told."""
+"""The Java check: what is found, what is refused, and what the message says."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_old_java(
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without Java is told so."""
+    """A machine without Java gets a message that says so."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -81,7 +81,7 @@ def test_java_home_without_java(
     """A JAVA_HOME that holds no Java is named, and PATH is not searched instead."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    with pytest.raises(JavaMissingError, match="holds no bin/java"):
+    with pytest.raises(JavaMissingError, match="has no bin/java"):
         require_java()
 
 
@@ -92,5 +92,5 @@ def test_java_without_a_version(
     java = fake_java(tmp_path, "no idea")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    with pytest.raises(JavaMissingError, match=f"{java} did not tell its version"):
+    with pytest.raises(JavaMissingError, match=f"{java} did not print its version"):
         require_java()

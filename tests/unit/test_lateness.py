@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 NOW = 1_000_000.0
 """The time of day, which records have."""
 RUN = 200_000.0
-"""The same moment by the clock that nobody sets."""
+"""The same moment by the monotonic clock."""
 
 
 def _at(seconds: float) -> Now:
@@ -21,7 +21,7 @@ def _at(seconds: float) -> Now:
 
 
 def test_nothing_is_said_before_the_source_has_answered():
-    """A lag that nobody knows is not shown as none."""
+    """An unknown lag is not shown as none."""
     assert Lateness().seconds(5, answered=RUN, now=_at(0)) is None
 
 
@@ -35,7 +35,7 @@ def test_a_partition_whose_records_are_copied_has_none():
 
 
 def test_a_silent_leader_makes_the_copy_late():
-    """Nobody knows what it has got meanwhile: the lag grows from its last answer."""
+    """What it got meanwhile is unknown: the lag grows from its last answer."""
     late = Lateness()
     late.told(10, RUN - 100)
 
@@ -45,7 +45,7 @@ def test_a_silent_leader_makes_the_copy_late():
 
 
 def test_what_was_fetched_and_is_refused_tells_its_age():
-    """A copy is as late as the oldest record that it lacks, although the source has
+    """A copy is as late as the oldest missing record, although the source has
     got newer ones, and although the partition was quiet for an hour before.
     """
     late = Lateness()
@@ -71,7 +71,7 @@ def test_a_backlog_is_as_late_as_what_was_copied_last():
 
 
 def test_old_records_that_are_sent_now_are_not_late():
-    """Somebody loads last year's records into the source: the copy lacks what came
+    """Last year's records are loaded into the source: the copy is missing what came
     since it last had everything, and nothing older.
     """
     late = Lateness()
@@ -113,7 +113,7 @@ def test_it_is_never_negative(
 
 
 def test_a_partition_that_is_not_read_is_as_late_as_what_is_known():
-    """One that rests from the first lease of a process on, and lacks nothing: its end
+    """One that rests from the first lease of a process on, and misses nothing: its end
     was asked for a moment ago, its leader was never read.
     """
     late = Lateness()
@@ -124,7 +124,7 @@ def test_a_partition_that_is_not_read_is_as_late_as_what_is_known():
 
 @pytest.mark.parametrize("change", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_hides_no_lag_and_makes_none(change: float):
-    """A copy that lacks nothing stays so, a silent leader stays silent, and a backlog
+    """A complete copy stays so, a silent leader stays silent, and a backlog
     is as old as it is, when people set the clock by an hour meanwhile.
     """
     late = Lateness()

@@ -38,7 +38,7 @@ def _members(count: int, leads: dict[str, tuple[str, ...]]) -> dict[str, Wish]:
 )
 @settings(deadline=None)
 def test_flows_are_spread_evenly(count: int, owners: list[int]) -> None:
-    """Whoever led before, no instance leads more than its fair share, and each flow has
+    """Whatever came before, no instance leads more than its fair share, each flow has
     one leader."""
     leads: dict[str, tuple[str, ...]] = {}
     for flow, owner in zip(FLOWS, owners, strict=True):
@@ -193,7 +193,7 @@ def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
         count = len(group.said)
         now(_config("A->B", "C->B", password="two"))
         time.sleep(0.1)
-        assert len(group.said) == count  # nothing changed: nobody is disturbed
+        assert len(group.said) == count  # nothing changed, so nothing is sent
     finally:
         found.close()
     assert group.left == ["C", "B"]

@@ -55,7 +55,7 @@ def test_each_slot_has_a_load():
 
 
 def test_a_reason_is_the_flows_if_it_is_everybodys():
-    """One cause that stops all partitions that do not rest is told of the flow."""
+    """One cause that stops all active partitions becomes the flow's reason."""
     faulted = {"state": "FAULTED", "reason": "no password"}
     paused = report(partition=9, state="PAUSED")
     both = [report(**faulted), report(partition=1, **faulted)]

@@ -148,7 +148,7 @@ def test_all_that_is_declared_is_exposed():
 
 
 def test_every_field_of_a_partition_is_shown():
-    """Whoever adds a counter to the status adds a metric as well."""
+    """Every counter of the status has a metric."""
     shown = scrape(full_board())
     numbers = {
         *("records", "bytes", "bytes_in", "filtered", "skipped", "lost"),

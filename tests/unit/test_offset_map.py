@@ -139,7 +139,7 @@ def _simulated(transactions: list[list[tuple[int, int]]]) -> Simulation:
 
 
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small an index that most answers have to be read from the map, and so small
+    """So small an index that most answers must be read from the map, and so small
     a cache that places leave it all the time.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)

@@ -136,7 +136,7 @@ def test_the_overview_says_what_needs_a_look():
     )
     page, text = ask(store, "/")
 
-    assert "<title>1 of 2 flows need a look · mirror</title>" in text
+    assert "<title>1 of 2 flows need attention · mirror</title>" in text
     assert "1 partition FAULTED; 1 problem; job acls fails" in page.text
     assert "source topic x: too long" in page.text
     assert "job acls: denied" in page.text
@@ -151,7 +151,7 @@ def test_all_is_well():
         show(store, "B->A", state=FlowState.STANDBY, leader="other:8")
     page, _ = ask(store, "/")
 
-    assert "All 2 flows are well" in page.text
+    assert "All 2 flows are healthy" in page.text
     assert "other:8" in page.text
 
 
@@ -165,8 +165,8 @@ def test_a_refused_configuration():
         show(store, "B->A", state=FlowState.RUNNING)
     page, text = ask(store, "/")
 
-    assert "The newest configuration is refused" in page.text
-    assert "the last one holds: tasks: x" in page.text
+    assert "The newest configuration was refused" in page.text
+    assert "the previous one stays in use: tasks: x" in page.text
     assert "abc123" in page.text
     assert "<script>alert" not in text
 
@@ -176,20 +176,20 @@ def test_a_flow_that_does_not_run_yet():
     store = board_of(partitions=(partition_status("orders", 0),))
     page, _ = ask(store, "/")
 
-    assert "1 of 2 flows do not run" in page.text
+    assert "1 of 2 flows are not running" in page.text
     assert "B->A : STARTING" in page.text
 
 
 def test_a_flow_that_is_down_and_one_that_is_late():
-    """Both are told in words."""
+    """Both are shown in words."""
     late = partition_status("orders", 0, lag_seconds=300.0)
     store = board_of(partitions=(late,))
     with capture_logs():
         show(store, "B->A", state=FlowState.RETRYING, reason="no broker answers")
     page, _ = ask(store, "/")
 
-    assert "2 of 2 flows need a look" in page.text
-    assert "later than its SLA" in page.text
+    assert "2 of 2 flows need attention" in page.text
+    assert "behind its SLA" in page.text
     assert "RETRYING: no broker answers" in page.text
     assert "5 min" in page.text
 
@@ -405,7 +405,7 @@ def test_readable_without_eyes_and_without_a_mouse(path: str) -> None:
 
 
 def test_the_picture_in_words():
-    """Who does not see the picture is told all that it says."""
+    """A screen reader gets everything that the picture shows."""
     page, _ = ask(board_of(), "/")
 
     assert "A to B: RUNNING, 2.0 MB/s, 1 FAULTED" in page.text

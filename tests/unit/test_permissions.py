@@ -1,4 +1,4 @@
-"""What mirror has to be allowed: from patterns to ACLs, none too much, none twice."""
+"""The rights that mirror needs: from patterns to ACLs, none too many, none twice."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_nothing_twice(chosen: dict[str, Any]):
 
 
 def test_who_mirror_is():
-    """The user of SASL, nobody without security, and what a person says is best."""
+    """The SASL user, anonymous without security, and an explicit choice wins."""
     plain = config({"A->B": {}}).clusters["A"]
     sasl = plain.model_copy(
         update={"security_protocol": "SASL_SSL", "sasl_username": "m"}
@@ -290,7 +290,7 @@ def test_who_mirror_is():
 
     assert principal(plain) == "User:ANONYMOUS"
     assert principal(sasl) == "User:m"
-    assert principal(shown) == "User:<who mirror is on A>"
+    assert principal(shown) == "User:<mirror's user on A>"
     assert principal(shown, "CN=mirror") == "User:CN=mirror"
     assert principal(shown, "User:CN=mirror") == "User:CN=mirror"
 

@@ -232,11 +232,11 @@ def test_no_copy_gets_the_name_of_an_internal_topic(topic: str, to: str) -> None
     """Copies would be mixed with what brokers and mirrors keep for themselves."""
     policy = RenamePolicy(source_alias="A", rules=(Rule(match=topic, to=to),))
     (rejected,) = select_topics([topic], ALL, policy, "B").rejected
-    assert rejected.reason == f'the target name "{to}" is kept for internal topics'
+    assert rejected.reason == f'the target name "{to}" is reserved for internal topics'
 
 
 def test_a_policy_of_rules_needs_some() -> None:
-    """Whoever forgets to hand on a flow's rules must not get another policy."""
+    """A caller that forgets to pass a flow's rules must not get another policy."""
     with pytest.raises(ValueError, match="needs rules"):
         make_policy("rename", source_alias="A")
 
@@ -254,8 +254,8 @@ def test_unchanged_names_leave_loops_to_the_header() -> None:
     [
         ("orders", None),
         ("x" * 249, None),
-        (".", 'a topic cannot be called "."'),
-        ("", 'a topic cannot be called ""'),
+        (".", 'a topic cannot be named "."'),
+        ("", 'a topic cannot be named ""'),
         (
             "a b",
             (

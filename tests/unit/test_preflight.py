@@ -200,7 +200,7 @@ def test_internal_topics_follow_the_settings() -> None:
 
 
 def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every thing that is missing is told, each with a way out."""
+    """Everything that is missing is reported, each with a fix."""
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.setenv("JAVA_HOME", "/no/java")
@@ -222,7 +222,7 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no folder is set and the user has no home directory, it is told, too."""
+    """A user with neither a home directory nor a folder in the settings is reported."""
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # a KeyError
@@ -231,7 +231,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert found.state is State.FAIL
     assert "has no home directory" in found.detail
-    assert found.fix == "name a folder, or set HOME or XDG_STATE_HOME"
+    assert found.fix == "set it to a folder, or set HOME or XDG_STATE_HOME"
 
 
 def test_many_names_are_cut() -> None:

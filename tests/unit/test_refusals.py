@@ -58,7 +58,7 @@ def refusal(bundle: Path, config: ClusterConfig) -> str:
         ({"expired": True}, "its certificate is not valid now: certificate has exp"),
         (
             {"hosts": ("elsewhere.example",)},
-            "must be names that stand in it, here 127.0.0.1; ssl_check_hostname",
+            "must be names that it contains, here 127.0.0.1; ssl_check_hostname",
         ),
     ],
 )
@@ -80,7 +80,9 @@ def test_an_authority_that_nobody_named(tmp_path: Path) -> None:
     made = CertificateAuthority().issue("broker", hosts=LOCAL_HOSTS)
     (tmp_path / "broker.pem").write_text(made.bundle_pem)
     said = refusal(tmp_path / "broker.pem", cluster())
-    assert "ssl_ca_file (not set: the system's certificates are used) must hold" in said
+    assert (
+        "ssl_ca_file (not set: the system's certificates are used) must contain" in said
+    )
 
 
 def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
@@ -92,9 +94,9 @@ def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
     alert.reason = "SSLV3_ALERT_CERTIFICATE_UNKNOWN"
     said = of_tls(cluster(ssl_certificate_file=ours), "h", alert)
     assert "it refused our certificate (SSLV3_ALERT_CERTIFICATE_UNKNOWN)" in said
-    assert "CN=mirror, must be one that an authority" in said
+    assert "CN=mirror, must be signed by a CA" in said
     ours.unlink()
-    assert "it wants a certificate of ours" in of_tls(
+    assert "it requires a client certificate" in of_tls(
         cluster(ssl_certificate_file=ours), "h", alert
     )
     other = ssl.SSLError(1, "something else")

@@ -1,4 +1,4 @@
-"""Reading the configuration again: when it is read, and what becomes of it."""
+"""Reading the configuration again: when it is read, and what it changes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_referred_to_counts(tmp_path: Path) -> None:
 
 
 def test_asked_it_reads_at_once(file: Path) -> None:
-    """Whoever asks is answered although nothing has changed, and although nobody looks
+    """A request is answered although nothing has changed, and although no thread looks
     at the file by itself.
     """
     watch = watching(file)
@@ -139,7 +139,7 @@ def test_asked_it_reads_at_once(file: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "flows: [", "\x00", None])
 def test_no_file_ends_the_watch(file: Path, watch: Watch, text: str | None) -> None:
-    """Whatever the file holds, it is told what is wrong, and the next one is read."""
+    """Whatever the file contains, the problem is reported, and the next one is read."""
     if text is None:
         file.unlink()
     else:
@@ -237,8 +237,8 @@ def test_a_refused_one_changes_nothing(running: _Running) -> None:
 
 
 def test_flows_are_added_and_removed(running: _Running) -> None:
-    """A flow that is added begins; one that is taken out is told to end, and the others
-    are told nothing.
+    """A flow that is added begins; one that is taken out ends, and the others are left
+    alone.
     """
     running.reload(GOOD + "  C->B: {topics: [x]}\n" + NO_GROUP)
     assert running.begun == ["C->B"]

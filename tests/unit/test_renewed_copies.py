@@ -1,4 +1,4 @@
-"""What the offset map answers for copies that were made anew or lost their end, against
+"""The offset map's answers for copies that were re-created or lost their end, against
 simulated logs of which everything is known.
 """
 
@@ -434,7 +434,7 @@ def test_the_end_is_lost_in_the_midst_of_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where one record of the map tells of both, each offset finds its own copy, also
-    where it has to be read from the map."""
+    where it must be read from the map."""
     _small(monkeypatch)
     fate = _copied((0, 20))
     block = Block(

@@ -253,7 +253,7 @@ def test_records_survive_any_batching(  # noqa: PLR0917
 ):
     """Whatever the batches, the start position, the codec and the limit: out come the
     records that a naive model expects, renumbered without gaps, within the limit; and
-    the source offset of each is told.
+    the source offset of each is returned.
     """
     placed = place(batches, base)
     buffer = buffer_of(placed)
@@ -283,7 +283,7 @@ def test_records_survive_any_batching(  # noqa: PLR0917
 
 
 def test_a_batch_full_of_holes_is_cut():
-    """However many holes compaction left, all runs are told."""
+    """However many holes compaction left, all runs are returned."""
     records = tuple(Record(value=b"v", gap=1) for _ in range(40_000))
     placed = place([Batch(records)])
     buffer = buffer_of(placed)

@@ -44,7 +44,7 @@ def test_docker_before_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_given_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given clusters are used, unless they would have to be changed or killed."""
+    """Given clusters are used, unless the test needs to change or kill them."""
     monkeypatch.setenv("MIRROR_TEST_BOOTSTRAP_A", "kafka:9092")
 
     assert choose_road([plan(tmp_path)]) == "env"
@@ -70,7 +70,7 @@ def test_given_cluster_is_taken_as_it_is(
     monkeypatch.setenv("MIRROR_TEST_BOOTSTRAP_A", "kafka:9092")
 
     with (
-        pytest.raises(PlaygroundError, match="is taken as it is"),
+        pytest.raises(PlaygroundError, match="is used as it is"),
         playground(("a",), root=tmp_path, road="env", settings={"x": "y"}),
     ):
         pass

@@ -64,7 +64,7 @@ def test_a_handler_may_let_its_answer_be_kept():
 
 
 def test_nothing_there():
-    """Who asks for the wrong path is told the right ones."""
+    """The answer to a wrong path lists the right ones."""
     status, _, body = ask("/statsu")
 
     assert status.startswith(str(HTTPStatus.NOT_FOUND.value))

@@ -74,7 +74,7 @@ def test_variables_with_secrets() -> None:
 
 def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is started meanwhile does not get them; afterwards they are there again, for
-    a configuration that is read anew.
+    a configuration that is read again.
     """
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)

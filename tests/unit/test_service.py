@@ -25,7 +25,7 @@ def service(**tasks: int | None) -> Service:
 
 @pytest.mark.parametrize(("cores", "warns"), [(4, True), (5, False), (8, False)])
 def test_too_few_cores_are_told(cores: int, *, warns: bool) -> None:
-    """Slots that would wait for each other are told at the start, with the numbers;
+    """Slots that would wait for each other are reported at the start, with the numbers;
     a flow that chooses for itself needs one.
     """
     with capture_logs() as logs:

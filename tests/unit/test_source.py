@@ -52,7 +52,7 @@ def _news(*partitions: int) -> memoryview:
 class _Connection:
     """Takes questions, and answers as soon as it is read."""
 
-    versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - nobody adds to it
+    versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - never changed
     timeout_seconds = 30.0
 
     whole = True
@@ -146,7 +146,7 @@ def test_a_far_leader_has_four_for_a_share_each() -> None:
 
 @pytest.mark.parametrize(
     "why",
-    [UnreachableError("nobody is there"), AuthenticationError("bad certificate")],
+    [UnreachableError("no answer"), AuthenticationError("bad certificate")],
     ids=lambda why: type(why).__name__,
 )
 def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:

@@ -53,7 +53,7 @@ def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_without_a_home_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user id without a name and without HOME, as platforms for containers make them
-    up, is told which setting and which variables would do.
+    up, gets a message with the setting and the variables that help.
     """
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # a KeyError

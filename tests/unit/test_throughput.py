@@ -67,7 +67,7 @@ def test_a_lag_that_does_not_shrink_never_ends():
     ("changes", "catching_up"),
     [
         ({"lag": 0}, False),
-        ({"lag": 900}, False),  # few, and nobody says that it is behind
+        ({"lag": 900}, False),  # few, and nothing says that it is behind
         ({"lag": 900, "behind": True, "records": 100}, True),  # few, but large
         ({"lag": 1500}, True),
         ({"lag": 1500, "records": 100_000}, False),  # done in no time

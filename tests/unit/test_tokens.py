@@ -80,8 +80,8 @@ def test_what_an_endpoint_refuses_is_said_with_its_setting(
     assert f"{_CREDENTIALS}_id 'mirror', its secret" in wrong
     for status, words in {
         503: "answered 503: temporarily_unavailable",
-        302: "must be the address at which tokens are given",
-        404: "must be the address at which tokens are given",
+        302: "must be the address of the token endpoint",
+        404: "must be the address of the token endpoint",
     }.items():
         provider.failing = status
         assert words in refused(client(provider))
@@ -106,7 +106,7 @@ def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
     )
     with IdentityProvider(bundle=tmp_path / "id.pem") as provider:
         wrong = client(provider, sasl_oauthbearer_ca_file=tmp_path / "other.pem")
-        assert "sasl_oauthbearer_ca_file must hold the authority" in refused(wrong)
+        assert "sasl_oauthbearer_ca_file must contain the CA" in refused(wrong)
         lost = client(provider, sasl_oauthbearer_ca_file=tmp_path / "none.pem")
         assert "sasl_oauthbearer_ca_file cannot be used" in refused(lost)
         right = client(provider, sasl_oauthbearer_ca_file=tmp_path / "ca.pem")
@@ -118,17 +118,17 @@ def test_a_token_that_has_ended_is_not_shown_to_brokers(
 ) -> None:
     """From an endpoint, a file or a function: it is refused here, with its age."""
     provider.lives = -30
-    assert "ended 3" in refused(client(provider))
+    assert "expired 3" in refused(client(provider))
     (tmp_path / "token").write_text(provider.token())
     text = refused(
         cluster(sasl_oauthbearer_token_endpoint_url=f"file://{tmp_path}/token")
     )
-    assert "holds a token that ended" in text
+    assert "contains a token that expired" in text
     ended = cluster(
         sasl_token_provider="tests.unit.test_tokens:gives",
         sasl_token_options={"what": ["t", time.time() - 60]},
     )
-    assert "returned a token that ended 60 s ago" in refused(ended)
+    assert "returned a token that expired 60 s ago" in refused(ended)
 
 
 def test_one_request_serves_all_who_wait(provider: IdentityProvider) -> None:
@@ -176,7 +176,7 @@ def test_the_old_token_serves_while_no_new_one_can_be_had() -> None:
         kept.get()
     failing = False
     with pytest.raises(AuthenticationError, match="no endpoint"):
-        kept.get()  # nobody asks again at once
+        kept.get()  # no second request right away
     time.sleep(1.1)
     assert kept.get() == "t2"
 
@@ -237,9 +237,17 @@ def gives(what: Any) -> Any:
         ("tests.unit.test_tokens:lacks", {}, "cannot be imported: AttributeError"),
         ("tests.unit.test_tokens:gives", {}, "failed: TypeError"),
         ("tests.unit.test_tokens:gives", {"what": "fails"}, "RuntimeError: no cred"),
-        ("tests.unit.test_tokens:gives", {"what": "token"}, "returned str; right"),
-        ("tests.unit.test_tokens:gives", {"what": ["", 5]}, "returned list; right"),
-        ("tests.unit.test_tokens:gives", {"what": ["t", "5"]}, "right would be a pair"),
+        (
+            "tests.unit.test_tokens:gives",
+            {"what": "token"},
+            "returned str instead of a pair",
+        ),
+        (
+            "tests.unit.test_tokens:gives",
+            {"what": ["", 5]},
+            "returned list instead of a pair",
+        ),
+        ("tests.unit.test_tokens:gives", {"what": ["t", "5"]}, "instead of a pair"),
     ],
 )
 def test_a_provider_that_does_not_work_says_why(

@@ -117,8 +117,8 @@ def test_correcting_leaves_nothing_to_correct(
 
 
 def test_strategies() -> None:
-    """The first source decides, or what all agree on, or nobody; what sources do not
-    agree on is told either way, with the values.
+    """The first source decides, or what all agree on, or none; disagreements are
+    reported either way, with the values.
     """
     here = {"a": one("1"), "b": one("1"), "c": one("1")}
     there = {"a": one("1"), "b": one("2")}

@@ -54,8 +54,8 @@ def with_column(name: str, column: pa.Array) -> pa.RecordBatch:
             {},
             (
                 '"tests.nowhere:f" cannot be imported: ModuleNotFoundError: No module '
-                "named 'tests.nowhere'; the module must be installed beside mirror, or "
-                "stand in a folder of PYTHONPATH"
+                "named 'tests.nowhere'; install the module next to mirror, or "
+                "put it in a folder on PYTHONPATH"
             ),
         ),
         (
@@ -66,12 +66,12 @@ def with_column(name: str, column: pa.Array) -> pa.RecordBatch:
         (
             "tests.functions:NOT_A_FUNCTION",
             {},
-            '"tests.functions:NOT_A_FUNCTION" is no function, but a int',
+            '"tests.functions:NOT_A_FUNCTION" is not a function but a int',
         ),
         (
             "tests.functions:Rules",
             {},
-            '"tests.functions:Rules" is no function, but a class',
+            '"tests.functions:Rules" is not a function but a class',
         ),
         (
             "tests.functions:identity",
@@ -159,10 +159,10 @@ def test_times_keep_their_moment() -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (None, "it returned NoneType; right would be a pyarrow.RecordBatch"),
+        (None, "it returned NoneType instead of a pyarrow.RecordBatch"),
         (
             lambda given: given.to_pylist(),
-            "it returned list; right would be a pyarrow.RecordBatch",
+            "it returned list instead of a pyarrow.RecordBatch",
         ),
         (
             lambda given: given.drop_columns(["offset"]),
@@ -170,7 +170,7 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda given: given.append_column("age", pa.array([1] * 4)),
-            'its answer has a column "age", which no record has',
+            'its answer has a column "age", which records do not have',
         ),
         (
             lambda _: with_column("topic", pa.array(["orders"] * 3 + ["other"])),
@@ -182,7 +182,7 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda _: with_column("value", pa.array([1, 2, 3, 4])),
-            'the column "value" of its answer is int64; right would be binary',
+            'the column "value" of its answer is int64 instead of binary',
         ),
         (
             lambda _: with_column("timestamp", pa.array([1, None, 3, 4])),
@@ -201,7 +201,7 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda given: given.take(pa.array([0, 2, 1])),
-            "its answer has offset 10 behind 20: rows must keep their order",
+            "its answer has offset 10 after 20: rows must keep their order",
         ),
         (
             lambda given: given.take(pa.array([0, 0, 1])),
@@ -209,11 +209,11 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda _: with_column("offset", pa.array([0, 10, 20, 25])),
-            "its answer has offset 25, which it was not given",
+            "its answer has offset 25, which its input did not have",
         ),
         (
             lambda _: with_column("offset", pa.array([0, 10, 20, 99])),
-            "its answer has offset 99, which it was not given",
+            "its answer has offset 99, which its input did not have",
         ),
         (
             lambda given: given.column("nothing"),

@@ -46,14 +46,14 @@ def _of_certificate(
     said = error.verify_message
     if error.verify_code in {_EXPIRED, _NOT_YET}:
         return (
-            f"its certificate is not valid now: {said}; the broker needs another one, "
-            "no setting here replaces that"
+            f"its certificate is not valid now: {said}; the broker needs a new one, "
+            "no setting here can fix that"
         )
     if error.verify_code in _OTHER_HOST:
         return (
             f"its certificate is for another host: {said}; bootstrap_servers (and the "
-            "brokers' advertised.listeners) must be names that stand in it, here "
-            f"{host}; ssl_check_hostname false would take any"
+            "brokers' advertised.listeners) must be names that it contains, here "
+            f"{host}; ssl_check_hostname false accepts any"
         )
     if error.verify_code in _ISSUERS:
         trusted = (
@@ -64,26 +64,26 @@ def _of_certificate(
             else "ssl_ca_file (not set: the system's certificates are used)"
         )
         return (
-            f"its certificate is not to be trusted: {said}; {trusted} must hold the "
-            "authority that signed it"
+            f"its certificate is not trusted: {said}; {trusted} must contain the "
+            "CA that signed it"
         )
-    return f"its certificate is not to be trusted: {said}"
+    return f"its certificate is not trusted: {said}"
 
 
 def _of_ours(config: ClusterConfig, reason: str) -> str:
     ours = own_certificate(config)
     if ours is None:
         return (
-            f"it wants a certificate of ours ({reason}); ssl_certificate_file must "
+            f"it requires a client certificate ({reason}); ssl_certificate_file must "
             "name one that it trusts"
         )
     where = config.ssl_certificate_file or "ssl_certificate_chain"
     now = datetime.now(UTC)
-    wrong = "must be one that an authority of the broker's trust store signed"
+    wrong = "must be signed by a CA in the broker's trust store"
     if now > ours.not_valid_after_utc:
-        wrong = f"ended {ours.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it"
+        wrong = f"expired {ours.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it"
     elif now < ours.not_valid_before_utc:
-        wrong = f"begins only {ours.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        wrong = f"is not valid before {ours.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
     return (
         f"it refused our certificate ({reason}); ssl_certificate_file {where}, of "
         f"{ours.subject.rfc4514_string()}, {wrong}"

@@ -67,7 +67,7 @@ def certificates(raw: bytes, password: str | None) -> str:
             for each in entry.certificates
         ]
     if not found:
-        raise StoreError("holds no certificate")
+        raise StoreError("contains no certificate")
     return _pem(found).decode("ascii")
 
 
@@ -82,7 +82,7 @@ def identity(
     if raw.startswith(PKCS12):
         read = _pkcs12(raw, password)
         if read.key is None or read.cert is None:
-            raise StoreError("holds no key with its certificate")
+            raise StoreError("contains no key for its certificate")
         chain = [
             read.cert.certificate,
             *(each.certificate for each in read.additional_certs),
@@ -96,7 +96,7 @@ def identity(
                 [x509.load_der_x509_certificate(each) for each in entry.certificates],
                 seal,
             )
-    raise StoreError("holds no key with its certificate")
+    raise StoreError("contains no key for its certificate")
 
 
 def _identity(
@@ -193,7 +193,7 @@ def _unprotected(wrapped: bytes, password: str) -> bytes:
     """A key as PKCS8, out of what Sun's own KeyProtector made of it."""
     start = wrapped.find(_PROTECTED_BY_SUN)
     if start < 0:
-        raise StoreError("holds a key that is encrypted in an unknown way")
+        raise StoreError("contains a key that is encrypted in an unknown way")
     # AlgorithmIdentifier ends with NULL; then an octet string with a long length.
     at = start + len(_PROTECTED_BY_SUN)
     at += 2 if wrapped[at : at + 2] == b"\x05\x00" else 0
@@ -210,7 +210,7 @@ def _unprotected(wrapped: bytes, password: str) -> bytes:
         stream += link
     plain = bytes(a ^ b for a, b in zip(hidden, stream, strict=False))
     if not hmac.compare_digest(_sha1(secret + plain), check):
-        raise StoreError("holds a key that this key password does not open")
+        raise StoreError("contains a key that this key password does not decrypt")
     return plain
 
 

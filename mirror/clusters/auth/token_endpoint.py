@@ -101,10 +101,10 @@ def _refused(error: urllib.error.HTTPError, config: ClusterConfig) -> str:
     if error.code in {400, 401, 403}:
         return (
             f"{text}; {_CLIENT} {client!r}, its secret and sasl_oauthbearer_scope must "
-            "be what the endpoint knows"
+            "match what the endpoint knows"
         )
     if error.code in {301, 302, 303, 307, 308, 404, 405}:
-        return f"{text}; it must be the address at which tokens are given"
+        return f"{text}; it must be the address of the token endpoint"
     return text
 
 
@@ -112,8 +112,8 @@ def _unreached(error: Exception) -> str:
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return (
-            f"shows a certificate that is not to be trusted: {reason.verify_message}; "
-            "sasl_oauthbearer_ca_file must hold the authority that signed it"
+            f"has a certificate that is not trusted: {reason.verify_message}; "
+            "sasl_oauthbearer_ca_file must contain the CA that signed it"
         )
     text = "no answer in time" if isinstance(reason, TimeoutError) else reason
     return f"does not answer: {text}"
@@ -137,11 +137,11 @@ def _token(raw: bytes, asked: float, where: str) -> Token:
         text = said["access_token"]
     except (ValueError, KeyError, TypeError) as error:
         raise AuthenticationError(
-            f"{where} answered without an access_token; it must be the address at "
-            "which tokens are given"
+            f"{where} answered without an access_token; it must be the address of the "
+            "token endpoint"
         ) from error
     if not isinstance(text, str) or not text:
-        raise AuthenticationError(f"{where} answered with an access_token of no text")
+        raise AuthenticationError(f"{where}: the access_token is not a string")
     ends = [asked + _UNTOLD_SECONDS]
     try:
         ends = [asked + float(said["expires_in"])]

@@ -38,8 +38,8 @@ def ask(config: ClusterConfig) -> Token:
             found = getattr(found, part)
     except (Exception, SystemExit) as error:
         raise AuthenticationError(
-            f"{where} cannot be imported: {_one_line(error)}; its module must be "
-            "installed beside mirror, or stand in a folder of PYTHONPATH"
+            f"{where} cannot be imported: {_one_line(error)}; install its module "
+            "next to mirror, or put it in a folder on PYTHONPATH"
         ) from error
     try:
         answer = found(**config.sasl_token_options)
@@ -50,13 +50,13 @@ def ask(config: ClusterConfig) -> Token:
             ends_at = _moment(end, asked)
         case _:
             raise AuthenticationError(
-                f"{where} returned {type(answer).__name__}; right would be a pair: the "
-                "token, and how many seconds it lives or when it ends (epoch seconds "
+                f"{where} returned {type(answer).__name__} instead of a pair: the "
+                "token, and its lifetime in seconds or when it expires (epoch seconds "
                 "or milliseconds)"
             )
     if ends_at <= asked:
         raise AuthenticationError(
-            f"{where} returned a token that ended {asked - ends_at:.0f} s ago"
+            f"{where} returned a token that expired {asked - ends_at:.0f} s ago"
         )
     return Token(text=text, made_at=asked, ends_at=ends_at)
 

@@ -88,7 +88,7 @@ class KeptToken:
                 raise
             self._try_at = time.monotonic() + _AGAIN_SECONDS
             if self._throttle.due(str(error)):
-                log.warning("no new token yet: the old one goes on",
+                log.warning("no new token yet: the old one stays in use",
                             cluster=self._alias, error=str(error),
                             seconds=round(token.ends_at - now))  # fmt: skip
             return token
@@ -101,8 +101,8 @@ class KeptToken:
         late = time.time() - made.ends_at
         if late >= 0:
             raise AuthenticationError(
-                f"cluster {self._alias}: the token that was given ended {late:.0f} s "
-                "ago; the clocks of this machine and of who gives tokens must agree"
+                f"cluster {self._alias}: the token received expired {late:.0f} s "
+                "ago; the clocks of this machine and of the token issuer must agree"
             )
         return made
 
@@ -165,11 +165,11 @@ def _in_file(config: ClusterConfig, url: str) -> str:
     except (OSError, UnicodeError) as error:
         raise AuthenticationError(f"{where} cannot be read: {error}") from error
     if not text:
-        raise AuthenticationError(f"{where} is empty; it must hold a token")
+        raise AuthenticationError(f"{where} is empty; it must contain a token")
     ends = ends_of(text)
     if ends is not None and ends <= time.time():
         raise AuthenticationError(
-            f"{where} holds a token that ended {time.time() - ends:.0f} s ago; whoever "
-            "writes this file has to renew it"
+            f"{where} contains a token that expired {time.time() - ends:.0f} s ago; "
+            "renew it"
         )
     return text

@@ -328,14 +328,14 @@ class Connection:
             if self._whole and (
                 _SIZE.unpack_from(self._frame)[0] != self._pending[0].correlation
             ):
-                raise ConnectionError("an answer to a request that was not asked")
+                raise ConnectionError("an answer without a request")
         if self._whole or self._incoming.taken != before:
             self.active_at = time.monotonic()
 
     def _room_for(self, size: int) -> memoryview:
         if not 4 <= size <= _MAX_SMALL_ANSWER:
             raise ConnectionError(
-                f"an answer of {size} bytes: no Kafka broker, or one that wants TLS?"
+                f"an answer of {size} bytes: not Kafka, or does it require TLS?"
             )
         if not self._pending[0].raw:
             return memoryview(bytearray(size))

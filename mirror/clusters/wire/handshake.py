@@ -76,7 +76,7 @@ def open_line(config: ClusterConfig, host: str, port: int) -> Line:
     except OSError as error:
         plain.close()
         raise UnreachableError(
-            f"cluster {config.alias}: {where} did not end the TLS handshake: {error}"
+            f"cluster {config.alias}: {where} did not finish the TLS handshake: {error}"
         ) from error
 
 
@@ -143,8 +143,8 @@ def authenticate(
     offered = connection.send_as_is(handshake).result()
     if offered.error_code:
         others = ", ".join(offered.mechanisms) or (
-            "none: its listener takes no login, as security_protocol "
-            f"{config.security_protocol} wants it to"
+            "none: its listener does not use SASL, unlike security_protocol "
+            f"{config.security_protocol}"
         )
         raise AuthenticationError(
             f"{where} does not offer sasl_mechanism {config.sasl_mechanism}; "

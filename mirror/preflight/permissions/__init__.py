@@ -1,5 +1,5 @@
-"""What mirror must be allowed on each cluster: one table, by feature.
+"""The rights that mirror needs on each cluster: one table, by feature.
 
-In: a configuration. Out: rights, as ACLs for `kafka-acls.sh` and as a page. Nothing is
-asked of a cluster.
+In: a configuration. Out: rights, as ACLs for `kafka-acls.sh` and as a page. It contacts
+no cluster.
 """

@@ -1,9 +1,9 @@
-"""How far names reach, as ACLs can say it: one name, all that begin alike, or all.
+"""What an ACL can cover: one name, a prefix, or all names.
 
-Main type: `Extent`. `extents` finds those of regular expressions: alternatives are
-taken apart, and what begins with plain text is a prefix. An ACL knows no more than
-that, so an extent may reach further than its pattern, and never less far; only dots of
-a pattern that is a plain name mean dots, as in `orders.eu`: so people mean it.
+Main type: `Extent`. `extents` finds those of regular expressions: it splits
+alternatives, and a pattern that starts with plain text becomes a prefix. ACLs can
+express no more, so an extent may cover more than its pattern, never less. The one
+exception: in a pattern that is a plain name, such as `orders.eu`, dots mean dots.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Extent:
     """A resource's name, as an ACL gives it."""
 
     name: str
-    """`*` as a literal stands for all."""
+    """The literal `*` stands for all."""
     pattern: str = LITERAL
 
     def covers(self, other: Extent) -> bool:
-        """Whether everything in the other one is in this one, too."""
+        """Whether this one covers everything in the other."""
         if self == ALL:
             return True
         if self.pattern == PREFIXED:
@@ -51,12 +51,12 @@ def named(*names: str) -> tuple[Extent, ...]:
 
 
 def beginning(start: str) -> Extent:
-    """All names that begin like this."""
+    """All names with this prefix."""
     return Extent(name=start, pattern=PREFIXED) if start else ALL
 
 
 def extents(patterns: Iterable[str]) -> tuple[Extent, ...]:
-    """What names can match one of these patterns as a whole, sorted."""
+    """The extents of names that match one of these patterns as a whole, sorted."""
     found = {_extent(choice) for each in patterns for choice in _choices(each)}
     return without_covered(found)
 
@@ -74,7 +74,7 @@ def without_covered(found: Iterable[Extent]) -> tuple[Extent, ...]:
 
 
 def _choices(pattern: str) -> list[str]:
-    """A pattern for each alternative; the pattern's start where they are too many."""
+    """A pattern for each alternative; the pattern's start if there are too many."""
     found, open_ = [], [pattern]
     while open_:
         each = open_.pop()
@@ -92,12 +92,12 @@ def _choices(pattern: str) -> list[str]:
 
 
 def _is_first(pattern: str, at: int) -> bool:
-    """Whether no other bracket stands before: within one, a group is not free."""
+    """Whether no other bracket comes before: a group within one is not free."""
     return re.search(r"(?<!\\)[(\[]", pattern[:at]) is None
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The pattern, split where a bar stands outside of all brackets."""
+    """The pattern, split at bars outside all brackets."""
     parts, depth, at = [""], 0, 0
     in_class = False
     while at < len(pattern):
@@ -130,7 +130,7 @@ def _extent(pattern: str) -> Extent:
 
 
 def _start(pattern: str) -> str:
-    """The text with which every match begins."""
+    """The text that every match begins with."""
     return "".join(_pieces(pattern.removeprefix("^")))
 
 
@@ -139,7 +139,7 @@ def _pieces(pattern: str) -> Iterator[str]:
     while piece := _PIECE.match(pattern, at):
         text, count = piece.groups()
         if count and count != "+":
-            return  # it may be missing
+            return  # it is optional
         yield text[-1]
         if count:
             return

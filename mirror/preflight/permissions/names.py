@@ -1,7 +1,7 @@
-"""The names that a flow's rights are about: topics, copies, heartbeats, transactions.
+"""The names that a flow's rights cover: topics, copies, heartbeats, transactions.
 
-Functions from flows to extents; all pure. Names of internal topics are known by those
-who own them. Filters that leave names out are not looked at: an ACL cannot say so.
+Functions from flows to extents; all pure. Internal topics are named by the modules that
+own them. Exclude filters are ignored: ACLs cannot express them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ CLUSTER = "kafka-cluster"
 
 
 def copied(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
-    """The source's topics that a flow copies; `flows` are all that there are."""
+    """The source's topics that a flow copies; `flows` are all flows."""
     return without_covered([*extents(flow.topics), *_heartbeats(flow, flows)])
 
 
 def copies(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
-    """What their copies are called on the target."""
+    """The names of their copies on the target."""
     policy = flow.replication_policy
     found = [
         Extent(name=policy.target_topic(each.name)) for each in _heartbeats(flow, flows)
@@ -53,7 +53,7 @@ def heartbeats_on(alias: str, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]
 
 
 def transactional_ids(flow: FlowConfig) -> str:
-    """How all transactional ids of a flow begin, of whatever slot."""
+    """The prefix of all transactional ids of a flow, for every slot."""
     first = target.transactional_ids(flow.name, 0)[0]
     return first.removesuffix("0.0")
 
@@ -81,10 +81,10 @@ def _heartbeats(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, 
 
 
 def _known_heartbeats(flows: Iterable[FlowConfig]) -> dict[str, set[str]]:
-    """By cluster, what topics of heartbeats there will be."""
+    """By cluster, the heartbeat topics that will exist."""
     flows = list(flows)
     known = {alias: {HEARTBEATS} for f in flows for alias in (f.source, f.target)}
-    # As many rounds as there are clusters: no way without a circle is longer.
+    # One round per cluster: no path without a cycle is longer.
     for _ in range(len(known)):
         for flow in flows:
             policy, wants = flow.replication_policy, flow.topic_filter

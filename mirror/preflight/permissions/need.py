@@ -1,7 +1,7 @@
-"""What a row of the table of permissions is made of, in Kafka's own words.
+"""A row of the table of permissions, in Kafka's own terms.
 
-Main type: `Need`, one thing that somebody has to be allowed: on which side of a flow,
-to which names, and when. The rows themselves stand in `table`.
+Main type: `Need`, one required right: on which side of a flow, for which names, and
+when. `table` has the rows.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Side(StrEnum):
-    """Of a flow."""
+    """The side of a flow."""
 
     SOURCE = "source"
     TARGET = "target"
 
 
 class ResourceKind(StrEnum):
-    """Of a resource, in the words of `kafka-acls.sh`."""
+    """The kind of resource, as in `kafka-acls.sh`."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -37,7 +37,7 @@ class ResourceKind(StrEnum):
 
 
 class Operation(StrEnum):
-    """In the words of Kafka's protocol."""
+    """The operation, as in Kafka's protocol."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -53,14 +53,14 @@ class Who(StrEnum):
 
     SERVICE = "service"
     COMMANDS = "commands"
-    """Of the command line, beside what the service needs."""
+    """The command line, on top of what the service needs."""
     CLIENTS = "clients"
-    """Applications that ask where a group goes on (`mirror.client`, or Java's)."""
+    """Applications that translate a group's offsets (`mirror.client`, or Java's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One thing that somebody has to be allowed."""
+    """One required right."""
 
     feature: str
     side: Side

@@ -1,8 +1,8 @@
-"""The rights that a configuration takes, cluster by cluster, none of them twice.
+"""The rights that a configuration needs, cluster by cluster, without duplicates.
 
 Main function: `rights`, from a configuration to frozen `Right`s, each of which is one
-ACL. A right that another one implies is left out, so that every one of the list is
-needed. Pure: no cluster is asked what is allowed already.
+ACL. It drops rights that others imply, so every one in the list is needed. Pure: it
+does not ask clusters what is already allowed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _IMPLIED = {
     Operation.ALTER: {Operation.DESCRIBE},
     Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS},
 }
-"""What brokers' own authorizer takes for granted, for whatever kind of resource."""
+"""What Kafka's own authorizer implies, for every kind of resource."""
 ANYBODY = "User:ANONYMOUS"
-"""Who comes without TLS and SASL, as brokers see them."""
+"""The principal of clients without TLS and SASL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -42,12 +42,12 @@ class Right:
     extent: Extent
     operation: Operation
     features: tuple[str, ...] = ()
-    """What it is for."""
+    """The features that need it."""
     flows: tuple[str, ...] = ()
-    """For which flows."""
+    """The flows that need it."""
 
     def implies(self, other: Right) -> bool:
-        """Whether who has this one has the other one, too."""
+        """Whether this one implies the other."""
         return (
             (self.cluster, self.kind) == (other.cluster, other.kind)
             and (
@@ -61,9 +61,9 @@ class Right:
 def rights(
     config: MirrorConfig, *, who: Collection[Who] = (Who.SERVICE,)
 ) -> tuple[Right, ...]:
-    """What it takes to run the flows of a configuration, sorted.
+    """The rights needed to run the flows of a configuration, sorted.
 
-    `who`: for whom; several together have one list.
+    `who`: for whom; several share one list.
     """
     found: dict[tuple[str, ResourceKind, Extent, Operation], Right] = {}
     for flow in config.flows.values():
@@ -79,10 +79,10 @@ def rights(
 
 
 def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
-    """Whom the brokers take us for, as far as our own settings can tell.
+    """The principal that the brokers see, as far as our own settings can tell.
 
-    With a certificate alone this is its whole subject, unless brokers have rules of
-    their own (`ssl.principal.mapping.rules`); `chosen` then says better.
+    With a certificate alone this is its whole subject, unless the brokers map it
+    (`ssl.principal.mapping.rules`); `chosen` overrides it.
     """
     if chosen is not None:
         return chosen if ":" in chosen else f"User:{chosen}"
@@ -90,7 +90,7 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
         return f"User:{cluster.sasl_username}"
     if cluster.security_protocol in {"PLAINTEXT", "SASL_PLAINTEXT"}:
         return ANYBODY
-    return f"User:<who mirror is on {cluster.alias}>"
+    return f"User:<mirror's user on {cluster.alias}>"
 
 
 def _of(need: Need, flow: FlowConfig, config: MirrorConfig) -> list[Right]:
@@ -118,7 +118,7 @@ def _joined(one: Right, other: Right) -> Right:
 
 
 def _needed(found: Iterable[Right]) -> tuple[Right, ...]:
-    """Those that no other one implies, each with what the others are for as well."""
+    """Those that no other one implies, each with the features of those it implies."""
     known = list(found)
     kept = []
     for each in known:

@@ -1,8 +1,8 @@
-"""What mirror has to be allowed, feature by feature: the one table of it.
+"""The rights that mirror needs, feature by feature, in one table.
 
-Main name: `TABLE`, whose rows are `Need`s. What an operation implies (READ and WRITE
-let DESCRIBE, ALTER_CONFIGS lets DESCRIBE_CONFIGS) is left out. What follows for a whole
-configuration is `rights`' duty.
+Main name: `TABLE`, whose rows are `Need`s. It leaves out implied operations (READ and
+WRITE imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS). `rights` applies it to a
+whole configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 _DESCRIBE = Operation.DESCRIBE
 _KEPT = (_CREATE, _READ, _WRITE)
-"""For a topic that mirror makes, writes, and reads back."""
+"""For a topic that mirror creates, writes, and reads back."""
 
 
 def _copied(flow: FlowConfig, config: MirrorConfig) -> tuple[Extent, ...]:
@@ -51,7 +51,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
         names=_copied,
-        called="topics that are copied",
+        called="mirrored topics",
     ),
     Need(
         feature="configs of copies",
@@ -59,7 +59,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.TOPIC,
         operations=(Operation.DESCRIBE_CONFIGS,),
         names=_copied,
-        called="topics that are copied",
+        called="mirrored topics",
     ),
     Need(
         feature="checkpoints",
@@ -67,7 +67,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=_groups,
-        called="groups that are looked after",
+        called="mirrored groups",
         when=lambda flow, _: flow.emit_checkpoints,
         setting="`emit_checkpoints`",
     ),
@@ -89,7 +89,7 @@ TABLE: tuple[Need, ...] = (
         names=lambda *_: (
             beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
         ),
-        called="`mirror-acls.` and what begins so",
+        called="`mirror-acls.` as a prefix",
         when=lambda flow, config: (
             flow.sync_topic_acls
             and any(
@@ -97,7 +97,7 @@ TABLE: tuple[Need, ...] = (
                 for other in config.enabled_flows
             )
         ),
-        setting="`sync_topic_acls`, of a flow into this cluster as well",
+        setting="`sync_topic_acls`, also of a flow into this cluster",
     ),
     Need(
         feature="heartbeats on the source",
@@ -155,7 +155,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.TRANSACTIONAL_ID,
         operations=(_WRITE,),
         names=lambda flow, _: (beginning(names.transactional_ids(flow)),),
-        called="`mirror.<source>-><target>.` and what begins so",
+        called="`mirror.<source>-><target>.` as a prefix",
         when=lambda flow, _: flow.exactly_once,
         setting="`exactly_once`",
     ),
@@ -227,7 +227,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.GROUP,
         operations=(_READ,),
         names=_groups,
-        called="groups that are looked after",
+        called="mirrored groups",
         when=lambda flow, _: flow.sync_group_offsets,
         setting="`sync_group_offsets`",
     ),
@@ -301,7 +301,7 @@ TABLE: tuple[Need, ...] = (
         names=lambda *_: (
             beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
         ),
-        called="`mirror-acls.` and what begins so",
+        called="`mirror-acls.` as a prefix",
         when=lambda flow, _: flow.sync_topic_acls,
         setting="`sync_topic_acls`",
     ),
@@ -339,7 +339,7 @@ TABLE: tuple[Need, ...] = (
         kind=ResourceKind.GROUP,
         operations=(_DESCRIBE,),
         names=_groups,
-        called="groups that are looked after",
+        called="mirrored groups",
         who=Who.COMMANDS,
     ),
     Need(

@@ -1,5 +1,5 @@
 """The page for people: status and events as HTML, made on the server.
 
-In: the status, its history and the events. Out: whole pages, and the parts of them that
-the browser fetches again.
+In: the status, its history and the events. Out: whole pages, and the parts that the
+browser refreshes.
 """

@@ -1,8 +1,8 @@
-"""The pages for people: what is answered at `/` and beside it, as HTML.
+"""The HTML pages at `/` and below.
 
-Main type: `Pages`, a table of handlers for the HTTP port. Templates and files stand in
-`files/`; every value is escaped there, and a strict policy lets a browser run nothing
-but our own script. Nothing is fetched from elsewhere, nothing can be changed.
+Main type: `Pages`, a table of handlers for the HTTP port. Templates and files are in
+`files/`; templates escape every value, and a strict content security policy lets the
+browser run only our own script. Pages are read-only and load nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CURVE_RATE = 1000.0
 
 
 class Pages:
-    """What people see of a service."""
+    """The pages of one service."""
 
     def __init__(self, store: StatusStore, history: History) -> None:
         self._store = store
@@ -205,12 +205,12 @@ def _verdict(status: ServiceStatus, in_need: int, idle: int) -> str:
     if not (flows := len(status.flows)):
         return "No flows"
     if in_need:
-        return f"{in_need} of {flows} flows need a look"
+        return f"{in_need} of {flows} flows need attention"
     if status.config.refused:
-        return "The newest configuration is refused"
+        return "The newest configuration was refused"
     if idle:
-        return f"{idle} of {flows} flows do not run"
-    return "The flow is well" if flows == 1 else f"All {flows} flows are well"
+        return f"{idle} of {flows} flows are not running"
+    return "The flow is healthy" if flows == 1 else f"All {flows} flows are healthy"
 
 
 def _verdict_tone(status: ServiceStatus, in_need: int, idle: int) -> str:
@@ -246,21 +246,21 @@ def _number(asked: Request) -> int:
 
 
 def _kept(query: Mapping[str, str]) -> dict[str, str]:
-    """What links to other pieces of the same list have to say again."""
+    """The query parameters that links to other pages of the same list repeat."""
     names = ("flow", "topic", "word", "state", "kind")
     kept = dict.fromkeys(names, "")
     return kept | {name: query[name] for name in names if query.get(name)}
 
 
 def _link(path: str, **query: object) -> str:
-    """Relative, so that a proxy may put all of it under a path of its own."""
+    """Relative, so that a proxy may serve everything under its own path."""
     path = path.removeprefix("/") or "./"
     given = {name: value for name, value in query.items() if value not in {"", None}}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 def _clock(moment: float) -> str:
-    """Today's moments without their date."""
+    """A time; today's without the date."""
     text = wording.moment(moment)
     today = wording.moment(time.time())
     return text[11:-1] if text[:10] == today[:10] else text[:-1].replace("T", " ")
@@ -299,7 +299,7 @@ def _content(name: str) -> bytes:
 
 
 def _file(asked: Request) -> Response:
-    """Its address names the version, so a browser may keep it."""
+    """Its URL names the version, so a browser may cache it."""
     return Response(
         body=_content(asked.path.removeprefix("/")),
         kind=_FILES[asked.path],

@@ -1,8 +1,8 @@
 """The clusters and the flows between them as a drawing: places, curves, labels.
 
-Main type: `Picture`, made by `draw` from edges; pure. Clusters stand in columns, those
-that are read first to the left; a flow that goes back bows the other way. The page's
-template writes it as SVG; `observe.topology` draws the same in text.
+Main type: `Picture`, made by `draw` from edges; pure. Clusters are in columns, sources
+to the left; a flow in the reverse direction curves the other way. The page's template
+writes it as SVG; `status.topology` draws the same in text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROW = 84
 _ROW_BOTH_WAYS = 124
 _BOW = 26
 _LONG_BOW = 140
-"""Of a flow that passes a column: it leaves room for the labels below it."""
+"""The curve of a flow that passes a column: it leaves room for the labels below."""
 LINE = 15
 _LABEL_WIDTH = 110
 _LONGEST = 14
@@ -30,7 +30,7 @@ MOST_EDGES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flowing:
-    """One flow, as it is to be drawn."""
+    """One flow to draw."""
 
     source: str
     target: str
@@ -41,7 +41,7 @@ class Flowing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A cluster, by the upper left corner of its box."""
+    """A cluster, with the upper left corner of its box."""
 
     name: str
     label: str
@@ -57,7 +57,7 @@ class Arrow:
     path: str
     x: int
     y: int
-    """Of its label's first line, whose middle it is."""
+    """The middle of its label's first line."""
 
     @property
     def label_bottom(self) -> int:
@@ -66,21 +66,21 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """All of it."""
+    """The whole drawing."""
 
     left: int = 0
     top: int = 0
-    """Of the upper left corner; bows may leave the first row."""
+    """The upper left corner; curves may rise above the first row."""
     width: int
     height: int
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     left_out: int = 0
-    """Flows that had no place."""
+    """Number of flows without room in the drawing."""
 
     @property
     def words(self) -> str:
-        """What it shows, for those who do not see it."""
+        """A description for screen readers."""
         return "; ".join(
             f"{a.flow.source} to {a.flow.target}: "
             + ", ".join((a.flow.state, *a.flow.notes))
@@ -89,7 +89,7 @@ class Picture:
 
 
 def draw(flows: Iterable[Flowing]) -> Picture:
-    """Places for all clusters, and curves for the first flows."""
+    """Place all clusters, and draw curves for the first flows."""
     wanted = list(flows)
     drawn = wanted[:MOST_EDGES]
     columns = _columns([(each.source, each.target) for each in drawn])
@@ -135,7 +135,7 @@ def _arrow(
     source, target = nodes[flow.source], nodes[flow.target]
     ahead = target.x > source.x
     if target.x == source.x:
-        # Beside each other in a column: a bow on the right.
+        # In the same column: a curve on the right.
         x = source.x + NODE_WIDTH
         ends = (x, source.y + NODE_HEIGHT // 2, x, target.y + NODE_HEIGHT // 2)
         bends = (x + _GAP // 2, ends[1], x + _GAP // 2, ends[3])
@@ -154,7 +154,7 @@ def _arrow(
         bends = (ends[0] + reach, ends[1] + bow, ends[2] - reach, ends[3] + bow)
     x, y = _on_curve(ends, bends, _label_place(flow, flows))
     more = len(flow.notes) * LINE
-    if both or source.y == target.y:  # beside the line, the other way's opposite
+    if both or source.y == target.y:  # next to the line, opposite the reverse flow's
         y += LINE if both and not ahead else -more - 6
     else:
         y += 4 - more // 2
@@ -189,8 +189,8 @@ def _on_curve(
 
 
 def _columns(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Clusters by their distance from those that are only read; circles are cut where
-    they would close.
+    """Clusters by their distance from pure sources; cycles are cut where they would
+    close.
     """
     names = list(dict.fromkeys(name for edge in edges for name in edge))
     ahead: dict[str, list[str]] = {name: [] for name in names}
@@ -218,7 +218,7 @@ def _walk(
     done: set[str],
     forward: list[tuple[str, str]],
 ) -> None:
-    """Depth first from one cluster: the flows that close no circle."""
+    """Depth first from one cluster: the flows that close no cycle."""
     path = [start]
     left = {start: iter(ahead[start])}
     done.add(start)

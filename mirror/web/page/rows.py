@@ -1,7 +1,7 @@
-"""From a status to what the page lists: topics, partitions and groups, worst first.
+"""The page's lists, made from a status: topics, partitions and groups, worst first.
 
-Main types: `TopicRow`, and `Part`, a piece of a long list with its place in it; pure.
-What a row looks like is the templates' duty.
+Main types: `TopicRow`, and `Part`, one page of a long list; pure. Templates render the
+rows.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ class TopicRow:
     target_topic: str
     partitions: int
     state: PartitionState
-    """The worst one."""
+    """The worst state of its partitions."""
     in_state: int
-    """How many partitions are in that one."""
+    """How many partitions are in that state."""
     lag: int
     lag_seconds: float
     is_late: bool
     records: int
     lost: int
     reason: str
-    """Of one of those in trouble."""
+    """The reason of one partition in trouble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[Row]):
-    """A piece of a list."""
+    """One page of a list."""
 
     rows: tuple[Row, ...]
     total: int
     number: int = 1
-    """Of this piece, from 1."""
+    """The number of this page, from 1."""
     size: int
 
     @property
@@ -63,7 +63,7 @@ class Part(Generic[Row]):
 
     @property
     def count(self) -> int:
-        """How many pieces there are."""
+        """How many pages there are."""
         return max(-(-self.total // self.size), 1)
 
     @property
@@ -72,7 +72,7 @@ class Part(Generic[Row]):
 
 
 def part(rows: Sequence[Row], *, size: int, number: int = 1) -> Part[Row]:
-    """One piece; a number beyond the last one is the last one."""
+    """One page; a number that is too high gives the last one."""
     number = min(max(number, 1), max(-(-len(rows) // size), 1))
     first = (number - 1) * size
     return Part(
@@ -96,7 +96,7 @@ def _rank(state: PartitionState) -> int:
 
 
 def topics(flows: Sequence[FlowStatus]) -> list[TopicRow]:
-    """Those in trouble first, then the latest."""
+    """Those in trouble first, then those furthest behind."""
     found: list[TopicRow] = []
     for flow in flows:
         by_topic: dict[str, list[PartitionStatus]] = {}
@@ -138,7 +138,7 @@ def _topic(flow: FlowStatus, some: Sequence[PartitionStatus]) -> TopicRow:
 def partitions(
     flows: Sequence[FlowStatus], *, topic: str = "", word: str = "", state: str = ""
 ) -> list[Listed]:
-    """With their flows: of one topic, or of topics with a word in their names."""
+    """Partitions with their flows: of one topic, or of topics that contain a word."""
     found = [
         (flow.name, each)
         for flow in flows
@@ -161,7 +161,7 @@ def partitions(
 
 
 def groups(flows: Sequence[FlowStatus]) -> list[tuple[str, GroupStatus]]:
-    """With their flows; each flow has those in trouble first."""
+    """Groups with their flows; within a flow those in trouble come first."""
     found = [(flow.name, group) for flow in flows for group in flow.groups]
     return sorted(
         found,

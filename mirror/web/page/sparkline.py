@@ -1,7 +1,7 @@
 """A series as a small curve: the points of an SVG polyline, and the same in words.
 
-Main type: `Sparkline`. Where a value is not known the curve has a gap. It knows
-nothing of what the numbers mean.
+Main type: `Sparkline`. The curve has a gap where a value is not known. It knows nothing
+about what the numbers mean.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Sparkline:
     """A curve in a box of `WIDTH` by `HEIGHT`."""
 
     lines: tuple[str, ...]
-    """Pieces without a gap, each as the points of a polyline."""
+    """Segments without a gap, each as the points of a polyline."""
     words: str
-    """What a person who does not see it needs to know."""
+    """A description for screen readers."""
 
 
 def sparkline(
     values: Sequence[float], words: Callable[[float], str], *, least: float
 ) -> Sparkline:
-    """`words` says a value; a curve that stays below `least` is not blown up."""
+    """`words` formats a value; a curve that stays below `least` is not scaled up."""
     known = [value for value in values if value >= 0]
     if not known:
         return Sparkline(lines=(), words="not known yet")
@@ -66,7 +66,7 @@ def _points(piece: Sequence[tuple[int, int] | None]) -> str:
     if len(places) == 1:  # a polyline of one point draws nothing
         x, y = places[0]
         places = [(x - 1, y), (x, y)]
-    # Points on one level say nothing that their ends do not.
+    # Of points on one level, the ends suffice.
     kept = [
         place
         for number, place in enumerate(places)

@@ -1,7 +1,7 @@
-"""How states look and sound on the page: a tone for colours, a sign for eyes.
+"""How states look on the page: a tone for the colour, and a sign.
 
-Main function: `tone`. Colour alone says nothing: a state is always written out, and
-has a sign beside it.
+Main function: `tone`. Colour is never the only cue: a state is always written out, next
+to a sign.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def sign(state: str) -> str:
 
 
 def needs(flow: FlowStatus) -> list[str]:
-    """Why somebody should look at a flow, in words; nothing if it is well."""
+    """Why a flow needs attention, in words; nothing if it is healthy."""
     found = []
     if tone(flow.state) == "bad":
         found.append(f"{flow.state}: {flow.reason}" if flow.reason else flow.state)
     if flow.faulted:
         found.append(f"{some(flow.faulted, 'partition')} {PartitionState.FAULTED}")
     if is_late(flow):
-        found.append("later than its SLA")
+        found.append("behind its SLA")
     if flow.problems:
         found.append(some(len(flow.problems), "problem"))
     found.extend(f"job {job.name} fails" for job in flow.jobs if job.error)
@@ -84,7 +84,7 @@ def needs(flow: FlowStatus) -> list[str]:
 
 
 def is_idle(flow: FlowStatus) -> bool:
-    """Whether it does not run, and nothing is wrong: it begins, or has ended."""
+    """Whether it is not running for a good reason: it is starting, or has ended."""
     return flow.state in {FlowState.STARTING, FlowState.STOPPED} and not needs(flow)
 
 

@@ -66,7 +66,7 @@ def _program() -> Path:
 def _build(program: Path) -> None:
     if shutil.which("go") is None:
         raise PeerError("franz-go needs Go, and there is no `go` on the PATH")
-    # Whoever is stopped while building must not leave half a program.
+    # A build that is interrupted must not leave half a program.
     half = program.with_suffix(".half")
     built = subprocess.run(
         ["go", "build", "-trimpath", "-buildvcs=false", "-o", half, "."],

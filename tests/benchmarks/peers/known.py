@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 YARDSTICK = "mm2"
 YARDSTICKS = (YARDSTICK, "mm2-alo", "franz-go", "confluent")
-"""Whoever comes first of those that were measured together is compared with."""
+"""The first of the peers measured together is the yardstick."""
 
 PEERS: dict[str, Peer] = {
     YARDSTICK: MirrorMaker2(exactly_once=True),

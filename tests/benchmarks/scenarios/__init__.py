@@ -1,7 +1,7 @@
-"""The cases that are measured; each module declares one or two of a kind.
+"""The scenarios; each module declares one or two of a kind.
 
-`SCENARIOS` has them by the names that `--scenario` takes, in the order in which they
-run. What a scenario is, the protocol in `bench` says.
+`SCENARIOS` has them by the names that `--scenario` accepts, in the order in which they
+run. `bench` has the protocol of a scenario.
 """
 
 from __future__ import annotations

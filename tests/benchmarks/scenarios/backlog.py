@@ -1,4 +1,4 @@
-"""A long backlog: whether the rate is steady, and memory stays as it is."""
+"""A long backlog: whether the rate is steady, and memory does not grow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BacklogResult:
         Column("early_worker_mb", "worker MB at 20 %", ",.0f"),
         Column("late_worker_mb", "worker MB at the end", ",.0f", "less"),
         Column("growth_mb", "growth MB", ",.0f"),
-        Column("remaining_error", "remaining time off by (-100%: not told)", ".0%"),
+        Column("remaining_error", "remaining time off by (-100%: not shown)", ".0%"),
         Column("seconds", "s", ",.0f"),
     )
 
@@ -130,7 +130,7 @@ class Backlog:
         rates = self._rates(seen.looks)
         if not rates:
             raise PeerError(
-                f"all was copied within two times {self.window_seconds:g} s: take more"
+                f"all was copied within two times {self.window_seconds:g} s: pass more"
                 " --records"
             )
         common = seen.early.keys() & seen.late.keys()

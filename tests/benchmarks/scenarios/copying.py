@@ -1,7 +1,7 @@
-"""The kind of scenario in which a full topic is copied as fast as possible.
+"""Scenarios in which a full topic is copied as fast as possible.
 
-Main type: `Copying`. How that is measured is `throughput`'s duty; the modules beside
-this one say of what records the topic is made, and from where it is copied.
+Main type: `Copying`. `throughput` measures; the other modules of this folder say which
+records the topic has, and from where it is copied.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ class Copying:
     title: str
     payloads: Callable[[], list[bytes]]
     records: int
-    """So many that a peer twice as fast as ours still has something to do when it
-    is measured."""
+    """Enough that a peer twice as fast as ours still has work when it is measured."""
     peers: tuple[str, ...] = ("mm2", "mirror")
     partitions: int = PARTITIONS
     compression: str = "none"
     batch_bytes: int = 64 << 10
-    """Most that the load puts into one batch, before compression."""
+    """The most that the load puts into one batch, before compression."""
     least_batch_bytes: int = 0
     """As found on the source's disk."""
     batch_records: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""TLS on both sides, and what it costs: each run copies the topic plain as well."""
+"""TLS on both sides, and its cost: each run also copies the topic without TLS."""
 
 from __future__ import annotations
 

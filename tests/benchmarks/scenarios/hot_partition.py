@@ -150,7 +150,7 @@ class HotPartition:
         return arrivals, looks
 
     def _patience(self, offsets: int) -> float:
-        """Records under way have to be waited for; they are the late ones."""
+        """Wait for records in flight; they are the late ones."""
         return _LATE_SECONDS if offsets >= self.records else _STALLED_SECONDS
 
 

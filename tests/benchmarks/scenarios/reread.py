@@ -3,7 +3,7 @@
 Groups stop so many records before the end of the source; the peer translates their
 offsets into checkpoints, which have one format for all peers. An ordinary consumer then
 counts what stands on the target from there on: what exceeds the group's lag it reads
-again, what lacks it would never see.
+again, which an incomplete copy would never allow.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- range $name, $flow := $flows -}}
 {{- $ends := splitList (ternary "->" "/" (contains "->" $name)) $name -}}
 {{- if ne (len $ends) 2 -}}
-{{- fail (printf "config.flows: %q is no direction; right would be source->target" $name) -}}
+{{- fail (printf "config.flows: %q is not a flow; use source->target" $name) -}}
 {{- end -}}
 {{- range $ends -}}
 {{- if not (hasKey $clusters (trim .)) -}}
@@ -24,32 +24,32 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- range $alias, $cluster := $clusters -}}
 {{- range $setting := list "sasl_password" "ssl_key_password" -}}
 {{- if hasKey $cluster $setting -}}
-{{- fail (printf "config.clusters.%s.%s: would be readable in a ConfigMap; put it into a Secret and name that under clusterSecrets.%s" $alias $setting $alias) -}}
+{{- fail (printf "config.clusters.%s.%s: would be readable in a ConfigMap; put it into a Secret and set clusterSecrets.%s" $alias $setting $alias) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $service := default dict $config.service -}}
 {{- range $setting := list "http_host" "http_port" "state_dir" "spark_master" -}}
 {{- if hasKey $service $setting -}}
-{{- fail (printf "config.service.%s: is the chart's to say; leave it out" $setting) -}}
+{{- fail (printf "config.service.%s: the chart sets it; leave it out" $setting) -}}
 {{- end -}}
 {{- end -}}
 {{- range $setting := list "http_token" "http_password" -}}
 {{- if hasKey $service $setting -}}
-{{- fail (printf "config.service.%s: would be readable in a ConfigMap; put it into a Secret and name that under http" $setting) -}}
+{{- fail (printf "config.service.%s: would be readable in a ConfigMap; put it into a Secret and set http" $setting) -}}
 {{- end -}}
 {{- end -}}
 {{- range $setting := list "http_hosts" "http_probes_open" -}}
 {{- if hasKey $service $setting -}}
-{{- fail (printf "config.service.%s: Kubernetes' probes ask pods by their addresses and show no token; leave it out" $setting) -}}
+{{- fail (printf "config.service.%s: Kubernetes' probes use the pods' IP addresses and send no token; leave it out" $setting) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") (hasKey $service "spark") -}}
-{{- fail (printf "config.service.spark: with mode %s Spark starts before it is read; use spark.conf" .Values.mode) -}}
+{{- fail (printf "config.service.spark: with mode %s Spark starts before mirror reads it; use spark.conf" .Values.mode) -}}
 {{- end -}}
 {{- range $alias, $secret := .Values.clusterSecrets -}}
 {{- if not (hasKey $clusters $alias) -}}
-{{- fail (printf "clusterSecrets.%s: there is no such cluster in config.clusters (%s)" $alias (keys $clusters | sortAlpha | join ", ")) -}}
+{{- fail (printf "clusterSecrets.%s: config.clusters has no such cluster (%s)" $alias (keys $clusters | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- $cluster := get $clusters $alias -}}
 {{- $folder := printf "/etc/mirror/secrets/%s" $alias -}}
@@ -67,11 +67,11 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- define "mirror.validate" -}}
 {{- range $key := list "tokenKey" "certificateKey" "keyKey" "caKey" -}}
 {{- if and (get $.Values.http $key) (not $.Values.http.secretName) -}}
-{{- fail (printf "http.%s: is a key of a Secret; name that as http.secretName" $key) -}}
+{{- fail (printf "http.%s: is a key in a Secret; set http.secretName" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- if ne (empty .Values.http.certificateKey) (empty .Values.http.keyKey) -}}
-{{- fail "http.certificateKey: TLS needs a certificate and its key; give http.keyKey too, or neither" -}}
+{{- fail "http.certificateKey: TLS needs a certificate and its key; set http.keyKey too, or neither" -}}
 {{- end -}}
 {{- $own := .Values.existingConfigMap.name -}}
 {{- $written := or .Values.config.flows .Values.config.clusters -}}
@@ -85,7 +85,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "existingConfigMap.key: %q must end in .yaml, or in .properties for MirrorMaker 2" .Values.existingConfigMap.key) -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") (gt (int .Values.replicas) 1) -}}
-{{- fail (printf "replicas: %d instances are for mode deployment; with %s there is one driver, which its operator starts again" (int .Values.replicas) .Values.mode) -}}
+{{- fail (printf "replicas: %d instances need mode deployment; with %s there is one driver, which the operator restarts" (int .Values.replicas) .Values.mode) -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") .Values.resources -}}
 {{- fail (printf "resources: is for mode deployment; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}
@@ -98,6 +98,6 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- $needs := dict "kubeflow" "sparkoperator.k8s.io/v1beta2" "apache" "spark.apache.org/v1" -}}
 {{- $api := get $needs .Values.mode -}}
 {{- if and $api (not (.Capabilities.APIVersions.Has $api)) -}}
-{{- fail (printf "mode: %s needs %s, which this cluster has not; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
+{{- fail (printf "mode: %s needs %s, which this cluster does not have; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
 {{- end -}}
 {{- end -}}

@@ -62,7 +62,7 @@ capabilities:
 {{- end -}}
 
 {{- define "mirror.volumeMounts" -}}
-# The file alone: secrets are mounted beside it.
+# Only the file: secrets are mounted next to it.
 - name: config
   mountPath: /etc/mirror/{{ include "mirror.configFile" . }}
   subPath: {{ include "mirror.configFile" . }}

@@ -1,4 +1,4 @@
-{{/* What both operators are told. The image answers Spark's `driver` and `executor`. */}}
+{{/* Settings for both operators. The image's entry point handles Spark's `driver` and `executor`. */}}
 
 {{- define "mirror.sparkConf" -}}
 {{- $executors := (get .Values.sizes .Values.size).executors -}}

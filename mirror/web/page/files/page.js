@@ -1,5 +1,5 @@
-// Fetches the page's sections again and puts in those that changed. Without it the
-// page is the same and is loaded again as a whole.
+// Refreshes the page's sections and replaces those that changed. Without this script
+// the page shows the same and reloads as a whole.
 "use strict";
 (() => {
   const SECONDS = 5;
@@ -57,7 +57,7 @@
 
   async function look() {
     if (paused || document.hidden || selecting()) return;
-    // Without name and password, which an address may hold and fetch refuses.
+    // Without the user name and password that a URL may contain and fetch refuses.
     const url = new URL(location.pathname + location.search, location.origin);
     url.searchParams.set("part", "main");
     try {
@@ -68,7 +68,7 @@
       stale.hidden = true;
     } catch (error) {
       const since = answered.toISOString().slice(11, 19);
-      const text = `The service has not answered since ${since} UTC: what you see is old.`;
+      const text = `The service has not answered since ${since} UTC: this page is out of date.`;
       if (stale.textContent !== text) stale.textContent = text;
       stale.hidden = false;
     }

@@ -141,7 +141,7 @@ func copyLoop(
 			return err
 		}
 		producer.Produce(ctx, &kgo.Record{Topic: progress, Key: []byte(*topic), Value: value}, promise)
-		// Whoever is next must not write before this is in the log.
+		// The next writer must wait until this is in the log.
 		if err := producer.Flush(ctx); err != nil {
 			return err
 		}
