@@ -23,7 +23,7 @@ from mirror.host import require_java
 from mirror.playground.cache import cache_folder, cache_lock
 
 _ROOT = Path(__file__).parents[2]
-_SECONDS = 300.0
+_SECONDS = 600.0
 _LEASES = 3
 
 
