@@ -22,7 +22,8 @@ import pyspark
 from mirror.host import require_java
 from mirror.playground.cache import cache_folder, cache_lock
 
-_SECONDS = 300.0
+_ROOT = Path(__file__).parents[2]
+_SECONDS = 600.0
 _LEASES = 3
 
 
@@ -31,7 +32,7 @@ def environment() -> dict[str, str]:
     """What to add to a service's environment; empty without an archive."""
     if os.environ.get("MIRROR_CLASS_DATA") == "off":
         return {}
-    archive = cache_folder() / f"spark-{_fingerprint()}.jsa"
+    archive = _place()
     if not archive.exists():
         with cache_lock("spark-class-data"):
             if not archive.exists():
@@ -50,26 +51,38 @@ def _options(java: str) -> dict[str, str]:
     }
 
 
-def _fingerprint() -> str:
-    version = subprocess.run(
+def _place() -> Path:
+    """Java takes an archive only with the very jars that it was made with."""
+    java = subprocess.run(
         [require_java(), "-version"], capture_output=True, text=True, check=False
     ).stderr
-    jars = Path(pyspark.__file__).resolve().parent  # the archive holds their paths
-    return hashlib.sha256(f"{version}{jars}".encode()).hexdigest()[:12]
+    folder = Path(pyspark.__file__).resolve().with_name("jars")
+    jars = [(jar.name, jar.stat().st_mtime_ns) for jar in sorted(folder.glob("*.jar"))]
+    name = f"spark-{_digest(str(folder))}-{_digest(java + repr(jars))}.jsa"
+    return cache_folder() / name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _try_to_make(archive: Path) -> None:
     made = archive.with_suffix(f".{os.getpid()}")
     options = _options(f"-XX:ArchiveClassesAtExit={made} -Xlog:cds=off")
     try:
-        subprocess.run(
-            [sys.executable, "-m", __name__],
-            env={**os.environ, **options},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
-        )
+        with tempfile.TemporaryDirectory() as folder:  # Spark may leave things there
+            subprocess.run(
+                [sys.executable, "-m", __name__],
+                cwd=folder,
+                env={**os.environ, **options, "PYTHONPATH": str(_ROOT)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=True,
+            )
+        same_folder = f"{archive.name.rpartition('-')[0]}-*.jsa"
+        for old in cache_folder().glob(same_folder):
+            old.unlink()
         made.rename(archive)
     except subprocess.TimeoutExpired:
         made.unlink(missing_ok=True)  # a quieter moment may do

@@ -11,6 +11,8 @@ import pytest
 from mirror.batches import batch, records, scan
 from mirror.errors import CorruptBatchError
 
+pytestmark = pytest.mark.unit
+
 values = st.lists(st.binary(max_size=1500), min_size=1, max_size=6)
 
 

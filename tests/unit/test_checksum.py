@@ -10,6 +10,8 @@ import pytest
 from mirror.batches import records
 from mirror.clusters.wire.checksum import joined
 
+pytestmark = pytest.mark.unit
+
 
 @given(st.binary(max_size=100), st.binary(max_size=3000))
 def test_of_two_parts(first: bytes, second: bytes) -> None:

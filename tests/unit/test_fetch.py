@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from kafka.protocol.consumer import FetchRequest
+import pytest
 
 from mirror.clusters.wire import fetch
+
+pytestmark = pytest.mark.unit
 
 
 def encoded(**changes: object) -> FetchRequest:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import uuid
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+import pytest
 
 from mirror.clusters.wire import fetch, fetch_by_id
+
+pytestmark = pytest.mark.unit
 
 _ORDERS, _PAYMENTS = uuid.uuid4(), uuid.uuid4()
 _IDS = {"orders": _ORDERS, "payments": _PAYMENTS}

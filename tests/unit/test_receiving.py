@@ -17,6 +17,8 @@ from tests.harness.waiting import crowd
 if TYPE_CHECKING:
     from mirror.clusters.wire.line import Line
 
+pytestmark = pytest.mark.unit
+
 _LARGE = 3 << 20
 
 Ends = tuple["Line", socket.socket]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.line import Line
 
+pytestmark = pytest.mark.unit
+
 _MANY = 6 << 20
 
 Ends = tuple["Line", socket.socket]
