@@ -18,6 +18,14 @@ class MirrorError(Exception):
         super().__init__(message or self.__doc__)
 
 
+def system_error(error: BaseException) -> BaseException:
+    """The operating system's or TLS's own error below a library's, if there is one."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, OSError):
+        below = below.__cause__ or below.__context__
+    return below or error
+
+
 class ConfigError(MirrorError):
     """The configuration cannot be used."""
 

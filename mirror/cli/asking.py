@@ -10,25 +10,16 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-import http.client
-import json
 from pathlib import Path
 import ssl
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import (
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
 
+import httpx
 import typer
 
 from mirror.config.load import load
-from mirror.errors import ConfigError, MirrorError
+from mirror.errors import ConfigError, MirrorError, system_error
 from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
@@ -147,28 +138,24 @@ def _authorization(service: ServiceConfig) -> str:
     return f"Basic {base64.b64encode(pair).decode()}"
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    """The service never redirects; another server that does must not get the token."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def _ask(way: _Way, path: str) -> dict[str, Any]:
     where = f"{way.url}{path}"
-    request = Request(where)  # noqa: S310  http or https, as `_address` saw
-    if way.authorization:
-        request.add_header("Authorization", way.authorization)
-    # A proxy in the environment is not meant for a service's own port.
-    handlers = [ProxyHandler({}), _NoRedirect(), HTTPSHandler(context=_tls(way))]
     try:
-        with build_opener(*handlers).open(request, timeout=_TIMEOUT_SECONDS) as answer:
-            found = json.load(answer)
-    except HTTPError as error:
-        with error:  # it is also the answer
-            raise MirrorError(_refused(where, error)) from error
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, URLError) else error
+        # No redirects, so the token goes nowhere else. Proxies of the environment are
+        # not meant for a service's own port.
+        answer = httpx.get(
+            where,
+            headers={"Authorization": way.authorization} if way.authorization else {},
+            verify=_tls(way),
+            timeout=_TIMEOUT_SECONDS,
+            trust_env=False,
+        )
+        answer.raise_for_status()
+        found = answer.json()
+    except httpx.HTTPStatusError as error:
+        raise MirrorError(_refused(where, error.response.status_code)) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = system_error(error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise MirrorError(
                 f"the certificate at {way.url} is not trusted "
@@ -206,15 +193,15 @@ def _tls(way: _Way) -> ssl.SSLContext:
     return context
 
 
-def _refused(where: str, error: HTTPError) -> str:
-    if error.code == HTTPStatus.UNAUTHORIZED:
+def _refused(where: str, status: int) -> str:
+    if status == HTTPStatus.UNAUTHORIZED:
         return (
             f"{where} asks for authentication: pass its token with --token-file, or "
             "its configuration with --config"
         )
-    if error.code == HTTPStatus.MISDIRECTED_REQUEST:
+    if status == HTTPStatus.MISDIRECTED_REQUEST:
         return f"{where} does not accept this host name: add it to service.http_hosts"
-    return f"{where} answers {error.code}: is it a mirror service?"
+    return f"{where} answers {status}: is it a mirror service?"
 
 
 def _short(reason: object) -> str:

@@ -7,19 +7,17 @@ Messages name the setting to look at, and never a secret or a token.
 
 from __future__ import annotations
 
-import base64
-import http.client
 import json
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
-import urllib.error
-import urllib.parse
-import urllib.request
+from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
+
+import httpx
 
 from mirror.clusters.auth.security import endpoint_context, secret_of
 from mirror.clusters.auth.token import Token, ends_of
-from mirror.errors import AuthenticationError
+from mirror.errors import AuthenticationError, system_error
 
 if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
@@ -33,13 +31,6 @@ _LARGEST = 1 << 20
 _MOST_WORDS = 200
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Credentials go where they were meant to go."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def ask(config: ClusterConfig) -> Token:
     """Ask for a token.
 
@@ -49,24 +40,6 @@ def ask(config: ClusterConfig) -> Token:
     url = config.sasl_oauthbearer_token_endpoint_url or ""
     where = f"cluster {config.alias}: {URL} {url}"
     asked = time.time()
-    handlers: list[Any] = [_NoRedirects()]
-    if url.startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=endpoint_context(config)))
-    request = _request(config, url)
-    try:
-        with urllib.request.build_opener(*handlers).open(
-            request, timeout=config.sasl_oauthbearer_timeout_seconds
-        ) as answer:
-            raw = answer.read(_LARGEST)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise AuthenticationError(f"{where} {_refused(error, config)}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise AuthenticationError(f"{where} {_unreached(error)}") from error
-    return _token(raw, asked, where)
-
-
-def _request(config: ClusterConfig, url: str) -> urllib.request.Request:
     form = {
         "grant_type": "client_credentials",
         **({"scope": s} if (s := config.sasl_oauthbearer_scope) else {}),
@@ -79,44 +52,50 @@ def _request(config: ClusterConfig, url: str) -> urllib.request.Request:
         config.sasl_oauthbearer_client_credentials_client_secret,
     )
     # RFC 6749, 2.3.1: both are encoded as in a form before they are joined.
-    pair = ":".join(
-        urllib.parse.quote_plus(text)
-        for text in (config.sasl_oauthbearer_client_credentials_client_id or "", secret)
-    )
-    return urllib.request.Request(  # noqa: S310  the schema allows https and http only
-        url,
-        data=urllib.parse.urlencode(form).encode(),
-        headers={
-            "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "Accept": "application/json",
-        },
-    )
+    client = config.sasl_oauthbearer_client_credentials_client_id or ""
+    try:
+        # No redirects: credentials go where they were meant to go.
+        with httpx.stream(
+            "POST",
+            url,
+            data=form,
+            auth=(quote_plus(client), quote_plus(secret)),
+            headers={"Accept": "application/json"},
+            verify=endpoint_context(config) if url.startswith("https:") else False,
+            timeout=config.sasl_oauthbearer_timeout_seconds,
+        ) as answer:
+            raw = next(answer.iter_bytes(_LARGEST), b"")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise AuthenticationError(f"{where} {_unreached(error)}") from error
+    if not answer.is_success:
+        raise AuthenticationError(f"{where} {_refused(answer, raw, config)}")
+    return _token(raw, asked, where)
 
 
-def _refused(error: urllib.error.HTTPError, config: ClusterConfig) -> str:
-    said = _words(error.read(_LARGEST)) or error.reason
-    text = f"answered {error.code}: {said}"
+def _refused(answer: httpx.Response, raw: bytes, config: ClusterConfig) -> str:
+    code = answer.status_code
+    text = f"answered {code}: {_words(raw) or answer.reason_phrase}"
     client = config.sasl_oauthbearer_client_credentials_client_id
-    if error.code in {400, 401, 403}:
+    if code in {400, 401, 403}:
         return (
             f"{text}; {_CLIENT} {client!r}, its secret and sasl_oauthbearer_scope must "
             "match what the endpoint knows"
         )
-    if error.code in {301, 302, 303, 307, 308, 404, 405}:
+    if code in {301, 302, 303, 307, 308, 404, 405}:
         return f"{text}; it must be the address of the token endpoint"
     return text
 
 
 def _unreached(error: Exception) -> str:
-    reason = getattr(error, "reason", error)
+    if isinstance(error, httpx.TimeoutException):
+        return "does not answer: no answer in time"
+    reason = system_error(error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return (
             f"has a certificate that is not trusted: {reason.verify_message}; "
             "sasl_oauthbearer_ca_file must contain the CA that signed it"
         )
-    text = "no answer in time" if isinstance(reason, TimeoutError) else reason
-    return f"does not answer: {text}"
+    return f"does not answer: {reason}"
 
 
 def _words(raw: bytes) -> str:
