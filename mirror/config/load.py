@@ -4,7 +4,7 @@ Main function: `load`. Layers, highest first: MIRROR_ variables, the file, the
 model's defaults. A `.properties` file is read as MirrorMaker 2's. All problems
 are raised together, each with the setting's name as the user wrote it.
 
-The layers are not dynaconf's, because its variables cannot name `us-east` or `A->B`,
+Variables are not dynaconf's layer: its variables cannot name `us-east` or `A->B`,
 create an entry where a name is misspelled, and turn a password such as 1e3 into a
 number. It would also read a `mirror.local.yaml` beside the file, unasked.
 """

@@ -1,6 +1,8 @@
 """YAML files: our own configuration format, read as YAML 1.2.
 
 Main function: `read`. Messages name the line and show no values, which may be secrets.
+The sections become dynaconf's only layer: its others would also read
+`mirror.local.yaml` and a `.env`, and turn a password of digits into a number.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from datetime import date
 import re
 from typing import TYPE_CHECKING, Any
 
+from dynaconf import Dynaconf
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.reader import ReaderError
@@ -20,6 +23,15 @@ from mirror.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+_SECTIONS = frozenset({"clusters", "flows", "defaults", "service"})
+_ONE_LAYER: Any = {
+    "settings_files": [],
+    "loaders": [],
+    "envvar_prefix": None,
+    "environments": False,
+    "load_dotenv": False,
+    "auto_cast": False,
+}
 _SHAPE = "a mapping with the keys clusters, flows, defaults and service"
 _ITSELF = "not valid YAML: an anchor (&) is used (*) within itself"
 _TOO_DEEP = "not valid YAML: nested too deeply"
@@ -57,7 +69,10 @@ def read(path: Path, text: str) -> Document:
         raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(text)}"])
     if _holds_itself(found, above=set(), done=set()):
         raise ConfigError([f"{path}: {_ITSELF}"])
-    return Document(raw={str(key).lower(): value for key, value in found.items()})
+    raw = {str(key).lower(): value for key, value in found.items()}
+    layer = Dynaconf(**_ONE_LAYER)  # type: ignore[no-untyped-call]
+    layer.update({key: raw[key] for key in _SECTIONS & raw.keys()}, tomlfy=False)
+    return Document(raw=raw | {key: layer[key] for key in _SECTIONS & raw.keys()})
 
 
 def _holds_itself(value: Any, *, above: set[int], done: set[int]) -> bool:
