@@ -209,7 +209,7 @@ class Rewriter:
                 position,
                 out,
                 limit,
-                *(provenance.key, provenance.stamp, provenance.home),
+                *(provenance.key, provenance.stamp, provenance.target_suffix),
                 *(provenance.feeders, self._runs, result),
             )
             if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
@@ -223,7 +223,7 @@ class Rewriter:
                 capacity = 2 * out.size  # one record larger than all that
                 continue
             done.reached = _reached(part, state)
-            done.filtered += int(result[kernels.DROPPED])
+            done.filtered += int(result[kernels.LOOPED])
             done.unexplained += int(result[kernels.UNEXPLAINED])
             copied = int(result[kernels.COPIED])
             if copied:

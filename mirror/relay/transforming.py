@@ -76,7 +76,9 @@ class TransformingRewriter(Rewriter):
         self._spares = spares
         self._dead_letters_of = dead_letters_of
         self._decoder = Decoder(
-            via=provenance.key, home=provenance.home, feeders=provenance.feeders
+            via=provenance.key,
+            target_suffix=provenance.target_suffix,
+            feeders=provenance.feeders,
         )
         self._deadline = 0.0
 
@@ -120,7 +122,7 @@ class TransformingRewriter(Rewriter):
         """Add one chunk to what is done; False if what follows must wait."""
         offsets = chunk.offsets
         if not len(offsets):
-            done.filtered += chunk.looping
+            done.filtered += chunk.looped
             done.unexplained += chunk.unexplained
             return True
         try:
@@ -159,7 +161,7 @@ class TransformingRewriter(Rewriter):
         if tried.count < len(offsets):
             done.stopped_at = int(offsets[tried.count])
             return False
-        done.filtered += chunk.looping
+        done.filtered += chunk.looped
         done.unexplained += chunk.unexplained
         done.reached = int(offsets[-1]) + 1
         if done.enough:

@@ -414,7 +414,7 @@ def test_no_bytes_lead_out_of_a_batch(data, records):
     sections = np.array([[61, len(content), count, 0, 0, count - 1, -1]], np.int64)
     nothing = np.empty(0, np.uint8)
     try:
-        for chunk in Decoder(via=nothing, home=nothing).read(
+        for chunk in Decoder(via=nothing, target_suffix=nothing).read(
             buffer, sections, at=AT, position=0
         ):
             chunk.batch.validate()
