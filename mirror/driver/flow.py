@@ -94,8 +94,7 @@ class Flow:
         self._sizing = Sizing(flow.tasks)
         self._go_by(config)
         self._ids: dict[str, str] = {}
-        """Of both clusters, by alias, since they were first reached: a later run must
-        not take another one for either."""
+        """Of both clusters by alias: a later run must not take another for either."""
         self._jobs = Jobs(flow.name, self._clusters, (), store=store, ids={})
 
     def stop(self) -> None:
@@ -270,6 +269,7 @@ class Flow:
             source_id=source.cluster_id,
             target_id=target.cluster_id,
             feeders=self._feeders,
+            service=self._status_writer.service,
         )
 
     def _begin_jobs(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from typing import TYPE_CHECKING, Any
+import uuid
 
 import structlog
 
@@ -46,6 +47,8 @@ class StatusWriter:
     def __init__(self, flow: str, store: StatusStore) -> None:
         self.samples: list[Sample] = []
         """Of the leases of this run, the last minutes."""
+        self.service = uuid.uuid4()
+        """Names the counters, which begin at zero here and now."""
         self._flow = flow
         self._store = store
         self._scores = LeaseTotals()

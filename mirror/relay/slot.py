@@ -88,7 +88,9 @@ class Slot:
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
         )
         self._faults = Faults()
-        self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
+        self._tally = Tally(
+            slot=number, bounds=bounds(flow.sla_seconds), service=plan.service
+        )
         self._target_topics: dict[str, Topic] = {}
         self._limits: dict[str, int] = {}
         self._closed: dict[TopicPartition, str] = {}
@@ -212,6 +214,7 @@ class Slot:
 
     def _write_next(self) -> None:
         if (work := self._filling.take()) is not None:
+            work.running = self._tally.written(work.counts, work.moved)
             self._settled(self._writer.write(work, self._target_topics))
 
     def _go_on_writing(self) -> None:
@@ -257,7 +260,9 @@ class Slot:
                 # What is read no longer was set aside behind this: not to be forgotten.
                 if self._reader.offset(key) is not None:
                     self._faults.clear(key)
-            self._tally.committed(work.counts, work.moved, seconds=now - work.begun)
+            self._tally.committed(
+                work.counts, work.moved, work.running, seconds=now - work.begun
+            )
             self._filling.give_back(work)
 
     def _take_over(self, lease: Lease) -> None:
@@ -311,8 +316,8 @@ class Slot:
                 self._intake.settle(key, self._positions[key])
             if _doubtful(self._positions[key], topics[key[0]], key[1]):
                 self._suspicions.look_into(key, self._positions[key])
+        self._tally.slot_works(known.running, self._wanted)
         self._owner = True
-        self._tally.slot_works()
 
     def _complete_transactions(self, dead: str | None) -> None:
         """What partitions missed the end of an earlier transaction get it now."""

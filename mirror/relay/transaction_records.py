@@ -76,7 +76,8 @@ class Notes:
 
     def how_far(self, work: Work) -> Batches:
         """The progress: positions, which hold as soon as they can be read."""
-        return {self.progress: progress.encode(work.moved)}
+        running = {key: each.encoded() for key, each in work.running.items()}
+        return {self.progress: progress.encode(work.moved, running)}
 
 
 def _blocks(

@@ -13,6 +13,7 @@ from typing import Any
 
 from mirror import __version__
 from mirror.status.config import ConfigStatus
+from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
 
 FORMAT_VERSION = 1
@@ -39,7 +40,10 @@ class FlowState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One source partition. Counters are since the service started."""
+    """One source partition. Counters are since the service started.
+
+    `counts` are in `/status` among the other fields, not below a name of their own.
+    """
 
     topic: str
     partition: int
@@ -58,21 +62,9 @@ class PartitionStatus:
     lag_seconds: float = -1.0
     """The age of the oldest record not copied yet, 0 if there is none; -1 while not
     known. As of the last lease, and older by as much as the next one is overdue."""
-    records: int
-    bytes: int
-    """Record batches sent to the target."""
+    counts: Counts = NOTHING
     bytes_in: int = 0
-    """Record batches fetched from the source."""
-    filtered: int
-    """Records left out because they came through the target before."""
-    unexplained: int = 0
-    """How many of these no flow of this configuration can have brought there."""
-    skipped: int
-    lost: int
-    removed: int = 0
-    """Records that the flow's transform left out."""
-    dead_letters: int = 0
-    """Records on which it failed, which went to the dead-letter topic."""
+    """Record batches fetched from the source, those of failed transactions too."""
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 if nothing came."""
     latency_p99_ms: float
@@ -276,7 +268,7 @@ class FlowStatus:
 
     @property
     def records(self) -> int:
-        return sum(partition.records for partition in self.partitions)
+        return sum(partition.counts.records for partition in self.partitions)
 
     @property
     def faulted(self) -> int:
@@ -288,7 +280,7 @@ class FlowStatus:
 
     @property
     def lost(self) -> int:
-        return sum(partition.lost for partition in self.partitions)
+        return sum(partition.counts.lost for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,4 +299,9 @@ class ServiceStatus:
         for flow, shown in zip(self.flows, document["flows"], strict=True):
             for name in _TOTALS:
                 shown[name] = getattr(flow, name)
+            for partition, part in zip(
+                flow.partitions, shown["partitions"], strict=True
+            ):
+                del part["counts"]
+                part.update(partition.counts.by_status_name)
         return document

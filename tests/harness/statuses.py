@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+from mirror.status.counts import NAMES, Counts
 from mirror.status.values import PartitionStatus
+
+
+def counted(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with what `Counts` declares put into `counts`."""
+    counts = {name: values[name] for name in values.keys() & set(NAMES)}
+    rest = {name: each for name, each in values.items() if name not in counts}
+    return {**rest, "counts": Counts(**counts)}
 
 
 def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
@@ -22,4 +30,4 @@ def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus
         "latency_p50_ms": -1.0,
         "latency_p99_ms": -1.0,
     }
-    return PartitionStatus(**values | changes)
+    return PartitionStatus(**counted(values | changes))
