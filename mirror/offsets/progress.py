@@ -81,7 +81,7 @@ class RunningCount:
     service: uuid.UUID
     """Who counts: a flow in one process of the service."""
     begun: int
-    """When it was zero, epoch ms: no two counts of a service begin at the same time."""
+    """When it was zero, epoch ms: tells a service's counts of a partition apart."""
     counts: Counts = NOTHING
 
     def __add__(self, more: Counts) -> RunningCount:
@@ -126,7 +126,7 @@ class Progress:
     """Of partitions that have no position yet; see `starting.settle`."""
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     """Beside the positions, `RunningCount`s as they are written; empty where there is
-    none. Only who goes on counting decodes them."""
+    none. Only a slot that goes on counting decodes them."""
 
 
 def topic_name(source_alias: str) -> str:
