@@ -286,7 +286,7 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
     ).encode()
     sync = OffsetSync(topic="t", partition=1, upstream=5, downstream=6).encode()
     return [
-        (progress.decode, key, value),
+        (_progress, key, value),
         (progress.decode, b"\0\0\xff\xff\xff\xff", b'\0\0{"id": "x"}'),
         (lambda _, value: Loss.decode(value), b"k", _json(loss.document())),
         (lambda _, value: Pauses.decode(value), b"k", _json(pauses.document())),
@@ -300,6 +300,11 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         (Checkpoint.decode, *point),
         (OffsetSync.decode, *sync),
     ]
+
+
+def _progress(key: bytes, value: bytes) -> None:
+    if not isinstance(found := progress.decode(key, value), str):
+        progress.RunningCount.decode(found[2])
 
 
 def _json(document: Any) -> bytes:

@@ -40,7 +40,7 @@ class Chunk:
     """Where the records lie."""
     places: Rows
     """One row each (columns: `to_columns.OFFSET` and so on)."""
-    looping: int
+    looped: int
     """Records left out among them: they came through the target before."""
     unexplained: int
     """How many of these did so in a way that `feeders` do not tell."""
@@ -54,13 +54,13 @@ class Decoder:
     """Reads unpacked records, one partition after the other."""
 
     def __init__(
-        self, *, via: Buffer, home: Buffer, feeders: Buffer = _NOTHING
+        self, *, via: Buffer, target_suffix: Buffer, feeders: Buffer = _NOTHING
     ) -> None:
-        """`via`: headers of this key are not shown, and a record with one that ends in
-        `home` is left out; `feeders` as for `kernels.merge`. All may be empty.
+        """`via`: headers of this key are hidden; `target_suffix` and `feeders` as for
+        `kernels.merge`. All may be empty.
         """
         self._via = via
-        self._home = home
+        self._target_suffix = target_suffix
         self._feeders = feeders
         self._places = np.empty((_MOST_RECORDS, to_columns.PLACE_COLUMNS), np.int64)
         self._result = np.zeros(to_columns.RESULTS, np.int64)
@@ -75,7 +75,7 @@ class Decoder:
     ) -> Iterator[Chunk]:
         """Chunks of the listed sections (see `kernels.merge`), from `position` on.
 
-        A chunk whose records all went in a circle has none.
+        A chunk whose records all looped has none.
 
         Raises:
             CorruptBatchError: records do not fit their batch.
@@ -90,7 +90,7 @@ class Decoder:
                 state,
                 position,
                 self._via,
-                self._home,
+                self._target_suffix,
                 self._feeders,
                 _MOST_BYTES,
                 self._places,
@@ -106,7 +106,7 @@ class Decoder:
                 batch=self._batch(source, places, at),
                 source=source,
                 places=places,
-                looping=int(found[to_columns.LOOPING]),
+                looped=int(found[to_columns.LOOPED]),
                 unexplained=int(found[to_columns.UNEXPLAINED]),
             )
         if whole < len(sections):

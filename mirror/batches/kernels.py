@@ -1,7 +1,8 @@
 """Compiled loops over the records of batches.
 
-`merge` copies records into one output, dropping those that already came through the
-target, adding the provenance header, and renumbering; `fields` finds keys and values.
+`merge` copies records into one output, leaving out those that already came through the
+target (`_looped` knows them), adding the provenance header, and renumbering;
+`fields` finds keys and values.
 Bytes in, bytes out: no allocation, no Python object, no I/O. Any producer may have
 made the bytes, so every number is read by `_varint` or `_sized`, which never look
 behind the end that they are given. Which batches there are is `scan`'s to tell.
@@ -29,7 +30,7 @@ ROW, POSITION, DONE, REACHED = range(4)
 STATES = 4
 
 # Slots of `merge`'s result.
-END, COPIED, NEWEST, DROPPED, BROKEN, OLDEST, RUNS, UNEXPLAINED = range(8)
+END, COPIED, NEWEST, LOOPED, BROKEN, OLDEST, RUNS, UNEXPLAINED = range(8)
 RESULTS = 8
 
 _HEADER = 61
@@ -148,13 +149,53 @@ def _begins_with_one(buffer, start, size, prefixes):
     return False
 
 
-# Signatures are spelled out: a call with anything else fails at once instead of
-# compiling a second version in the middle of a flow.
-@numba.njit(
+@numba.njit(inline="always")
+def _looped(buffer, at, end, headers, via, target_suffix, feeders):
+    """The one rule that stops loops, applied to a record's headers.
+
+    A record *looped* if a header called `via` has a value that ends in
+    `target_suffix`: it came through the target before. That is *unexplained* if the
+    last such header does not begin with one of the `feeders`, a byte of size before
+    each. Returns whether the headers end at `end` as they must, then looped and
+    unexplained, how many headers are called `via`, and of the others the bytes of
+    names and of values.
+    """
+    hidden = 0
+    looped = False
+    last_at = last_size = names = values = np.int64(0)
+    for _ in range(headers):
+        name_size, name_at, at = _sized(buffer, at, end)
+        value_size, value_at, at = _sized(buffer, at, end)
+        if name_size < 0 or at > end:
+            at = end + 1
+            break
+        if via.size > 0 and _equals(buffer, name_at, name_size, via):
+            hidden += 1
+            last_at, last_size = value_at, value_size
+            if target_suffix.size > 0 and _ends_with(
+                buffer, value_at, value_size, target_suffix
+            ):
+                looped = True
+        else:
+            names += name_size
+            values += max(value_size, 0)
+    unexplained = looped and not _begins_with_one(buffer, last_at, last_size, feeders)
+    return at == end, looped, unexplained, hidden, names, values
+
+
+def compiled(signature: str) -> Any:
+    """A decorator. The signature is spelled out: a call with anything else fails at
+    once instead of compiling a second version in the middle of a flow. No kernel makes
+    an array, so none counts references to those that it is given, which would take
+    longer than all that a record with headers needs.
+    """
+    njit: Any = numba.njit
+    return njit(signature, cache=True, nogil=True, _nrt=False)
+
+
+@compiled(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1], int64,"
-    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])",
-    cache=True,
-    nogil=True,
+    " uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], int64[::1])"
 )
 def merge(
     buffer,
@@ -163,9 +204,9 @@ def merge(
     first_offset,
     out,
     limit_out,
-    key,
+    via,
     stamp,
-    home,
+    target_suffix,
     feeders,
     runs,
     result,
@@ -177,21 +218,21 @@ def merge(
       its records (LogAppendTime), no offset is behind FIRST_OFFSET + LAST_DELTA.
     state: where to begin; written back, so the next call goes on behind.
     first_offset: records below it are left out (a fetch inside a batch).
-    key, stamp: header key to look at and encoded header to append (empty: none).
-    home: a record with a header `key` whose value ends so is dropped (empty: none).
-    feeders: how the last such value may begin, a byte of size before each; a record
-      that is dropped with another one is counted as unexplained, too.
+    via: the key of the provenance header (empty: none is looked for).
+    stamp: such a header, encoded, to append to each record (empty: none).
+    target_suffix, feeders: records that looped are left out (see `_looped`;
+      empty: none).
     runs: gets a row per run of records with consecutive source offsets: the first
       one's source offset, its index in `out`, and how many they are.
     Stops before an output of limit_out bytes is exceeded, but copies one record; and
     when there is no room for another run.
-    `result` tells the end, records copied, newest time, records dropped, and the number
+    `result` tells the end, records copied, newest time, records looped, and the number
     of runs; or else, if records do not fit their batch, as BROKEN its row, the first
     one being 1, and nothing counts.
     """
     at = _HEADER
     copied = 0
-    dropped = 0
+    looped = 0
     unexplained = 0
     newest = np.int64(-1)
     base_time = np.int64(0)
@@ -202,7 +243,7 @@ def merge(
     full = False
     run = np.int64(-1)
     next_offset = np.int64(-1)
-    looking = key.size > 0 and (stamp.size > 0 or home.size > 0)
+    looking = via.size > 0 and (stamp.size > 0 or target_suffix.size > 0)
     while row < rows.shape[0]:
         if done == 0:
             position = rows[row, SOURCE_AT]
@@ -245,26 +286,16 @@ def merge(
                 headers, headers_at = _varint(buffer, count_at, end)
                 if headers < 0 or headers > end - headers_at:
                     return
-                drop = False
-                via_at = via_size = np.int64(0)
-                if home.size > 0:
-                    p = headers_at
-                    for _ in range(headers):
-                        name_size, name_at, p = _sized(buffer, p, end)
-                        value_size, value_at, p = _sized(buffer, p, end)
-                        if name_size < 0 or p > end:
-                            return
-                        if _equals(buffer, name_at, name_size, key):
-                            via_at, via_size = value_at, value_size
-                            if _ends_with(buffer, value_at, value_size, home):
-                                drop = True
-                    if p != end:
+                if target_suffix.size > 0:
+                    fit, is_looped, is_unexplained, _, _, _ = _looped(
+                        buffer, headers_at, end, headers, via, target_suffix, feeders
+                    )
+                    if not fit:
                         return
-                if drop:
-                    dropped += 1
-                    if not _begins_with_one(buffer, via_at, via_size, feeders):
-                        unexplained += 1
-                    continue
+                    if is_looped:
+                        looped += 1
+                        unexplained += is_unexplained
+                        continue
             if copied == 0:
                 base_time = time
             newest = max(newest, time)
@@ -317,16 +348,14 @@ def merge(
     result[END] = at
     result[COPIED] = copied
     result[NEWEST] = newest
-    result[DROPPED] = dropped
+    result[LOOPED] = looped
     result[UNEXPLAINED] = unexplained
     result[BROKEN] = 0
     result[OLDEST] = base_time
     result[RUNS] = run + 1
 
 
-@numba.njit(
-    "int64(uint8[::1], int64, int64, int64, int64[:, ::1])", cache=True, nogil=True
-)
+@compiled("int64(uint8[::1], int64, int64, int64, int64[:, ::1])")
 def fields(buffer, at, limit, count, rows):
     """Where the keys and values of `count` records lie that stand before `limit`.
 

@@ -24,12 +24,12 @@ from mirror.batches.kernels import (
     ROW,
     SOURCE_AT,
     SOURCE_END,
-    _begins_with_one,
     _copy,
-    _ends_with,
     _equals,
+    _looped,
     _sized,
     _varint,
+    compiled,
 )
 
 # Columns of the rows that `find` writes, one row per record.
@@ -38,8 +38,8 @@ HEADERS_AT, HEADERS, HIDDEN = range(6, 9)
 PLACE_COLUMNS = 9
 
 # Slots of `find`'s result.
-FOUND, LOOPING, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES = (
-    range(8)
+FOUND, LOOPED, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES = range(
+    8
 )
 UNEXPLAINED = 8
 RESULTS = 9
@@ -48,27 +48,31 @@ _HEADER_COST = 16
 """Bytes that a header takes in arrays, beside its own."""
 
 
-# Signatures are spelled out: a call with anything else fails at once instead of
-# compiling a second version in the middle of a flow.
-@numba.njit(
+@compiled(
     "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1],"
-    " uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])",
-    cache=True,
-    nogil=True,
+    " uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])"
 )
 def find(
-    buffer, rows, state, first_offset, via, home, feeders, most_bytes, places, result
+    buffer,
+    rows,
+    state,
+    first_offset,
+    via,
+    target_suffix,
+    feeders,
+    most_bytes,
+    places,
+    result,
 ):
-    """List records of the batches in `rows` (see `kernels.merge`, also for `state` and
-    for BROKEN).
+    """List records of the batches in `rows` (see `kernels.merge`, also for `state`,
+    `target_suffix`, `feeders` and BROKEN).
 
-    Headers called `via` are counted as hidden, and a record with one whose value ends
-    in `home` is left out (both empty: nothing is hidden, nothing left out); `feeders`
-    as for `kernels.merge`.
+    Headers called `via` are counted as hidden, and records that looped are left out
+    (all empty: nothing is hidden, nothing left out).
     Stops before more than `most_bytes` are listed, but lists one record.
     """
     found = 0
-    looping = unexplained = 0
+    looped = unexplained = 0
     key_bytes = value_bytes = shown = name_bytes = content_bytes = np.int64(0)
     row = state[ROW]
     position = state[POSITION]
@@ -104,35 +108,16 @@ def find(
             key_size, key_at, p = _sized(buffer, p, end)
             value_size, value_at, p = _sized(buffer, p, end)
             headers, headers_at = _varint(buffer, p, end)
-            broken = headers < 0 or headers > end - headers_at
-            p = headers_at
-            hidden = 0
-            loops = False
-            via_at = via_size = np.int64(0)
-            names = contents = np.int64(0)
-            if not broken:
-                for _ in range(headers):
-                    name_size, name_at, p = _sized(buffer, p, end)
-                    content_size, content_at, p = _sized(buffer, p, end)
-                    if name_size < 0 or p > end:
-                        broken = True
-                        break
-                    if via.size > 0 and _equals(buffer, name_at, name_size, via):
-                        hidden += 1
-                        via_at, via_size = content_at, content_size
-                        if home.size > 0 and _ends_with(
-                            buffer, content_at, content_size, home
-                        ):
-                            loops = True
-                    else:
-                        names += name_size
-                        contents += max(content_size, 0)
-            if broken or p != end:
+            if headers < 0 or headers > end - headers_at:
                 return
-            if loops:
-                looping += 1
-                if not _begins_with_one(buffer, via_at, via_size, feeders):
-                    unexplained += 1
+            fit, is_looped, is_unexplained, hidden, names, contents = _looped(
+                buffer, headers_at, end, headers, via, target_suffix, feeders
+            )
+            if not fit:
+                return
+            if is_looped:
+                looped += 1
+                unexplained += is_unexplained
                 continue
             fixed = rows[row, FIXED_TIME]
             places[found, OFFSET] = offset
@@ -163,7 +148,7 @@ def find(
     state[DONE] = done
     state[REACHED] = reached
     result[FOUND] = found
-    result[LOOPING] = looping
+    result[LOOPED] = looped
     result[UNEXPLAINED] = unexplained
     result[BROKEN] = 0
     result[KEY_BYTES] = key_bytes
@@ -184,13 +169,11 @@ def _gather(buffer, start, size, index, ends, data, there):
     ends[index + 1] = at
 
 
-@numba.njit(
+@compiled(
     "void(uint8[::1], int64[:, ::1], uint8[::1],"
     " int32[::1], uint8[::1], uint8[::1], int32[::1], uint8[::1], uint8[::1],"
     " int32[::1], int32[::1], uint8[::1], uint8[::1],"
-    " int32[::1], uint8[::1], uint8[::1])",
-    cache=True,
-    nogil=True,
+    " int32[::1], uint8[::1], uint8[::1])"
 )
 def fill(
     buffer,

@@ -122,7 +122,7 @@ class Placement:
             key = (report.topic, report.partition)
             if (seconds := report.slot_seconds) <= 0:
                 continue
-            rate = report.bytes / seconds
+            rate = report.counts.bytes / seconds
             known = self._weights.get(key, rate)
             share = 1 - math.exp(-seconds / _SMOOTHED_SECONDS)
             learnt[key] = known + share * (rate - known)

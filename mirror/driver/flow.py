@@ -295,6 +295,7 @@ class Flow:
             source_id=source.cluster_id,
             target_id=target.cluster_id,
             feeders=config.feeders(self.config),
+            service=self._status_writer.service,
         )
 
     def _copy(self, found: TopicsResult, paused: Pauses) -> None:

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from typing import TYPE_CHECKING
+import uuid
 
 import structlog
 
@@ -44,6 +45,8 @@ class StatusWriter:
     def __init__(self, flow: str, store: StatusStore) -> None:
         self.samples: list[Sample] = []
         """Of the leases of this run, the last minutes."""
+        self.service = uuid.uuid4()
+        """Names the counters, which begin at zero here and now."""
         self._flow = flow
         self._store = store
         self._scores = LeaseTotals()

@@ -2,8 +2,8 @@
 
 Main type: `LeaseTotals`, one per flow, for its partitions, the times of its topics and
 its transactions; counters are since the service started and survive restarts of the
-flow. What is no longer mirrored disappears. `slot_loads` says what each slot did in
-one lease.
+flow and the death of slots. What is no longer mirrored disappears. `slot_loads` says
+what each slot did in one lease.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import operator
 import time
 from typing import TYPE_CHECKING
 
+from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import HistogramStatus, TopicTimes, TransactionStatus
 from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus, SlotStatus
@@ -41,8 +42,8 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
         number=slot,
         partitions=len(reports),
         busy=busy,
-        records_per_second=_rate(sum(r.records for r in reports), seconds),
-        bytes_per_second=_rate(sum(r.bytes for r in reports), seconds),
+        records_per_second=_rate(sum(r.counts.records for r in reports), seconds),
+        bytes_per_second=_rate(sum(r.counts.bytes for r in reports), seconds),
     )
 
 
@@ -69,6 +70,8 @@ class LeaseTotals:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, PartitionStatus] = {}
+        self._known: dict[TopicPartition, tuple[int, Counts]] = {}
+        """The total of each partition that is counted, and since when it is one."""
         self._times: dict[str, TopicTimes] = {}
         self._transactions = TransactionStatus()
         self._reported_at = 0.0
@@ -130,6 +133,20 @@ class LeaseTotals:
             return report.lag_seconds
         return last.lag_seconds + max(now - self._reported_at, 0.0)
 
+    def _news(self, report: PartitionReport) -> Counts:
+        """What the report brings that is not counted yet: what its lease committed, and
+        what leases had committed that died before they could report.
+        """
+        if not report.total_since:
+            return report.counts
+        key = (report.topic, report.partition)
+        since, known = self._known.get(key, (0, NOTHING))
+        if since != report.total_since:
+            known = NOTHING  # another service copied meanwhile, and counts that itself
+        news = report.total.beyond(known)
+        self._known[key] = report.total_since, known + news
+        return news
+
     def _status(self, report: PartitionReport, now: float) -> PartitionStatus:
         last = self._partitions.get((report.topic, report.partition))
         return PartitionStatus(
@@ -144,15 +161,8 @@ class LeaseTotals:
             end_offset=report.end_offset,
             lag=report.lag,
             lag_seconds=self._lag_seconds(report, last, now),
-            records=report.records + (last.records if last else 0),
-            bytes=report.bytes + (last.bytes if last else 0),
+            counts=self._news(report) + (last.counts if last else NOTHING),
             bytes_in=report.bytes_in + (last.bytes_in if last else 0),
-            filtered=report.filtered + (last.filtered if last else 0),
-            unexplained=report.unexplained + (last.unexplained if last else 0),
-            skipped=report.skipped + (last.skipped if last else 0),
-            lost=report.lost + (last.lost if last else 0),
-            removed=report.removed + (last.removed if last else 0),
-            dead_letters=report.dead_letters + (last.dead_letters if last else 0),
             latency_p50_ms=report.latency_p50_ms,
             latency_p99_ms=report.latency_p99_ms,
         )

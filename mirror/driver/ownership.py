@@ -123,7 +123,7 @@ def rewrite_progress(
         moved = replace(made, source_id=source_id, id=_new_id())
         generations.append(moved.encoded())
     batches: dict[str, list[EncodedBatch]] = {}
-    if written := [*progress.encode(positions), *generations]:
+    if written := [*progress.encode(positions, known.running), *generations]:
         batches[progress.topic_name(flow.source)] = written
     if values := runs.encode(decided.blocks):
         batches[runs.topic_name(flow.source, flow.separator)] = [

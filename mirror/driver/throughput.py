@@ -66,8 +66,8 @@ def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) ->
     return Sample(
         seconds=seconds,
         busy=sum(busy.values()) / slots,
-        records=sum(report.records for report in sound),
-        bytes=sum(report.bytes for report in sound),
+        records=sum(report.counts.records for report in sound),
+        bytes=sum(report.counts.bytes for report in sound),
         lag=sum(report.lag for report in located),
         located=len(located),
         behind=behind(sound),

@@ -39,13 +39,13 @@ METRICS: tuple[Metric, ...] = (
         "mirror_records_total",
         _C,
         "Records copied.",
-        lambda p: p.records,
+        lambda p: p.counts.records,
     ),
     of_partitions(
         "mirror_written_bytes_total",
         _C,
         "Bytes of record batches sent to the target.",
-        lambda p: p.bytes,
+        lambda p: p.counts.bytes,
     ),
     of_partitions(
         "mirror_read_bytes_total",
@@ -57,38 +57,38 @@ METRICS: tuple[Metric, ...] = (
         "mirror_filtered_records_total",
         _C,
         "Records left out because they already came through the target.",
-        lambda p: p.filtered,
+        lambda p: p.counts.looped,
     ),
     of_partitions(
         "mirror_unexplained_loops_total",
         _C,
         "Looped records that no flow of this configuration brought to the source: "
         "another mirror did, or a producer set their mirror.via header.",
-        lambda p: p.unexplained,
+        lambda p: p.counts.unexplained,
     ),
     of_partitions(
         "mirror_skipped_records_total",
         _C,
         "Records of aborted transactions, and transaction markers; neither is copied.",
-        lambda p: p.skipped,
+        lambda p: p.counts.skipped,
     ),
     of_partitions(
         "mirror_lost_records_total",
         _C,
         "Offsets deleted on the source before they could be copied.",
-        lambda p: p.lost,
+        lambda p: p.counts.lost,
     ),
     of_partitions(
         "mirror_transform_removed_records_total",
         _C,
         "Records that the flow's transform left out.",
-        lambda p: p.removed,
+        lambda p: p.counts.removed,
     ),
     of_partitions(
         "mirror_dead_letter_records_total",
         _C,
         "Records on which the transform failed, sent to the dead-letter topic.",
-        lambda p: p.dead_letters,
+        lambda p: p.counts.dead_letters,
     ),
     # ---- Lag and latency
     of_partitions(

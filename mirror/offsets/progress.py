@@ -2,16 +2,17 @@
 
 A compacted topic of one partition per source cluster. Its records are written inside
 the data transactions, so progress and copies cannot differ. Main types: `Position`, and
-`Progress`, as a `ProgressReader` finds it. One more record names the *generation*: the
-driver run that may write now. A task that finds a generation other than its own has
-been replaced and must stop.
+`Progress`, as a `ProgressReader` finds it; `RunningCount`, what was copied on the way
+there. One more record names the *generation*: the driver run that may write now. A task
+that finds a generation other than its own has been replaced and must stop.
 
-Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value =
-version INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16
-bytes, and, once the topic was re-created, the id that it had before, 16 bytes. The
-generation's key has an empty topic and partition -1; its value is version INT16 = 0
-and UTF-8 text. Tombstones with partition -2 mean nothing: a leader proves with them
-that it leads.
+Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value = version
+INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16 bytes,
+the id before the topic was re-created 16 bytes (zeros: none), running count: service 16
+bytes, begun INT64 in epoch ms, n INT16, n INT64. Either of the last two may be missing
+at the end: the first release writes no count, and reads over it. The generation's key
+has an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
+Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mirror.batches.reading import TopicReader
 from mirror.batches.writing import prove_leader
 from mirror.clusters import topics
 from mirror.errors import ClusterError, RecreatedError
+from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +51,7 @@ TOPIC_CONFIGS = {
 }
 
 _VALUE = struct.Struct(">hqi16s")
+_COUNT = struct.Struct(">16sqh")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _LENGTH = struct.Struct(">H")
@@ -70,6 +73,48 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCount:
+    """What was done to a partition since a moment, up to the position beside it."""
+
+    service: uuid.UUID
+    """Who counts: a flow in one process of the service."""
+    begun: int
+    """When it was zero, epoch ms: tells a service's counts of a partition apart."""
+    counts: Counts = NOTHING
+
+    def __add__(self, more: Counts) -> RunningCount:
+        return RunningCount(
+            service=self.service, begun=self.begun, counts=self.counts + more
+        )
+
+    def encoded(self) -> bytes:
+        each = self.counts.each
+        # Most of the later ones are zero, and a take-over reads all records.
+        while each and not each[-1]:
+            each = each[:-1]
+        head = _COUNT.pack(self.service.bytes, self.begun, len(each))
+        return head + struct.pack(f">{len(each)}q", *each)
+
+    @classmethod
+    def decode(cls, written: bytes) -> RunningCount | None:
+        """None if nothing is written.
+
+        Raises:
+            ClusterError: it is damaged.
+        """
+        if not written:
+            return None
+        try:
+            service, begun, count = _COUNT.unpack_from(written)
+            each = struct.unpack_from(f">{max(count, 0)}q", written, _COUNT.size)
+        except struct.error as error:
+            raise _damaged(error) from error
+        return cls(
+            service=uuid.UUID(bytes=service), begun=begun, counts=Counts.of(*each)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """What the progress topic says."""
 
@@ -77,22 +122,30 @@ class Progress:
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
     unsettled: Mapping[TopicPartition, Position] = field(default_factory=dict)
     """Of partitions that have no position yet; see `starting.settle`."""
+    running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
+    """Beside the positions, `RunningCount`s as they are written; empty where there is
+    none. Only a slot that goes on counting decodes them."""
 
 
 def topic_name(source_alias: str) -> str:
     return f"mirror-progress.{source_alias}.internal"
 
 
-def encode(positions: Mapping[TopicPartition, Position]) -> list[EncodedBatch]:
+def encode(
+    positions: Mapping[TopicPartition, Position],
+    running: Mapping[TopicPartition, bytes] | None = None,
+) -> list[EncodedBatch]:
     """Batches that every topic takes, with one record per partition."""
+    running = running or {}
     return records.encode_all(
-        (_key(topic, partition), _value(position))
-        for (topic, partition), position in positions.items()
+        (_key(*where), _value(position, running.get(where, b"")))
+        for where, position in positions.items()
     )
 
 
-def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
-    """The content of one record: the generation, or a partition's position.
+def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position, bytes]:
+    """The content of one record: the generation, or a partition's position, with its
+    encoded `RunningCount`, if there is one.
 
     Raises:
         ClusterError: it is neither.
@@ -105,15 +158,14 @@ def decode(key: bytes, value: bytes) -> str | tuple[TopicPartition, Position]:
         _, offset, epoch, topic_id = _VALUE.unpack_from(value)
         partition = _INT32.unpack_from(key, 2 + length)[0]
     except (struct.error, ValueError) as error:
-        raise ClusterError(
-            f"a record of the progress topic is damaged: {error}"
-        ) from error
-    return (name, partition), Position(
+        raise _damaged(error) from error
+    position = Position(
         offset=offset,
         leader_epoch=epoch,
         topic_id=uuid.UUID(bytes=topic_id),
         left_id=_left_id(value),
     )
+    return (name, partition), position, value[_VALUE.size + 16 :]
 
 
 def encode_generation(generation: str) -> EncodedBatch:
@@ -165,6 +217,7 @@ class ProgressReader:
         self._generation = ""
         self._positions: dict[TopicPartition, Position] = {}
         self._unsettled: dict[TopicPartition, Position] = {}
+        self._running: dict[TopicPartition, bytes] = {}
 
     def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
         """As the function; what it returns is not changed by later calls. It waits
@@ -179,6 +232,7 @@ class ProgressReader:
             generation=self._generation,
             positions=dict(self._positions),
             unsettled=dict(self._unsettled),
+            running=dict(self._running),
         )
 
     def _follow(self, *, at_least: int, wait: bool) -> None:
@@ -187,12 +241,13 @@ class ProgressReader:
             if isinstance(found, str):
                 self._generation = found
                 continue
-            where, position = found
+            where, position, running = found
             if position.offset == UNSETTLED:
                 self._unsettled[where] = position
                 continue
             self._unsettled.pop(where, None)
             self._positions[where] = position
+            self._running[where] = running
 
 
 def _key(topic: str, partition: int) -> bytes:
@@ -200,14 +255,20 @@ def _key(topic: str, partition: int) -> bytes:
     return _INT16.pack(len(name)) + name + _INT32.pack(partition)
 
 
-def _value(position: Position) -> bytes:
-    left = b"" if position.left_id == NO_ID else position.left_id.bytes
+def _value(position: Position, running: bytes) -> bytes:
+    left = position.left_id.bytes if running or position.left_id != NO_ID else b""
     fixed = _VALUE.pack(
         0, position.offset, position.leader_epoch, position.topic_id.bytes
     )
-    return fixed + left
+    return fixed + left + running
 
 
 def _left_id(value: bytes) -> uuid.UUID:
     left = value[_VALUE.size : _VALUE.size + 16]
-    return uuid.UUID(bytes=left) if len(left) == 16 else NO_ID
+    if len(left) < 16 or left == NO_ID.bytes:
+        return NO_ID
+    return uuid.UUID(bytes=left)
+
+
+def _damaged(error: Exception) -> ClusterError:
+    return ClusterError(f"a record of the progress topic is damaged: {error}")

@@ -16,7 +16,8 @@ from mirror.batches import batch
 from mirror.clusters import codes
 from mirror.errors import CorruptBatchError, TransformError, UnreachableError
 from mirror.offsets.progress import NO_ID, Position
-from mirror.relay.tally import Counts
+from mirror.relay.tally import Part
+from mirror.status.counts import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -206,18 +207,12 @@ class Intake:
             work.batches.setdefault(where, []).extend(done.batches)
             work.origins[where] = key
         self._move(key, next_offset, leader_epoch, work)
-        counts = Counts(
-            records=done.records,
+        counts = done.counts + Counts(
+            records=sum(encoded.count for encoded in done.batches),
             bytes=sum(encoded.size for encoded in done.batches),
-            filtered=done.filtered,
-            unexplained=done.unexplained,
             skipped=found.skipped if whole else 0,
-            removed=done.removed,
-            dead_letters=done.dead_letters,
-            newest=done.newest,
-            read_at=time.time(),
         )
-        work.count(key, counts)
+        work.count(key, Part(counts, newest=done.newest, read_at=time.time()))
 
     def _rewritten(
         self, fetched: Fetched, buffer: Buffer, position: int, work: PendingTransaction
@@ -297,7 +292,7 @@ class Intake:
             goes_on_at=jump.to.offset,
         )  # fmt: skip
         work.losses.append(loss)
-        work.count(key, Counts(lost=loss.count or 0))
+        work.count(key, Part(Counts(lost=loss.count or 0)))
         work.moved[key] = jump.to
         self._reader.seek(key, jump.to.offset, jump.to.leader_epoch)
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mirror.clusters.topics import NO_ID
+
 if TYPE_CHECKING:
+    import uuid
+
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
 
@@ -24,6 +28,8 @@ class LeasePlan:
     target_id: str
     feeders: tuple[str, ...] = ()
     """The aliases of clusters that the configuration's flows copy to the source."""
+    service: uuid.UUID = NO_ID
+    """Whose counters its records count for: the flow's in one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
-    from mirror.offsets.progress import Position
+    from mirror.offsets.progress import Position, RunningCount
     from mirror.recovery.losses import Loss
     from mirror.relay.rewrite import Rewriter
-    from mirror.relay.tally import Counts
+    from mirror.relay.tally import Part
 
 TopicPartition = tuple[str, int]
 
@@ -31,7 +31,9 @@ class PendingTransaction:
     origins: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
     """Source partition by target partition, for those that have batches."""
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
-    counts: dict[TopicPartition, Counts] = field(default_factory=dict)
+    counts: dict[TopicPartition, Part] = field(default_factory=dict)
+    running: dict[TopicPartition, RunningCount] = field(default_factory=dict)
+    """What all transactions up to this one have done, known when it is written."""
     losses: list[Loss] = field(default_factory=list)
     """What its positions jump over."""
     buffers: list[bytearray] = field(default_factory=list)
@@ -47,7 +49,7 @@ class PendingTransaction:
         """Bytes of its batches."""
         return sum(b.size for queue in self.batches.values() for b in queue)
 
-    def count(self, key: TopicPartition, more: Counts) -> None:
+    def count(self, key: TopicPartition, more: Part) -> None:
         """Add to what it does to a source partition."""
         known = self.counts.get(key)
-        self.counts[key] = more if known is None else known.with_more(more)
+        self.counts[key] = more if known is None else known + more

@@ -31,7 +31,7 @@ class Provenance:
     """The header's key."""
     stamp: Bytes
     """The encoded header to append to every record."""
-    home: Bytes
+    target_suffix: Bytes
     """How a value ends that names the target."""
     feeders: Bytes
     """How values begin that name clusters which are copied to the source, each behind
@@ -56,7 +56,7 @@ def via(
     return Provenance(
         key=_array(key),
         stamp=_array(varint(len(key)) + key + varint(len(value)) + value),
-        home=_array(f"/{target_id}".encode()),
+        target_suffix=_array(f"/{target_id}".encode()),
         feeders=_array(b"".join(_sized(f"{alias}/".encode()) for alias in feeders)),
     )
 
@@ -64,7 +64,9 @@ def via(
 def none() -> Provenance:
     """Records go through byte for byte."""
     nothing = _array(b"")
-    return Provenance(key=nothing, stamp=nothing, home=nothing, feeders=nothing)
+    return Provenance(
+        key=nothing, stamp=nothing, target_suffix=nothing, feeders=nothing
+    )
 
 
 def _sized(prefix: bytes) -> bytes:

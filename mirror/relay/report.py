@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mirror.status.counts import NAMES, NOTHING, Counts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """One partition over one lease. Counters are of this lease alone."""
+    """One partition over one lease."""
 
     slot: int
     topic: str
@@ -32,23 +34,15 @@ class PartitionReport:
     """The next source offset to copy, -1 while not known."""
     end_offset: int = -1
     """The source's last stable offset as last seen, -1 while not known."""
-    records: int = 0
-    bytes: int = 0
-    """Record batches produced, as sent."""
+    counts: Counts = NOTHING
+    """What was committed in this lease, and reported to this slot as such."""
+    total: Counts = NOTHING
+    """What the service has committed, as of the progress: that of leases which died
+    before they could report, too."""
+    total_since: int = 0
+    """When the total was zero, epoch ms; 0: the slot cannot tell."""
     bytes_in: int = 0
     """Record batches fetched, as they came, those of failed transactions too."""
-    filtered: int = 0
-    """Records left out because they came through the target before."""
-    unexplained: int = 0
-    """How many of these no flow of this configuration can have brought there."""
-    skipped: int = 0
-    """Records of aborted transactions and transaction markers."""
-    lost: int = 0
-    """Offsets that vanished at the source; the loss ledger has their ranges."""
-    removed: int = 0
-    """Records that the flow's transform left out."""
-    dead_letters: int = 0
-    """Records on which it failed, which went to the dead-letter topic."""
     transactions: int = 0
     latency_p50_ms: float = -1.0
     """From a record's timestamp to its commit on the target, newest of each
@@ -84,24 +78,24 @@ class PartitionReport:
 
 
 _TYPES = {
-    "str": pa.string(),
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "tuple[int, ...]": pa.list_(pa.int64()),
+    "str": (pa.string(), "string"),
+    "int": (pa.int64(), "bigint"),
+    "float": (pa.float64(), "double"),
+    "tuple[int, ...]": (pa.list_(pa.int64()), "array<bigint>"),
+    "Counts": (
+        pa.struct([(name, pa.int64()) for name in NAMES]),
+        f"struct<{','.join(f'{name}:bigint' for name in NAMES)}>",
+    ),
 }
-ARROW_SCHEMA = pa.schema(
-    [(field.name, _TYPES[str(field.type)]) for field in fields(PartitionReport)]
-)
-_SQL = {
-    "str": "string",
-    "int": "bigint",
-    "float": "double",
-    "tuple[int, ...]": "array<bigint>",
+"""Of a field: what it is in Arrow, and in Spark's SQL."""
+_FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
+_MADE_OF = {
+    field.name: (lambda found: Counts(**found)) if field.type == "Counts" else tuple
+    for field in fields(PartitionReport)
+    if str(field.type) in {"Counts", "tuple[int, ...]"}
 }
-_LISTS = [f.name for f in fields(PartitionReport) if str(f.type).startswith("tuple")]
-SQL_SCHEMA = ", ".join(
-    f"`{field.name}` {_SQL[str(field.type)]}" for field in fields(PartitionReport)
-)
+ARROW_SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in _FIELDS.items()])
+SQL_SCHEMA = ", ".join(f"`{name}` {sql}" for name, (_, sql) in _FIELDS.items())
 
 
 def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
@@ -112,5 +106,6 @@ def to_arrow(reports: Iterable[PartitionReport]) -> pa.RecordBatch:
 
 def from_row(row: Any) -> PartitionReport:
     """A report from a Spark row."""
-    values = row.asDict()
-    return PartitionReport(**values | {name: tuple(values[name]) for name in _LISTS})
+    values = row.asDict(recursive=True)
+    made = {name: make(values[name]) for name, make in _MADE_OF.items()}
+    return PartitionReport(**values | made)

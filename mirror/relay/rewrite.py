@@ -20,6 +20,7 @@ from mirror.batches.batch import CODEC_MASK, sections
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 from mirror.relay.grouping import MERGE_BYTES, groups
+from mirror.status.counts import NOTHING, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,20 +49,15 @@ class Rewritten:
     """What became of some batches. Times are epoch milliseconds, -1 for none."""
 
     batches: list[EncodedBatch]
-    records: int = 0
-    filtered: int = 0
-    unexplained: int = 0
+    counts: Counts = NOTHING
+    """What is not copied, and why; `batches` say what is."""
     newest: int = -1
     oldest: int = -1
     """Of the first record that is copied, as the source has it."""
     unpacked: int = 0
     """Bytes of records that were compressed, and had to be unpacked."""
-    removed: int = 0
-    """Records that the flow's transform left out."""
     dead_batches: list[EncodedBatch] = field(default_factory=list)
     """For the dead-letter topic."""
-    dead_letters: int = 0
-    """How many records these hold."""
     stopped_at: int = -1
     """The source offset from which on nothing was done, -1: all was."""
     reached: int = -1
@@ -169,7 +165,6 @@ class Rewriter:
                 runs=np.array([[int(row[scan.BASE]), 0, count]], np.int64),
             )
         )
-        done.records += count
         done.reached = int(row[scan.LAST]) + 1
         done.newest = max(done.newest, newest)
         if done.oldest < 0:
@@ -209,7 +204,7 @@ class Rewriter:
                 position,
                 out,
                 limit,
-                *(provenance.key, provenance.stamp, provenance.home),
+                *(provenance.key, provenance.stamp, provenance.target_suffix),
                 *(provenance.feeders, self._runs, result),
             )
             if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
@@ -223,11 +218,12 @@ class Rewriter:
                 capacity = 2 * out.size  # one record larger than all that
                 continue
             done.reached = _reached(part, state)
-            done.filtered += int(result[kernels.DROPPED])
-            done.unexplained += int(result[kernels.UNEXPLAINED])
+            done.counts += Counts(
+                looped=int(result[kernels.LOOPED]),
+                unexplained=int(result[kernels.UNEXPLAINED]),
+            )
             copied = int(result[kernels.COPIED])
             if copied:
-                done.records += copied
                 done.newest = max(done.newest, int(result[kernels.NEWEST]))
                 if done.oldest < 0:
                     done.oldest = int(result[kernels.OLDEST])

@@ -88,7 +88,9 @@ class Slot:
             transaction_timeout_ms=int(flow.transaction_timeout_seconds * 1000),
         )
         self._faults = Faults()
-        self._tally = Tally(slot=number, bounds=bounds(flow.sla_seconds))
+        self._tally = Tally(
+            slot=number, bounds=bounds(flow.sla_seconds), service=plan.service
+        )
         self._target_topics: Mapping[str, Topic] = {}
         self._lease: Lease | None = None
         self._wanted: dict[TopicPartition, Assignment] = {}
@@ -215,6 +217,9 @@ class Slot:
 
     def _write_next(self) -> None:
         if (transaction := self._filling.take()) is not None:
+            transaction.running = self._tally.written(
+                transaction.counts, transaction.moved
+            )
             self._writer.write(transaction, self._target_topics)
             self._count_committed()
 
@@ -260,7 +265,10 @@ class Slot:
                 if self._reader.offset(key) is not None:
                     self._faults.clear(key)
             self._tally.committed(
-                transaction.counts, transaction.moved, seconds=event.seconds
+                transaction.counts,
+                transaction.moved,
+                transaction.running,
+                seconds=event.seconds,
             )
             self._filling.give_back(transaction)
 
@@ -278,7 +286,6 @@ class Slot:
         self._tally.aborted(self._filling.drop_all())
         self._stand(self._survey.find(lease, self._wanted.values()))
         self._owner = True
-        self._tally.slot_works()
 
     def _stand(self, found: Found) -> None:
         """Read on where the progress says, what can be read and written now."""
@@ -314,6 +321,7 @@ class Slot:
             self._intake.settle(key, position)
         for key, position in standing.doubtful.items():
             self._suspicions.look_into(key, position)
+        self._tally.slot_works(found.progress.running, self._wanted)
 
     def _set_aside(self, error: MirrorError) -> bool:
         """After a failure: take over next. Returns whether only some partitions are to

@@ -1,7 +1,7 @@
 """Counting what a slot did during one lease.
 
-Main types: `Tally`, and `Counts` of one transaction, which count only once it is
-committed. It makes the reports, and knows no broker.
+Main types: `Tally`, and `Part`, a transaction's part in one partition, which counts
+only once it is committed. It makes the reports, and knows no broker.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from mirror.relay.latency import Latencies
 from mirror.relay.lateness import Lateness, Now
 from mirror.relay.report import PartitionReport
+from mirror.relay.running import RunningCounts
+from mirror.status.counts import NOTHING, Counts
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    import uuid
 
-    from mirror.offsets.progress import Position
+    from mirror.offsets.progress import Position, RunningCount
     from mirror.relay.faults import Faults
     from mirror.relay.lease import Assignment
 
@@ -27,33 +30,19 @@ TopicPartition = tuple[str, int]
 _MOST_SAMPLES = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+@dataclass(frozen=True, slots=True)
+class Part:
     """What one transaction does to one partition."""
 
-    records: int = 0
-    bytes: int = 0
-    filtered: int = 0
-    unexplained: int = 0
-    skipped: int = 0
-    lost: int = 0
-    removed: int = 0
-    dead_letters: int = 0
+    counts: Counts = NOTHING
     newest: int = -1
+    """The time of its newest record, epoch ms."""
     read_at: float = 0.0
-    """When the newest was fetched, epoch seconds."""
+    """When that was fetched, epoch seconds."""
 
-    def with_more(self, more: Counts) -> Counts:
-        """Of both together."""
-        return Counts(
-            records=self.records + more.records,
-            bytes=self.bytes + more.bytes,
-            filtered=self.filtered + more.filtered,
-            unexplained=self.unexplained + more.unexplained,
-            skipped=self.skipped + more.skipped,
-            lost=self.lost + more.lost,
-            removed=self.removed + more.removed,
-            dead_letters=self.dead_letters + more.dead_letters,
+    def __add__(self, more: Part) -> Part:
+        return Part(
+            self.counts + more.counts,
             newest=max(self.newest, more.newest),
             read_at=max(self.read_at, more.read_at),
         )
@@ -64,7 +53,7 @@ class _Partition:
     latencies: Latencies
     ages: Latencies
     lateness: Lateness
-    done: Counts = field(default_factory=Counts)
+    counts: Counts = NOTHING
     bytes_in: int = 0
     transactions: int = 0
     samples: list[float] = field(default_factory=list)
@@ -84,8 +73,11 @@ class _Slot:
 class Tally:
     """The counters of one slot."""
 
-    def __init__(self, *, slot: int, bounds: tuple[float, ...]) -> None:
+    def __init__(
+        self, *, slot: int, bounds: tuple[float, ...], service: uuid.UUID
+    ) -> None:
         self._slot = slot
+        self._running = RunningCounts(service)
         self._bounds = bounds
         self._of_slot = _Slot()
         self._lateness: defaultdict[TopicPartition, Lateness] = defaultdict(Lateness)
@@ -126,28 +118,42 @@ class Tally:
         """Records are to be written, the first of them of this time in epoch ms."""
         self._of(key).lateness.fetched(oldest / 1000)
 
+    def written(
+        self,
+        parts: Mapping[TopicPartition, Part],
+        moved: Mapping[TopicPartition, Position],
+    ) -> dict[TopicPartition, RunningCount]:
+        """A transaction is about to be written that does this: what it says of all
+        that was done up to its positions.
+        """
+        counts = {key: part.counts for key, part in parts.items()}
+        return self._running.write(moved, counts)
+
     def committed(
         self,
-        counts: Mapping[TopicPartition, Counts],
+        parts: Mapping[TopicPartition, Part],
         moved: Mapping[TopicPartition, Position],
+        running: Mapping[TopicPartition, RunningCount],
         *,
         seconds: float,
     ) -> None:
         """A transaction is committed that did this, and took so long."""
+        self._running.commit(running)
         now = time.time()
         self._of_slot.transactions += 1
         self._of_slot.transaction_seconds += seconds
         for key, position in moved.items():
-            part = counts.get(key, Counts())
+            part = parts.get(key, Part())
             partition = self._of(key)
             partition.lateness.committed(position.offset, part.newest / 1000, now)
-            partition.done = partition.done.with_more(part)
+            partition.counts += part.counts
             partition.transactions += 1
-            if part.newest < 0 or not part.records:
+            copied = part.counts.records
+            if part.newest < 0 or not copied:
                 continue
             latency = now - part.newest / 1000
-            partition.latencies.add(latency, part.records)
-            partition.ages.add(part.read_at - part.newest / 1000, part.records)
+            partition.latencies.add(latency, copied)
+            partition.ages.add(part.read_at - part.newest / 1000, copied)
             if len(partition.samples) < _MOST_SAMPLES:
                 partition.samples.append(latency * 1000)
 
@@ -160,8 +166,13 @@ class Tally:
             self._slot_error_since = time.time()
         self._slot_error = reason
 
-    def slot_works(self) -> None:
-        """It has taken over."""
+    def slot_works(
+        self,
+        running: Mapping[TopicPartition, bytes],
+        wanted: Iterable[TopicPartition],
+    ) -> None:
+        """It has taken over: so much was done to the partitions that it got."""
+        self._running.take_over(running, wanted)
         self._slot_error = ""
         self._of_slot.takeovers += 1
 
@@ -196,6 +207,7 @@ class Tally:
         lag = partition.lateness.seconds(
             position.offset if position else -1, answered=answered, now=now
         )
+        running = self._running.committed(key)
         fault = faults.get(key)
         state, reason, since = PartitionState.RUNNING, "", 0.0
         if assignment.paused_since:
@@ -220,15 +232,10 @@ class Tally:
             since=since,
             position=position.offset if position else -1,
             end_offset=partition.lateness.end_offset,
-            records=partition.done.records,
-            bytes=partition.done.bytes,
+            counts=partition.counts,
+            total=running.counts if running else NOTHING,
+            total_since=running.begun if running else 0,
             bytes_in=partition.bytes_in,
-            filtered=partition.done.filtered,
-            unexplained=partition.done.unexplained,
-            skipped=partition.done.skipped,
-            lost=partition.done.lost,
-            removed=partition.done.removed,
-            dead_letters=partition.done.dead_letters,
             transactions=partition.transactions,
             latency_p50_ms=_quantile(samples, 0.5),
             latency_p99_ms=_quantile(samples, 0.99),

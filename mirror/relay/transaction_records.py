@@ -61,7 +61,8 @@ class TransactionRecords:
 
     def positions(self, transaction: PendingTransaction) -> Batches:
         """How far source partitions are copied; holds as soon as it can be read."""
-        return {self.progress: progress.encode(transaction.moved)}
+        running = {key: each.encoded() for key, each in transaction.running.items()}
+        return {self.progress: progress.encode(transaction.moved, running)}
 
     def placement(
         self,

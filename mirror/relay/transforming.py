@@ -27,6 +27,7 @@ from mirror.relay import dead_letters
 from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import Rewriter, Rewritten, _pack
 from mirror.relay.transform import transform_of
+from mirror.status.counts import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,9 @@ class TransformingRewriter(Rewriter):
         self._spares = spares
         self._dead_letters_of = dead_letters_of
         self._decoder = Decoder(
-            via=provenance.key, home=provenance.home, feeders=provenance.feeders
+            via=provenance.key,
+            target_suffix=provenance.target_suffix,
+            feeders=provenance.feeders,
         )
         self._deadline = 0.0
 
@@ -119,14 +122,14 @@ class TransformingRewriter(Rewriter):
     def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
         """Add one chunk to what is done; False if what follows must wait."""
         offsets = chunk.offsets
+        left_out = Counts(looped=chunk.looped, unexplained=chunk.unexplained)
         if not len(offsets):
-            done.filtered += chunk.looping
-            done.unexplained += chunk.unexplained
+            done.counts += left_out
             return True
         try:
             tried = self._try(chunk.batch)
         except TransformError as error:
-            if done.records or done.removed or done.dead_letters:
+            if done.batches or done.counts.removed or done.counts.dead_letters:
                 done.stopped_at = int(offsets[0])
                 return False
             raise TransformError(
@@ -152,15 +155,15 @@ class TransformingRewriter(Rewriter):
                 )
             done.dead_batches += dead
             done.made += sum(batch.size for batch in dead)
-        done.records += kept.num_rows
-        done.dead_letters += len(tried.failed)
-        done.removed += tried.count - kept.num_rows - len(tried.failed)
+        done.counts += Counts(
+            removed=tried.count - kept.num_rows - len(tried.failed),
+            dead_letters=len(tried.failed),
+        )
         done.made += sum(batch.size for batch in done.batches[before:])
         if tried.count < len(offsets):
             done.stopped_at = int(offsets[tried.count])
             return False
-        done.filtered += chunk.looping
-        done.unexplained += chunk.unexplained
+        done.counts += left_out
         done.reached = int(offsets[-1]) + 1
         if done.enough:
             done.stopped_at = done.reached

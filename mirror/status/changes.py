@@ -102,7 +102,7 @@ def _is_back(before: PartitionState, now: PartitionState) -> bool:
 
 
 def _lost(old: PartitionStatus | None, now: PartitionStatus) -> int:
-    return max(now.lost - (old.lost if old else 0), 0)
+    return max(now.counts.lost - (old.counts.lost if old else 0), 0)
 
 
 def _by_topic(

@@ -12,6 +12,7 @@ from typing import Any
 
 from mirror import __version__
 from mirror.status.config import ConfigStatus
+from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
 from mirror.status.states import AclState, FlowState, PartitionState
 
@@ -21,7 +22,10 @@ _TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One source partition. Counters are since the service started."""
+    """One source partition. Counters are since the service started.
+
+    `counts` are in `/status` among the other fields, not below a name of their own.
+    """
 
     topic: str
     partition: int
@@ -39,21 +43,9 @@ class PartitionStatus:
     lag_seconds: float = -1.0
     """The age of the oldest record not copied yet, 0 if there is none; -1 while not
     known. As of the last lease, plus the time by which the next one is overdue."""
-    records: int
-    bytes: int
-    """Record batches sent to the target."""
+    counts: Counts = NOTHING
     bytes_in: int = 0
-    """Record batches fetched from the source."""
-    filtered: int
-    """Records left out because they already came through the target."""
-    unexplained: int = 0
-    """Those of them that no flow of this configuration can have brought there."""
-    skipped: int
-    lost: int
-    removed: int = 0
-    """Records that the flow's transform left out."""
-    dead_letters: int = 0
-    """Records on which it failed, sent to the dead-letter topic."""
+    """Record batches fetched from the source, those of failed transactions too."""
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 without records."""
     latency_p99_ms: float
@@ -243,7 +235,7 @@ class FlowStatus:
 
     @property
     def records(self) -> int:
-        return sum(partition.records for partition in self.partitions)
+        return sum(partition.counts.records for partition in self.partitions)
 
     @property
     def faulted(self) -> int:
@@ -259,7 +251,7 @@ class FlowStatus:
 
     @property
     def lost(self) -> int:
-        return sum(partition.lost for partition in self.partitions)
+        return sum(partition.counts.lost for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,4 +270,9 @@ class ServiceStatus:
         for flow, shown in zip(self.flows, document["flows"], strict=True):
             for name in _TOTALS:
                 shown[name] = getattr(flow, name)
+            for partition, part in zip(
+                flow.partitions, shown["partitions"], strict=True
+            ):
+                del part["counts"]
+                part.update(partition.counts.by_status_name)
         return document

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from mirror.status.counts import NAMES, Counts
 from mirror.status.states import PartitionState
 from mirror.status.values import PartitionStatus
 
 if TYPE_CHECKING:
     from mirror.status.store import StatusStore
+
+
+def counted(values: dict[str, Any]) -> dict[str, Any]:
+    """The same with what `Counts` declares put into `counts`."""
+    counts = {name: values[name] for name in values.keys() & set(NAMES)}
+    rest = {name: each for name, each in values.items() if name not in counts}
+    return {**rest, "counts": Counts(**counts)}
 
 
 def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
@@ -28,7 +36,7 @@ def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus
     }
     values |= changes
     values["state"] = PartitionState(values["state"])
-    return PartitionStatus(**values)
+    return PartitionStatus(**counted(values))
 
 
 def show(store: StatusStore, flow: str, **changes: Any) -> None:

@@ -109,7 +109,7 @@ def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> N
         with errors.rules(rule):
             errors.send()
             reports = slot.run(errors.flow.lease(0.7))
-        seen = {(report.records, report.position) for report in reports}
+        seen = {(report.counts.records, report.position) for report in reports}
         assert seen == {(0, -1 if topic == PROGRESS else committed)}
         lease = errors.flow.lease(20)
         copy_until(errors.witness, slot, lease, count=EACH * PARTITIONS, timeout=15)

@@ -96,9 +96,9 @@ def test_filtered_and_masked(
             for number, (key, value, _, moment) in enumerate(shown(messages))
             if number % 2 == 0
         ]
-    assert sum(r.records for r in reports) == sum(map(len, copies.values()))
-    assert sum(r.removed for r in reports) == load.total - sum(
-        r.records for r in reports
+    assert sum(r.counts.records for r in reports) == sum(map(len, copies.values()))
+    assert sum(r.counts.removed for r in reports) == load.total - sum(
+        r.counts.records for r in reports
     )
     marked = {
         partition: [(o, key if o % 2 == 0 else b"-" + key) for o, key in log]
@@ -223,7 +223,10 @@ def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
             )
             for number in numbers
         ]
-    assert [(r.records, r.removed, r.dead_letters) for r in reports.values()] == [
+    assert [
+        (r.counts.records, r.counts.removed, r.counts.dead_letters)
+        for r in reports.values()
+    ] == [
         (95, 1, 4),
         (95, 1, 4),
         (0, 0, 1),

@@ -19,6 +19,7 @@ from mirror.driver.assignment import (
 )
 from mirror.relay.lease import Assignment
 from mirror.relay.report import PartitionReport
+from mirror.status.counts import Counts
 
 pytestmark = pytest.mark.unit
 
@@ -173,7 +174,7 @@ class Flow:
                 partition=a.partition,
                 target_topic="A.t",
                 state="RUNNING",
-                bytes=int(loads[a.partition] * LEASE_SECONDS),
+                counts=Counts(bytes=int(loads[a.partition] * LEASE_SECONDS)),
                 slot_seconds=LEASE_SECONDS,
             )
             for slot, part in spread.items()

@@ -66,7 +66,7 @@ class Taking:
     def __init__(self, *logs: bytes, most_unpacked: int = 1 << 20) -> None:
         self.reader = Reader(len(logs))
         self.faults = Faults()
-        self.tally = Tally(slot=0, bounds=bounds(60))
+        self.tally = Tally(slot=0, bounds=bounds(60), service=_ID)
         self.intake = Intake(
             _FLOW,  # type: ignore[arg-type]
             self.reader,  # type: ignore[arg-type]

@@ -6,8 +6,10 @@ import pytest
 
 from mirror.driver.lease_totals import LeaseTotals, common_reason, slot_loads
 from mirror.relay.report import PartitionReport, from_row, to_arrow
+from mirror.status.counts import Counts
 from mirror.status.measures import TransactionStatus
 from mirror.status.values import SlotStatus
+from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit
 
@@ -21,16 +23,21 @@ def report(**changes) -> PartitionReport:
         "state": "RUNNING",
         **changes,
     }
-    return PartitionReport(**values)
+    return PartitionReport(**counted(values))
 
 
 class Row(dict):
-    asDict = dict.copy  # noqa: N815  as Spark's rows have it
+    def asDict(self, recursive):  # noqa: N802  as Spark's rows have it
+        assert recursive
+        return dict(self)
 
 
 def test_reports_survive_the_way_through_spark():
     """What a task reports is what the driver reads, field for field."""
-    sent = [report(slot_busy=0.25, latency_counts=(1, 2, 3)), report(partition=1)]
+    sent = [
+        report(slot_busy=0.25, latency_counts=(1, 2, 3), looped=4, total_since=5),
+        report(partition=1),
+    ]
 
     rows = [Row(row) for row in to_arrow(sent).to_pylist()]
 
@@ -76,7 +83,39 @@ def test_counters_add_up_over_leases():
 
     (found,) = scores.add([report(records=4, bytes=40, position=9, end_offset=11)], 2.0)
 
-    assert (found.records, found.bytes, found.lag) == (7, 70, 2)
+    assert (found.counts.records, found.counts.bytes, found.lag) == (7, 70, 2)
+
+
+def test_what_a_killed_lease_committed_is_counted():
+    """A lease that died reported nothing: the next one brings what that committed, and
+    what was reported before counts once.
+    """
+    totals = LeaseTotals()
+    first = {"total_since": 5, "total": Counts(records=3)}
+    totals.add([report(records=3, **first)], 1.0)
+    later = {"total_since": 5, "total": Counts(records=10)}
+
+    (found,) = totals.add([report(records=2, **later)], 2.0)
+    (again,) = totals.add([report(**later)], 3.0)
+    (unknown,) = totals.add([report()], 4.0)
+    (stale,) = totals.add([report(**first)], 5.0)
+    (after,) = totals.add([report(**later)], 6.0)
+
+    shown = (found, again, unknown, stale, after)
+    assert [each.counts.records for each in shown] == [10] * 5
+
+
+def test_what_another_service_copied_is_counted_there():
+    """After another instance led the flow, totals begin at zero again, and what this
+    one counted before stays.
+    """
+    totals = LeaseTotals()
+    totals.add([report(total_since=5, total=Counts(records=100))], 1.0)
+
+    (less,) = totals.add([report(total_since=6, total=Counts(records=7))], 2.0)
+    (more,) = totals.add([report(total_since=7, total=Counts(records=200))], 3.0)
+
+    assert (less.counts.records, more.counts.records) == (107, 307)
 
 
 def test_a_lag_that_a_new_slot_does_not_know_goes_on():

@@ -47,7 +47,7 @@ class Raised:
             None,  # type: ignore[arg-type]
             SimpleNamespace(leave_out=self.left_out.append),  # type: ignore[arg-type]
             SimpleNamespace(open=lambda _: None, findings=lambda: self.findings),  # type: ignore[arg-type]
-            tally=Tally(slot=0, bounds=bounds(60)),
+            tally=Tally(slot=0, bounds=bounds(60), service=uuid.uuid4()),
         )
         self.take_over()
 

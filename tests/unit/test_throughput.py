@@ -8,6 +8,7 @@ import pytest
 
 from mirror.driver.throughput import Sample, Throughput, measured, recent, sample
 from mirror.relay.report import PartitionReport
+from tests.harness.statuses import counted
 
 pytestmark = pytest.mark.unit
 
@@ -110,7 +111,7 @@ def report(**changes) -> PartitionReport:
         "slot_busy": 0.8,
         **changes,
     }
-    return PartitionReport(**values)
+    return PartitionReport(**counted(values))
 
 
 def test_a_sample_adds_up_a_lease():

@@ -129,8 +129,8 @@ def _topic(flow: FlowStatus, some: Sequence[PartitionStatus]) -> TopicRow:
         lag=sum(each.lag for each in some),
         lag_seconds=late,
         is_late=late > flow.sla_seconds,
-        records=sum(each.records for each in some),
-        lost=sum(each.lost for each in some),
+        records=sum(each.counts.records for each in some),
+        lost=sum(each.counts.lost for each in some),
         reason=next((each.reason for each in some if each.reason), ""),
     )
 
