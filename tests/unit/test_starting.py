@@ -214,9 +214,8 @@ def test_progress_tells_unsettled_partitions_apart(
     monkeypatch.setattr(progress, "TopicReader", Log)
     target: Any = None
     reader = progress.ProgressReader(target, "progress")
-    assert reader.read() == progress.Progress(
-        unsettled={(TOPIC, 0): waits, (TOPIC, 1): waits}
-    )
-    assert reader.read() == progress.Progress(
-        positions={(TOPIC, 0): copied}, unsettled={(TOPIC, 1): waits}
-    )
+    first, second = reader.read(), reader.read()
+
+    assert (first.positions, second.positions) == ({}, {(TOPIC, 0): copied})
+    assert first.unsettled == {(TOPIC, 0): waits, (TOPIC, 1): waits}
+    assert second.unsettled == {(TOPIC, 1): waits}
