@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import ExitStack
 import itertools
 import os
+from pathlib import Path
 import re
 from typing import TYPE_CHECKING, Any
 import uuid
@@ -24,13 +25,21 @@ from tests import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
 
 # A developer's own settings must not reach the tests, whatever imports first.
 _KEPT = ("MIRROR_TEST_", "MIRROR_CACHE", "MIRROR_IVY_SETTINGS", "MIRROR_CLASS_DATA")
 for _name in list(os.environ):
     if _name.startswith("MIRROR_") and not _name.startswith(_KEPT):
         del os.environ[_name]
+
+# numba's cache looks at a loop's own file only, not at what is inlined from others. The
+# process that starts the workers does this before they do anything.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _loops = Path(__file__).parents[1] / "mirror" / "batches"
+    _newest = max(path.stat().st_mtime for path in _loops.glob("*.py"))
+    for _cached in (_loops / "__pycache__").glob("*.nb[ic]"):
+        if _cached.stat().st_mtime < _newest:
+            _cached.unlink()
 
 Clusters = dict[str, PlaygroundCluster]
 

@@ -10,18 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from mirror.batches.kernels import (
-    COPIED,
-    END,
-    NEWEST,
-    OLDEST,
-    RUNS,
-    _copy,
-    _equals,
-    _put_varint,
-    _sized,
-    _varint_size,
-)
+from mirror.batches.compiled import copy_bytes, equals, put_varint, sized, varint_size
+from mirror.batches.kernels import COPIED, END, NEWEST, OLDEST, RUNS
 from mirror.batches.to_columns import HEADERS, HEADERS_AT, HIDDEN
 
 _HEADER = 61
@@ -44,9 +34,9 @@ def _size_of(ends, there, index):
 
 @numba.njit(inline="always")
 def _put_value(out, at, size, ends, data, index):
-    at = _put_varint(out, at, size)
+    at = put_varint(out, at, size)
     if size > 0:
-        _copy(out, at, data, np.int64(ends[index]), size)
+        copy_bytes(out, at, data, np.int64(ends[index]), size)
         at += size
     return at
 
@@ -58,11 +48,11 @@ def _hidden(buffer, places, record, via, out, at):
     p = places[record, HEADERS_AT]
     for _ in range(places[record, HEADERS]):
         start = p
-        name_size, name_at, p = _sized(buffer, p, buffer.size)
-        _, _, p = _sized(buffer, p, buffer.size)
-        if _equals(buffer, name_at, name_size, via):
+        name_size, name_at, p = sized(buffer, p, buffer.size)
+        _, _, p = sized(buffer, p, buffer.size)
+        if equals(buffer, name_at, name_size, via):
             if at >= 0:
-                _copy(out, at + total, buffer, start, p - start)
+                copy_bytes(out, at + total, buffer, start, p - start)
             total += p - start
     return total
 
@@ -128,23 +118,23 @@ def put(
             headers += 1
         content = (
             1
-            + _varint_size(delta)
-            + _varint_size(copied)
-            + _varint_size(key_size)
+            + varint_size(delta)
+            + varint_size(copied)
+            + varint_size(key_size)
             + max(key_size, 0)
-            + _varint_size(value_size)
+            + varint_size(value_size)
             + max(value_size, 0)
-            + _varint_size(headers)
+            + varint_size(headers)
             + stamp.size
         )
         for header in range(first, last):
             name_size = _size_of(name_ends, name_there, header)
             content_size = _size_of(content_ends, content_there, header)
-            content += _varint_size(name_size) + name_size
-            content += _varint_size(content_size) + max(content_size, 0)
+            content += varint_size(name_size) + name_size
+            content += varint_size(content_size) + max(content_size, 0)
         if hidden > 0:
             content += _hidden(buffer, places, record, via, out, -1)
-        end = at + _varint_size(content) + content
+        end = at + varint_size(content) + content
         if end > out.size or (copied > 0 and end > limit_out):
             break
         if copied == 0 or offsets[index] != offsets[index - 1] + 1:
@@ -158,13 +148,13 @@ def put(
         if copied == 0:
             base_time = newest = time
         newest = max(newest, time)
-        at = _put_varint(out, at, content)
+        at = put_varint(out, at, content)
         out[at] = 0
-        at = _put_varint(out, at + 1, delta)
-        at = _put_varint(out, at, copied)
+        at = put_varint(out, at + 1, delta)
+        at = put_varint(out, at, copied)
         at = _put_value(out, at, key_size, key_ends, keys, index)
         at = _put_value(out, at, value_size, value_ends, values, index)
-        at = _put_varint(out, at, headers)
+        at = put_varint(out, at, headers)
         for header in range(first, last):
             name_size = _size_of(name_ends, name_there, header)
             at = _put_value(out, at, name_size, name_ends, names, header)
@@ -173,7 +163,7 @@ def put(
         if hidden > 0:
             at += _hidden(buffer, places, record, via, out, at)
         if stamp.size > 0:
-            _copy(out, at, stamp, 0, stamp.size)
+            copy_bytes(out, at, stamp, 0, stamp.size)
             at += stamp.size
         copied += 1
         index += 1

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from mirror.batches import to_columns
-from mirror.batches.kernels import _ends_with, _sized
+from mirror.batches.compiled import ends_with, sized
 
 _BASIS = 0xCBF29CE484222325
 _PRIME = 0x100000001B3
@@ -51,12 +51,12 @@ def mark(buffer, places, without, timed, marks):
                     places[i, to_columns.VALUE_SIZE])  # fmt: skip
         p = places[i, to_columns.HEADERS_AT]
         for _ in range(places[i, to_columns.HEADERS]):
-            name_size, name_at, p = _sized(buffer, p, buffer.size)
-            content_size, content_at, p = _sized(buffer, p, buffer.size)
+            name_size, name_at, p = sized(buffer, p, buffer.size)
+            content_size, content_at, p = sized(buffer, p, buffer.size)
             if (
                 without.size > 0
                 and name_size == without.size
-                and _ends_with(buffer, name_at, name_size, without)
+                and ends_with(buffer, name_at, name_size, without)
             ):
                 continue
             made = _add(made, buffer, name_at, name_size)

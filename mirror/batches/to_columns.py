@@ -11,6 +11,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from mirror.batches.compiled import compiled, copy_bytes, equals, sized, varint
 from mirror.batches.kernels import (
     DONE,
     FIRST_OFFSET,
@@ -24,13 +25,8 @@ from mirror.batches.kernels import (
     ROW,
     SOURCE_AT,
     SOURCE_END,
-    _copy,
-    _equals,
-    _looped,
-    _sized,
-    _varint,
-    compiled,
 )
+from mirror.batches.looped import find_loop
 
 # Columns of the rows that `find` writes, one row per record.
 OFFSET, TIME, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(6)
@@ -91,12 +87,12 @@ def find(
             if found == places.shape[0] or (found > 0 and listed >= most_bytes):
                 full = True
                 break
-            size, body = _varint(buffer, position, section_end)
+            size, body = varint(buffer, position, section_end)
             if size < LEAST_RECORD or size > section_end - body:
                 return
             end = body + size
-            delta_time, p = _varint(buffer, body + 1, end)
-            delta_offset, p = _varint(buffer, p, end)
+            delta_time, p = varint(buffer, body + 1, end)
+            delta_offset, p = varint(buffer, p, end)
             if delta_offset <= reached or delta_offset > rows[row, LAST_DELTA]:
                 return
             reached = delta_offset
@@ -105,12 +101,12 @@ def find(
             offset = rows[row, FIRST_OFFSET] + delta_offset
             if offset < first_offset:
                 continue
-            key_size, key_at, p = _sized(buffer, p, end)
-            value_size, value_at, p = _sized(buffer, p, end)
-            headers, headers_at = _varint(buffer, p, end)
+            key_size, key_at, p = sized(buffer, p, end)
+            value_size, value_at, p = sized(buffer, p, end)
+            headers, headers_at = varint(buffer, p, end)
             if headers < 0 or headers > end - headers_at:
                 return
-            fit, is_looped, is_unexplained, hidden, names, contents = _looped(
+            fit, is_looped, is_unexplained, hidden, names, contents = find_loop(
                 buffer, headers_at, end, headers, via, target_suffix, feeders
             )
             if not fit:
@@ -164,7 +160,7 @@ def _gather(buffer, start, size, index, ends, data, there):
     at = np.int64(ends[index])
     there[index] = size >= 0
     if size > 0:
-        _copy(data, at, buffer, start, size)
+        copy_bytes(data, at, buffer, start, size)
         at += size
     ends[index + 1] = at
 
@@ -214,9 +210,9 @@ def fill(
         )
         p = places[i, HEADERS_AT]
         for _ in range(places[i, HEADERS]):
-            name_size, name_at, p = _sized(buffer, p, buffer.size)
-            content_size, content_at, p = _sized(buffer, p, buffer.size)
-            if via.size > 0 and _equals(buffer, name_at, name_size, via):
+            name_size, name_at, p = sized(buffer, p, buffer.size)
+            content_size, content_at, p = sized(buffer, p, buffer.size)
+            if via.size > 0 and equals(buffer, name_at, name_size, via):
                 continue
             _gather(buffer, name_at, name_size, header, name_ends, names, name_there)
             _gather(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 30.0
 """For a request's headers, and once more for its body."""
 _LARGEST_BODY = 1 << 16
+_LOOK_SECONDS = 0.1
 _AT_ONCE = 8
 """Requests that are worked on; others wait."""
 _READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
@@ -87,7 +88,9 @@ class StatusServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._listening.wait()
+        while not self._listening.wait(_LOOK_SECONDS):
+            if not self._thread.is_alive():
+                raise MirrorError(f"cannot serve {self.url}: the log has the reason")
         self.history.start()
         return self
 
