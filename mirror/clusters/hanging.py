@@ -62,7 +62,7 @@ class Hanging:
         why = self.refused or "the brokers no longer know whether it was committed"
         return (
             f"{which}, and {why}. End it with `kafka-transactions.sh abort`; if it was "
-            "committed, `mirror flow reset` to a point before it copies it again"
+            "committed, use `mirror flow reset` to copy again from before it"
         )
 
 

@@ -52,8 +52,8 @@ def _of_certificate(
     if error.verify_code in _OTHER_HOST:
         return (
             f"its certificate is for another host: {said}; bootstrap_servers (and the "
-            "brokers' advertised.listeners) must be names that it contains, here "
-            f"{host}; ssl_check_hostname false accepts any"
+            "brokers' advertised.listeners) must use a name in the certificate, not "
+            f"{host}; ssl_check_hostname false skips this check"
         )
     if error.verify_code in _ISSUERS:
         trusted = (
@@ -103,10 +103,10 @@ def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError
         )
         return AuthenticationError(
             f"{where} refused our token: {said}; {source} must be a token that the "
-            "brokers accept: issuer, audience, scope and time"
+            "brokers accept: check its issuer, audience, scope and expiry"
         )
     password = "sasl_password" + ("_file" if config.sasl_password_file else "")
     return AuthenticationError(
         f"{where} refused {config.sasl_username!r} with {mechanism}: {said}; "
-        f"sasl_username and {password} must be a user of this cluster and its password"
+        f"sasl_username and {password} must be those of a user of this cluster"
     )

@@ -101,7 +101,7 @@ def _refused(error: urllib.error.HTTPError, config: ClusterConfig) -> str:
     if error.code in {400, 401, 403}:
         return (
             f"{text}; {_CLIENT} {client!r}, its secret and sasl_oauthbearer_scope must "
-            "match what the endpoint knows"
+            "match a client of the endpoint"
         )
     if error.code in {301, 302, 303, 307, 308, 404, 405}:
         return f"{text}; it must be the address of the token endpoint"

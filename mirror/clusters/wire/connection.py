@@ -153,7 +153,7 @@ class Connection:
             raise UnsupportedBrokerError(
                 f"cluster {self._alias}: {self.address} has no usable version of "
                 f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
-                f"{ceiling}; brokers 2.8 to 4.x work"
+                f"{ceiling}; brokers 2.8 to 4.x are supported"
             )
         return int(chosen)
 
@@ -328,14 +328,14 @@ class Connection:
             if self._whole and (
                 _SIZE.unpack_from(self._frame)[0] != self._pending[0].correlation
             ):
-                raise ConnectionError("an answer without a request")
+                raise ConnectionError("a response without a request")
         if self._whole or self._incoming.taken != before:
             self.active_at = time.monotonic()
 
     def _room_for(self, size: int) -> memoryview:
         if not 4 <= size <= _MAX_SMALL_ANSWER:
             raise ConnectionError(
-                f"an answer of {size} bytes: not Kafka, or does it require TLS?"
+                f"a response of {size} bytes: not Kafka, or does it require TLS?"
             )
         if not self._pending[0].raw:
             return memoryview(bytearray(size))

@@ -157,7 +157,7 @@ def understood() -> Iterator[None]:
         yield
     except (struct.error, IndexError, ValueError) as error:
         raise ClusterError(
-            f"a broker's answer to Fetch cannot be read: {error}"
+            f"a broker's Fetch response cannot be decoded: {error}"
         ) from error
 
 

@@ -54,6 +54,6 @@ def require(expected: str, found: str | None, *, alias: str, where: str) -> None
         raise ClusterChangedError(
             f"cluster {alias}: {where} leads to the cluster with id {found}, but "
             f"{alias} is the one with id {expected}: nothing is read from {found} or "
-            f"written to it. Point the address to {expected} again; if {found} "
+            f"written to it. Point the address at {expected} again; if {found} "
             "replaces it on purpose, restart mirror and use `mirror flow reset`"
         )
