@@ -290,8 +290,8 @@ class _Generation:
     source_id: str = ""
     """The source's cluster id; empty if its brokers have none."""
     begun: bool = False
-    """Whether the first positions of all partitions of the very first start are
-    written; partitions found later begin at their first record."""
+    """Whether it is settled where the partitions of the very first start begin; those
+    found later begin at their first record."""
 
     @classmethod
     def parse(cls, text: str) -> _Generation:
