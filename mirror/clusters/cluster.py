@@ -2,8 +2,8 @@
 
 Main type: `Cluster`, which keeps one connection per broker and purpose and asks
 for metadata (see `topics`). A purpose keeps long polls and bulk data apart from
-small requests. What a request means is not known here (see `admin`, `fetch`,
-`produce`, `transactions`).
+small requests. It does not interpret requests (see `admin`, `fetch`, `produce`,
+`transactions`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1
 _MANY_COORDINATORS = 4
-"""From this version on a request may ask for many coordinators."""
+"""From this version on, one request can ask for many coordinators."""
 _KEYS_AT_ONCE = 500
 _HIGH_LATENCY_SECONDS = 0.02
 _DOUBT_SECONDS = 60.0
@@ -49,8 +49,8 @@ class Cluster:
         client_id: str = "mirror",
         cluster_id: str = "",
     ) -> None:
-        """`cluster_id`: of the only cluster that it may be; empty: that which it finds
-        first. It raises `ClusterChangedError` where an address leads to another one.
+        """`cluster_id` is the id of the expected cluster: an address that leads to
+        another one raises `ClusterChangedError`. Empty accepts the first one found.
         """
         self.alias = config.alias
         self.cluster_id = ""
@@ -63,15 +63,15 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._leaders = Leaders()
         self._doubted: dict[int, float] = {}
-        """Brokers, and until when (monotonic) others are asked first."""
+        """Brokers to ask last, and until when (monotonic)."""
 
     def connect(self) -> Cluster:
-        """Reach any broker and learn of the others.
+        """Reach any broker and learn about the others.
 
         Raises:
             UnreachableError: no bootstrap server answers.
-            AuthenticationError: one answered, and refused us.
-            ClusterChangedError: one answered that is of another cluster.
+            AuthenticationError: one answered and refused us.
+            ClusterChangedError: one answered that belongs to another cluster.
         """
         failures = []
         refusal: AuthenticationError | None = None
@@ -92,7 +92,7 @@ class Cluster:
         raise refusal or UnreachableError("; ".join(failures))
 
     def _hint(self, error: UnreachableError) -> str:
-        """A broker says nothing to who does not log in where that is wanted."""
+        """A listener that requires SASL hangs up on a client that does not log in."""
         protocol = self._config.security_protocol
         if "closed the connection" in str(error) and not protocol.startswith("SASL"):
             return f" (does its listener require SASL? security_protocol is {protocol})"
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def high_latency(self) -> bool:
-        """Whether the quickest first answer so far took as long as over a distance."""
+        """Whether even the fastest first answer took as long as over a WAN."""
         return _HIGH_LATENCY_SECONDS < self._round_trip_seconds < math.inf
 
     @property
@@ -114,11 +114,11 @@ class Cluster:
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:
-        """Host and port of each broker, as the brokers themselves give them."""
+        """Host and port of each broker, as the brokers advertise them."""
         return dict(self._brokers)
 
     def connection(self, node: int, purpose: str = "control") -> Connection:
-        """The connection to a broker for a purpose, made anew if it is gone."""
+        """The connection to a broker for a purpose; opens one if there is none."""
         existing = self._connections.get((node, purpose))
         if existing is not None:
             existing.notice_end()
@@ -146,14 +146,14 @@ class Cluster:
         return made
 
     def doubt(self, node: int) -> None:
-        """Ask other brokers first for a minute: one that is cut off from its cluster
-        goes on naming itself as leader and coordinator, and cannot act as either.
+        """Ask other brokers first for a minute: a broker that is cut off from its
+        cluster keeps naming itself leader and coordinator but cannot act as either.
         """
         self._doubted[node] = time.monotonic() + _DOUBT_SECONDS
 
     def any_connection(self) -> Connection:
-        """A connection to whichever broker answers, one that is not doubted if
-        possible, asking the bootstrap servers again when none of the known ones does.
+        """A connection to any broker that answers, doubted ones last. If no known
+        broker answers, the bootstrap servers are asked again.
         """
         refusal: ClusterError = UnreachableError(
             f"cluster {self.alias}: no broker is known"
@@ -169,18 +169,18 @@ class Cluster:
         raise refusal
 
     def _in_turn(self) -> list[int]:
-        """All brokers, shuffled; those that are doubted last."""
+        """All brokers, shuffled; doubted ones last."""
         now = time.monotonic()
         nodes = random.sample(sorted(self._brokers), len(self._brokers))
         return sorted(nodes, key=lambda node: self._doubted.get(node, 0.0) > now)
 
     def call(self, request: Any, *, node: int | None = None) -> Any:
-        """Send a small request to a broker (any, if none is named) and wait."""
+        """Send a small request to a broker (any if none is given) and wait."""
         connection = self._ours(node)
         try:
             return connection.call(request)
         except UnreachableError:
-            # A broker may end an idle connection just as the question is on its way.
+            # A broker may close an idle connection just as the request is on its way.
             if not connection.hung_up or request.API_KEY not in QUESTIONS:
                 raise
         return self._ours(node).call(request)
@@ -189,12 +189,12 @@ class Cluster:
         return self.any_connection() if node is None else self.connection(node)
 
     def refresh(self) -> None:
-        """Learn again which brokers there are."""
+        """Update the list of brokers."""
         self._learn(self.call(_metadata_request([])))
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Topics by name: all that we may see, or those named (errors inside), with
-        the newest leaders that any broker has named to us.
+        """Topics by name: all that we may see, or the named ones (with their errors).
+        Their leaders are the newest that any broker has reported.
         """
         if names is not None and not (names := list(names)):
             return {}
@@ -206,12 +206,12 @@ class Cluster:
         return {name: self._leaders.newest(topic) for name, topic in shown.items()}
 
     def learn_leader(self, topic_id: uuid.UUID, partition: int, leader: Leader) -> None:
-        """Believe no broker any more that names an older leader than this one."""
+        """From now on, ignore brokers that report an older leader than this one."""
         self._leaders.learn(topic_id, partition, leader)
 
     def views(self, names: Iterable[str]) -> Views:
-        """What every broker says of these topics, for questions on which a broker
-        that is cut off from its cluster must not have the only say.
+        """What every broker reports about these topics, for decisions that must not
+        rest on a single broker, which may be cut off from its cluster.
 
         Raises:
             ClusterError: no broker answers.
@@ -220,7 +220,7 @@ class Cluster:
         if not (answers := self._views(request)):
             self.connect()
             answers = self._views(request)
-        # Only brokers that an answer names count: others may be gone for good.
+        # Only brokers that some answer lists count: others may be gone for good.
         named = answers.keys() | {
             broker.node_id for answer in answers.values() for broker in answer.brokers
         }
@@ -233,8 +233,8 @@ class Cluster:
         )
 
     def _views(self, names: list[str]) -> dict[int, Any]:
-        """The metadata that each broker answers with, without those that do not: only
-        as long as none has answered are brokers asked that are perhaps gone.
+        """Metadata from each broker that answers. The first answer replaces the list
+        of brokers, so that brokers which may be gone are not waited for.
         """
         asked: set[int] = set()
         answers: dict[int, Any] = {}
@@ -255,10 +255,10 @@ class Cluster:
         return answers
 
     def wait_for_topic(self, name: str) -> Topic:
-        """The topic, once every partition of it has a leader.
+        """The topic, once every partition has a leader.
 
         Raises:
-            NoLeaderError: it has none for long after it was created.
+            NoLeaderError: a partition still has none after a long wait.
         """
         return patiently(lambda: self._led_topic(name))
 
@@ -282,11 +282,11 @@ class Cluster:
         return self.coordinators([transactional_id], _TRANSACTION)[transactional_id]
 
     def group_coordinators(self, groups: Iterable[str]) -> dict[str, int]:
-        """The broker that coordinates each group; waits until there is one for all."""
+        """The broker that coordinates each group; waits until every group has one."""
         return self.coordinators(groups, _GROUP)
 
     def coordinators(self, keys: Iterable[str], kind: int) -> dict[str, int]:
-        """The broker of each key; many are asked for at once where brokers can."""
+        """The coordinator of each key, many per request where brokers support it."""
         nodes: dict[str, int] = {}
         waiting = list(dict.fromkeys(keys))
 
@@ -346,14 +346,14 @@ class Cluster:
 
 
 def _authenticate_again(connection: Connection) -> None:
-    """In place, since what is under way on it must not be overtaken."""
+    """On the same connection, so that nothing overtakes the requests in flight."""
     idle = connection.idle
     try:
         connection.authenticate()
     except UnreachableError:
         if not idle:
             raise
-        # The broker closed it while nothing was asked: a new one takes its place.
+        # The broker closed it while it was idle: the caller opens a new one.
 
 
 def _metadata_request(names: Iterable[str] | None) -> MetadataRequest:

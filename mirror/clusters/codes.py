@@ -1,7 +1,7 @@
-"""Kafka's error codes as exceptions of ours.
+"""Kafka's error codes as our exceptions.
 
-`error_for` turns a code into an exception to raise, `name_of` into the word that
-Kafka's documentation uses. Nothing here decides what to do about an error.
+`error_for` turns a code into an exception to raise, `name_of` into the name that
+Kafka's documentation uses. Callers decide what to do about an error.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _AUTHORIZATION = frozenset({29, 30, 31, 53})
 _AUTHENTICATION = frozenset({33, 34, 58})
 
 GUILTY_PARTITION = frozenset({2, 3, 10, 17, 18, 19, 20, 29, 32, 42, 43, 44, 76, 87})
-"""What a record or its topic causes: corrupt, unknown topic, too large (two codes),
-invalid topic, too few replicas in sync (two codes), not authorized, timestamp, invalid
-request, format, policy, compression type, invalid record. The partition's neighbours
-may go on."""
+"""Errors caused by a record or its topic: corrupt, unknown topic, too large (2 codes),
+invalid topic, too few replicas in sync (2 codes), not authorized, timestamp, invalid
+request, format, policy, compression type, invalid record. Other partitions may go
+on."""
 
 GROUP_IS_ACTIVE = frozenset({22, 25, 27, 110, 113})
-"""How a coordinator says that a group has members, and its offsets are theirs: illegal
+"""A coordinator answers these when a group has members, which own its offsets: illegal
 generation, unknown member, rebalance, fenced and stale member epochs."""
 
 COORDINATOR_MOVED = frozenset({COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
@@ -65,7 +65,7 @@ WAIT_AND_ASK_AGAIN = frozenset(
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code, such as `NOT_LEADER_OR_FOLLOWER`."""
+    """Kafka's name for a code, such as `NOT_LEADER_OR_FOLLOWER`."""
     known = kafka_errors.for_code(code)
     return str(getattr(known, "message", None) or known.__name__)
 
@@ -87,7 +87,7 @@ def error_for(code: int, what: str) -> ClusterError:
 
 
 def error_of(result: Any, what: str) -> ClusterError:
-    """The exception for a part of an answer, with the broker's own words if any."""
+    """The exception for part of a response, with the broker's own message if any."""
     error = error_for(result.error_code, what)
     if result.error_message and isinstance(error, BrokerError):
         return BrokerError(

@@ -1,12 +1,12 @@
-"""Transactions that their coordinator has ended, and some partition has not.
+"""Transactions that have ended at their coordinator but not in some partition.
 
-Brokers 4.x skip a partition that has no leader at the moment when a transaction ends:
-its marker never comes. The transaction stays open there and hides all that comes behind
-it from `read_committed`, until another end of the same producer, commit or abort,
-decides on its records as well.
-Main function: `complete`, which has the missing markers written. Once a producer's id
-is taken over, an open transaction of it is such a one. The partitions become part of
-one more transaction that writes nothing and ends as the first one did.
+Brokers 4.x skip a partition that has no leader when a transaction ends: its marker is
+never written. The transaction stays open there and hides everything after it from
+`read_committed`, until the next commit or abort of the same producer decides on its
+records as well.
+Main function: `complete`, which gets the missing markers written. A transaction that is
+still open after its producer id was taken over is such a one. Its partitions are added
+to one more transaction, which writes nothing and ends as the first one did.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _SAY_NOTHING = frozenset({codes.NONE, codes.TOPIC_AUTHORIZATION_FAILED})
-"""Answers behind which nothing is open as far as we can know."""
+"""With these answers, nothing is open as far as we can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class Hanging:
     transactional_id: str
     partitions: tuple[TopicPartition, ...]
     committed: bool | None
-    """How it ended, and now ends in these partitions; None: that is not known, and it
+    """Whether it was committed, and now is in these partitions; None if unknown: it
     stays open."""
     refused: str = ""
-    """Why it stays open although that is known."""
+    """Why it stays open although its outcome is known."""
 
     @property
     def ended(self) -> bool:
@@ -52,7 +52,7 @@ class Hanging:
 
     @property
     def text(self) -> str:
-        """For a log: which, where, and what came of it."""
+        """For a log: which transaction, where, and how it ends."""
         where = ", ".join(f"{topic}-{number}" for topic, number in self.partitions)
         which = f"a transaction of {self.transactional_id} was left open in {where}"
         if self.ended:
@@ -62,7 +62,7 @@ class Hanging:
         why = self.refused or "the brokers no longer know whether it was committed"
         return (
             f"{which}, and {why}. End it with `kafka-transactions.sh abort`; if it was "
-            "committed, `mirror flow reset` to before it copies its records again"
+            "committed, use `mirror flow reset` to copy again from before it"
         )
 
 
@@ -72,7 +72,7 @@ class Looked:
 
     hanging: tuple[Hanging, ...] = ()
     unseen: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Partitions whose leader did not say what is open there, and why."""
+    """Partitions whose leader did not tell what is open there, with the reason."""
 
 
 def complete(
@@ -81,9 +81,9 @@ def complete(
     topics: Mapping[str, Topic],
     partitions: Iterable[TopicPartition],
 ) -> Looked:
-    """Right after the producers were taken over, end what their transactions left open
-    in these partitions. Those without a leader are left out, and those that we may not
-    read.
+    """End what the producers' transactions left open in these partitions; call it right
+    after taking over. Partitions without a leader, or that we may not read, are left
+    out.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses.
@@ -94,7 +94,7 @@ def complete(
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
             if pid in producer.ids:
-                # Ends of the present id do not reach what is open under an earlier one.
+                # Markers of the current id do not end what an earlier id left open.
                 ours = pid == producer.producer_id
                 ends[producer.was_committed(pid, epoch) if ours else None] += where
         for committed, where in ends.items():
@@ -118,8 +118,8 @@ def complete(
 def _open(
     cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
 ) -> tuple[dict[tuple[int, int], list[TopicPartition]], dict[TopicPartition, str]]:
-    """Where a transaction is open, by producer id and epoch, of the partitions by
-    leader; and the partitions of which nothing is known, with the reason.
+    """The partitions with an open transaction, by its producer id and epoch, and those
+    that could not be checked, with the reason. `asked` are the partitions by leader.
     """
     found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
     unseen: dict[TopicPartition, str] = {}
@@ -142,7 +142,7 @@ def _open(
 def _answers(
     cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
 ) -> Iterator[tuple[Mapping[str, Sequence[int]], Any]]:
-    """What each leader says, or that it does not answer; old brokers are left out."""
+    """Each leader's answer, or why there is none; old brokers are left out."""
     pending = []
     for node, names in asked.items():
         entries = [

@@ -1,8 +1,9 @@
-"""Membership of a group that shares something out, by Kafka's classic group protocol.
+"""Membership of a group that divides work, by Kafka's classic group protocol.
 
 Main type: `Membership`, one member of one group, for one thread. Members say what they
-want, the coordinator elects one of them, and that one says who gets what; who does not
-answer for `SESSION_SECONDS` is out. What is shared, and how, is the caller's.
+want, the coordinator elects a leader among them, and the leader decides who gets what.
+A member that is silent for `SESSION_SECONDS` is out. The caller decides what is
+divided, and how.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SESSION_SECONDS = 6.0
 """The shortest that brokers allow by default (`group.min.session.timeout.ms`)."""
 _REBALANCE_SECONDS = 3.0
-"""How long others get to join anew; they hear of it at their next heartbeat."""
+"""How long the others have to rejoin; they learn of it at their next heartbeat."""
 _PROTOCOL_TYPE = "mirror"
 _PROTOCOL = "share"
 _PURPOSE = "membership"
@@ -52,8 +53,8 @@ class Membership:
         *,
         share: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
     ) -> None:
-        """`share` gets what each member says, and returns what each one gets: called
-        when this one is elected.
+        """`share` turns what each member says into what each member gets. It is called
+        when this member is elected leader.
         """
         self.member_id = ""
         self._cluster = cluster
@@ -63,7 +64,7 @@ class Membership:
         self._node: int | None = None
 
     def join(self, says: bytes) -> bytes:
-        """Take part in a new sharing; returns what this member gets.
+        """Join the next rebalance; returns what this member gets.
 
         Raises:
             AuthorizationError: we may not be in the group.
@@ -85,7 +86,7 @@ class Membership:
                 raise codes.error_for(error, self._what("joining"))
 
     def heartbeat(self) -> bool:
-        """Say that we are there; False if a new sharing is due: join again.
+        """Say that we are alive; False if a rebalance is due: join again.
 
         Raises:
             ClusterError: the cluster does not answer.
@@ -104,12 +105,12 @@ class Membership:
         return False
 
     def go_on(self, cluster: Cluster) -> None:
-        """Be the same member by way of other connections."""
+        """Stay the same member over other connections."""
         self._cluster = cluster
         self._node = None
 
     def leave(self) -> None:
-        """Make room at once, instead of after the session's time."""
+        """Leave the group at once instead of when the session times out."""
         if not self.member_id:
             return
         entry = LeaveGroupRequest.MemberIdentity
@@ -129,10 +130,10 @@ class Membership:
         self.member_id = ""
 
     def _learn(self, error: int, answer: Any) -> None:
-        """What an error says about how to go on.
+        """Adapt to an error before the next attempt.
 
         Raises:
-            ClusterError: it says that we cannot.
+            ClusterError: another attempt is of no use.
         """
         if error == _MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id

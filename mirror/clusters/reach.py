@@ -1,8 +1,7 @@
-"""Several clusters by alias, each reached when first asked for.
+"""Several clusters by alias, each connected when first used.
 
-Main type: `Reach`, a context manager over a configuration's clusters. One that does
-not answer is asked once, so that it costs its time-out once. What is done with a
-cluster is its caller's duty.
+Main type: `Reach`, a context manager over a configuration's clusters. A cluster that
+does not answer is tried only once, so it costs its timeout only once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Reach:
         """The cluster, connected.
 
         Raises:
-            ClusterError: it did not answer, now or when it was first asked for.
+            ClusterError: it does not answer, or did not when it was first used.
         """
         if alias not in self._reached:
             cluster = Cluster(self._configs[alias], client_id=self._client_id)

@@ -1,10 +1,10 @@
-"""Topics as brokers show them, and which broker to believe.
+"""Topics as brokers report them, and which broker to believe.
 
-Main types: `Topic` and `Leader`; `Leaders`, which remembers the newest leader of each
-partition that any broker has named; and `Views`, what several brokers say of the same
-topics. A broker that is cut off from its cluster goes on answering: it names itself as
-leader and deleted topics as there. Leader epochs only grow, so the larger one is newer
-(KIP-320); of topic ids it takes more than half of the brokers. No I/O.
+Main types: `Topic` and `Leader`; `Leaders`, which remembers the newest leader that any
+broker has reported for each partition; and `Views`, what several brokers report about
+the same topics. A broker that is cut off from its cluster keeps answering: it names
+itself leader and still lists deleted topics. Leader epochs only grow, so the larger one
+is newer (KIP-320); a topic id counts if most brokers report it. No I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NO_ID = uuid.UUID(int=0)
-"""The topic id where brokers have none (before 2.8)."""
+"""The topic id from brokers that have none (before 2.8)."""
 _LEADER_USABLE = frozenset({codes.NONE, codes.REPLICA_NOT_AVAILABLE})
 
 
@@ -30,12 +30,12 @@ class Leader:
 
     node: int
     epoch: int
-    """Grows with every election; -1 where brokers do not tell."""
+    """Grows with every election; -1 if the broker does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as metadata shows it. `error` is a Kafka error code, 0 if none."""
+    """A topic from metadata. `error` is a Kafka error code, 0 if none."""
 
     name: str
     topic_id: uuid.UUID
@@ -49,7 +49,7 @@ class Topic:
 
 
 def topic_of(answer: Any) -> Topic:
-    """One topic of a Metadata answer."""
+    """One topic of a Metadata response."""
     partitions = sorted(answer.partitions, key=lambda p: int(p.partition_index))
     return Topic(
         name=answer.name,
@@ -67,25 +67,25 @@ def topic_of(answer: Any) -> Topic:
 
 
 class Leaders:
-    """The newest leaders that any broker has named, by topic id and partition."""
+    """The newest leaders that any broker has reported, by topic id and partition."""
 
     def __init__(self) -> None:
         self._newest: dict[uuid.UUID, dict[int, Leader]] = {}
 
     def learn(self, topic_id: uuid.UUID, partition: int, leader: Leader) -> None:
-        """Somebody else found this leader; an older one changes nothing."""
+        """Take note of a leader found elsewhere; an older one changes nothing."""
         known = self._newest.setdefault(topic_id, {})
         if partition not in known or known[partition].epoch < leader.epoch:
             known[partition] = leader
 
     def keep_only(self, topic_ids: set[uuid.UUID]) -> None:
-        """Other topics are gone."""
+        """Forget all other topics: they are gone."""
         for topic_id in self._newest.keys() - topic_ids:
             del self._newest[topic_id]
 
     def newest(self, topic: Topic) -> Topic:
-        """The topic with the newest known leader of each partition, the given ones
-        included. Without an id the name may mean another topic by now: as given.
+        """The topic with the newest known leader of each partition, its own included.
+        A topic without an id stays as given: its name may mean another topic by now.
         """
         if topic.topic_id == NO_ID:
             return topic
@@ -98,15 +98,15 @@ class Leaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What each broker that answered says of the same topics."""
+    """What each broker that answered reports about the same topics."""
 
     brokers: int
-    """How many brokers are named by those that answered, themselves included."""
+    """How many brokers the answers list, including those that answered."""
     answers: tuple[Mapping[str, Topic], ...]
 
     def agreed(self, name: str) -> Topic | None:
-        """The topic as more than half of the brokers identify it, with the newest
-        leaders that any of those names; None if no id has such a majority.
+        """The topic with the id that more than half of the brokers report, and the
+        newest leaders that any of these reports; None if no id has a majority.
         """
         shown = [each[name] for each in self.answers if not each[name].error]
         votes = Counter(topic.topic_id for topic in shown)
@@ -119,7 +119,7 @@ class Views:
 
 
 def _newest_of(topics: Iterable[Topic]) -> Topic:
-    """Views of one topic as one."""
+    """Merge views of one topic."""
     leaders = Leaders()
     newest: Topic | None = None
     for topic in topics:

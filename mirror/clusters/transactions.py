@@ -1,9 +1,9 @@
-"""An identity to produce under, that can be fenced: of a transaction, or idempotent.
+"""A producer identity that can be fenced: transactional or idempotent.
 
 Main type: `Producer`. With a transactional id its transactions are v2 (KIP-890)
 where the cluster has them, else v1. It never repairs: after any error its owner
-calls `take_over` again, which aborts what is open, and starts from committed
-progress. How batches get to their leaders is not known here (see `write`).
+calls `take_over` again, which aborts an open transaction, and continues from committed
+progress. `write` gets batches to their leaders.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COMMITTED = {
     "PrepareEpochFence": False,
     "CompleteAbort": False,
 }
-"""What a state says of the last transaction. Others say nothing of how it ended."""
+"""Whether the last transaction committed, by state; other states do not tell."""
 
 
 class Producer:
@@ -67,14 +67,14 @@ class Producer:
         self._id = self._epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
         self._taken_over = 0
-        """Our first epoch: every transaction since then, up to the present epoch, is
-        committed, if they are v2."""
+        """Our first epoch. With v2, every transaction from it up to the current epoch
+        is committed."""
         self._ended: dict[tuple[int, int], bool] = {}
         self._committed_before: deque[tuple[int, range]] = deque(maxlen=_REMEMBERED)
 
     @property
     def ids(self) -> set[int]:
-        """The producer id, and earlier ones of which we know something."""
+        """The producer id, and earlier ones whose transactions we know about."""
         earlier = {pid for pid, _ in (*self._ended, *self._committed_before)}
         return {self._id, *earlier}
 
@@ -84,7 +84,7 @@ class Producer:
         return self._id
 
     def was_committed(self, producer_id: int, epoch: int) -> bool | None:
-        """How the transaction that wrote under this epoch ended; None: not known."""
+        """Whether the transaction with this epoch was committed; None if unknown."""
         known = self._ended.get((producer_id, epoch))
         if known is None and any(
             pid == producer_id and epoch in epochs
@@ -98,8 +98,8 @@ class Producer:
         return self._id, range(self._taken_over, self._epoch if self.v2 else 0)
 
     def take_over(self) -> None:
-        """Become the only owner: earlier owners of this id are fenced, an open
-        transaction of it is aborted, a committing one is waited for.
+        """Become the only owner of this id: fence earlier owners, abort an open
+        transaction, wait for one that is committing.
         """
         if self.transactional_id is not None:
             self.v2 = self._cluster.feature("transaction.version") >= 2
@@ -149,9 +149,9 @@ class Producer:
         """Whether the transaction is committed; if not, ask again in a moment.
 
         Raises:
-            FencedError: another owner took over; nothing was committed by us.
-            ClusterError: whether it was committed is not known: take over and read
-                the progress to find out.
+            FencedError: another owner took over; we committed nothing.
+            ClusterError: the outcome is unknown: take over and read the progress to
+                find out.
         """
         if answer.error_code in codes.COORDINATOR_MOVED:
             self._find_coordinator()
@@ -175,8 +175,8 @@ class Producer:
         return True
 
     def commit(self, begun: Pending | None = None) -> None:
-        """Commit and wait for it, or for what `begin_commit` returned. Raises as
-        `committed` does.
+        """Commit, or continue a commit that `begin_commit` started, and wait for it.
+        Raises as `committed` does.
         """
         end = time.monotonic() + _PATIENCE_SECONDS
         pending = begun or self.begin_commit()
@@ -189,7 +189,7 @@ class Producer:
             pending = self.begin_commit()
 
     def add_partitions(self, keys: Iterable[TopicPartition]) -> None:
-        """Tell the coordinator what a transaction v1 will write to."""
+        """Tell the coordinator which partitions a v1 transaction will write to."""
         self._ask(self._adding(keys), "adding partitions", at_most=_V1_AT_MOST)
 
     def _adding(self, keys: Iterable[TopicPartition]) -> AddPartitionsToTxnRequest:
@@ -208,18 +208,18 @@ class Producer:
         )
 
     def end_also(self, keys: Iterable[TopicPartition], *, committed: bool) -> None:
-        """Have partitions that missed the end of an earlier transaction get it now, by
-        one more that writes nothing.
+        """End an earlier transaction in partitions that missed its marker, by way of
+        one more transaction that writes nothing.
 
         Raises:
-            PartitionError: one of them refuses us; none has got it.
-            ClusterError: they have got it, or not: look again.
+            PartitionError: one of them refuses us; none of them got the marker.
+            ClusterError: the outcome is unknown: look again.
         """
         if not committed:
             self.add_partitions(keys)
             self.take_over()
             return
-        # Side by side: if we died between them, the transaction would be aborted.
+        # Both in flight at once: if we died in between, the transaction would abort.
         connection = self._cluster.connection(self._coordinator, _PURPOSE)
         added = connection.send(self._adding(keys), at_most=_V1_AT_MOST)
         ending = self.begin_commit()
@@ -228,7 +228,7 @@ class Producer:
         self.commit(ending)
 
     def _ask_for_state(self, connection: Connection) -> Pending | None:
-        """How the last transaction ended: the take-over makes it forgotten."""
+        """Ask how the last transaction ended; after the take-over it is forgotten."""
         if (
             self.transactional_id is None
             or DescribeTransactionsRequest.API_KEY not in connection.versions
@@ -238,8 +238,8 @@ class Producer:
         return connection.send(DescribeTransactionsRequest(transactional_ids=ids))
 
     def _learn_state(self, answer: Any) -> None:
-        """Transactions v2 raise the epoch as they end. Those of v1 have one in common
-        as long as they are committed; to abort the last one raises it.
+        """A v2 transaction raises the epoch when it ends. Committed v1 transactions
+        share one epoch; aborting the last one raises it.
         """
         (shown,) = answer.transaction_states
         committed = _COMMITTED.get(shown.transaction_state)
@@ -253,8 +253,8 @@ class Producer:
     def _ask(
         self, request: Any, doing: str, *, at_most: int | None, state: bool = False
     ) -> Any:
-        """Ask the coordinator until its answer is not "wait": bounded patience. With
-        `state` it says each time, right before it answers, how things stand.
+        """Ask the coordinator until it no longer answers "wait", for a limited time.
+        With `state`, each attempt first asks how the last transaction ended.
         """
         what = f"cluster {self._cluster.alias}: {doing} {self.transactional_id or ''}"
 
@@ -284,7 +284,7 @@ class Producer:
         return self._cluster.connection(self._coordinator, _PURPOSE)
 
     def _find_coordinator(self) -> None:
-        """Another broker than the one that refused knows better who coordinates."""
+        """Ask a broker other than the one that refused: it knows better."""
         self._cluster.doubt(self._coordinator)
         self._coordinator = self._cluster.transaction_coordinator(
             self.transactional_id or ""
@@ -295,7 +295,7 @@ def _code(answer: Any) -> int:
     """The error code of an answer, wherever this kind of answer keeps it.
 
     Raises:
-        PartitionError: a topic refuses us; its neighbours were not looked at.
+        PartitionError: a topic refuses us; the broker did not try the others.
     """
     worst = int(getattr(answer, "error_code", None) or codes.NONE)
     for topic in getattr(answer, "results_by_topic_v3_and_below", None) or ():

@@ -1,10 +1,10 @@
-"""Leases: who mirrors which partitions, and for how long.
+"""Leases: which slot copies which partitions, and for how long.
 
-Pure parts: `assign` and `balance` spread partitions over slots by the bytes that were
-measured, `lease_length` finds the length whose gaps cost little. Main type:
+Pure parts: `assign` and `balance` spread partitions over slots by their measured
+throughput, `lease_length` finds a length whose gaps cost little. Main type:
 `Placement`, which remembers where partitions are and what they weigh, and decides
-when moving some is worth it. A slot whose partitions change takes over anew in its
-next lease, which costs it some 50 ms, so partitions stay where they are if they can.
+when moving some is worth it. A slot whose partitions change takes over again in its
+next lease, which costs some 50 ms, so partitions stay where they are if possible.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 Spread = dict[int, tuple["Assignment", ...]]
-"""The assignments of every slot, also of one without partitions."""
+"""The assignments of every slot, including slots without partitions."""
 
 IDLE_WEIGHT = 10_000.0
-"""What a partition weighs beside its bytes per second: an idle one costs, too."""
+"""A partition's weight in addition to its bytes per second: idle ones cost, too."""
 _CLOSE = 1.05
-"""A spread this near to the best found is as good, if it moves fewer partitions."""
+"""A spread this close to the best one is good enough if it moves fewer partitions."""
 
 _UNEVEN = 1.25
-"""So much heavier than need be is the heaviest slot when it is worth a move."""
+"""A move is worth it if the heaviest slot is heavier than necessary by this factor."""
 _UNEVEN_WEIGHT = 1_000_000.0
-"""And by so many bytes per second: below, slots have nothing to share."""
+"""It must also be heavier by this many bytes per second: less is not worth a move."""
 _UNEVEN_LEASES = 3
 _UNEVEN_SECONDS = 15.0
-"""A move has to be worth it for so many leases and so long."""
+"""Slots must be uneven for this many leases and this long before partitions move."""
 _BETWEEN_MOVES_SECONDS = 60.0
 _SMOOTHED_SECONDS = 30.0
 
@@ -46,15 +46,15 @@ _SHORTEST_SECONDS = 10.0
 _SHORTEST_CATCHING_UP_SECONDS = 5.0
 LONGEST_SECONDS = 30.0
 _LENGTH_OF_GAPS = 300.0
-"""Few enough records meet a gap, or what it leaves to catch up with, not to be seen in
-the 99th percentile."""
+"""With leases this many gaps long, a gap and the catching up after it delay too few
+records to show in the 99th percentile."""
 _LENGTH_CATCHING_UP = 50.0
-"""Who waits for a backlog wants to see how it goes, and no fresh record is delayed."""
+"""While catching up, frequent reports show the progress, and no new record waits."""
 _ENOUGH_GAPS = 3
 
 
 def lease_length(gaps: Sequence[float], *, catching_up: bool) -> float:
-    """How long a lease shall be, with such gaps between the last ones, in seconds."""
+    """The length of the next lease in seconds; `gaps` are those between recent ones."""
     if len(gaps) < _ENOUGH_GAPS:
         return _SHORTEST_CATCHING_UP_SECONDS if catching_up else _UNMEASURED_SECONDS
     gap = statistics.median(gaps)
@@ -71,10 +71,10 @@ def assign(
     current: Mapping[TopicPartition, int],
     weights: Mapping[TopicPartition, float],
 ) -> Spread:
-    """Leave partitions in the slots they are in; new ones go where there is least.
+    """Keep partitions in their slots; new ones go to the lightest slot.
 
-    `current` says in which slot a partition was, `weights` its bytes per second, where
-    that is known. A partition moves only if a slot would have none otherwise.
+    `current` maps partitions to their slots, `weights` to their bytes per second, if
+    known. A partition moves only if a slot would be empty otherwise.
     """
     return _place(assignments, slots, current, weights, limit=math.inf)
 
@@ -85,10 +85,10 @@ def balance(
     current: Mapping[TopicPartition, int],
     weights: Mapping[TopicPartition, float],
 ) -> Spread:
-    """Spread partitions so that the heaviest slot weighs little, moving few.
+    """Spread partitions so that the heaviest slot is light, and move few of them.
 
-    The heaviest partition goes first, into the lightest slot, and so on: at most 4/3
-    of the best there is, times `_CLOSE` where that leaves more where it was.
+    Partitions are placed from the heaviest down, each into the lightest slot: at most
+    4/3 of the optimum, times `_CLOSE` if that leaves more partitions in place.
     """
     wanted = list(assignments)
     best = _place(wanted, slots, {}, weights, limit=0.0)
@@ -98,7 +98,7 @@ def balance(
 
 
 def heaviest(spread: Spread, weights: Mapping[TopicPartition, float]) -> float:
-    """What the heaviest slot weighs."""
+    """The weight of the heaviest slot."""
     return max(sum(_weight(a, weights) for a in part) for part in spread.values())
 
 
@@ -116,7 +116,7 @@ class Placement:
         self._uneven_leases = 0
 
     def learn(self, reports: Iterable[PartitionReport]) -> None:
-        """Take in what one lease copied; what is not reported is forgotten."""
+        """Update weights from one lease; partitions without a report are forgotten."""
         learnt = {}
         for report in reports:
             key = (report.topic, report.partition)
@@ -129,7 +129,7 @@ class Placement:
         self._weights = learnt
 
     def spread(self, assignments: Iterable[Assignment], slots: int) -> Spread:
-        """Who shall copy what in the next lease."""
+        """Which slot copies what in the next lease."""
         wanted = tuple(assignments)
         if slots != len(self._spread):  # a new run: every slot takes over anyway
             self._move(balance(wanted, slots, self._current, self._weights))
@@ -145,7 +145,7 @@ class Placement:
         return self._spread
 
     def _uneven(self) -> bool:
-        """Whether there can be anything to gain; quick, slots wait for it."""
+        """Whether a move could help at all; a quick check, since slots wait for it."""
         loads = [
             sum(_weight(a, self._weights) for a in part)
             for part in self._spread.values()
@@ -154,7 +154,7 @@ class Placement:
         return max(loads) > mean * _UNEVEN and max(loads) - mean >= _UNEVEN_WEIGHT
 
     def _due(self, better: Spread) -> bool:
-        """Whether to move partitions now, since it was worth it for a while."""
+        """Whether a move has been worth it for long enough to do it now."""
         now = self._clock()
         is_now = heaviest(self._spread, self._weights)
         could_be = heaviest(better, self._weights)
@@ -170,7 +170,7 @@ class Placement:
         )
 
     def _move(self, spread: Spread) -> None:
-        # Nothing was known of the very first placement: it may be amended soon.
+        # The very first placement had no measurements: it may change again soon.
         self._moved_at = self._clock() if self._weights else -math.inf
         self._uneven_since, self._uneven_leases = math.inf, 0
         self._keep(spread)
@@ -190,7 +190,7 @@ def _place(
     *,
     limit: float,
 ) -> Spread:
-    """Partitions stay below `limit` per slot; the others go where there is least."""
+    """Keep partitions in their slots up to `limit`; the others go to the lightest."""
     chosen: defaultdict[int, list[Assignment]] = defaultdict(list)
     load = dict.fromkeys(range(slots), 0.0)
     unplaced = []
@@ -220,7 +220,7 @@ def _fill_empty(
     slots: int,
     weights: Mapping[TopicPartition, float],
 ) -> None:
-    """No slot is empty while another has several; the heaviest gets one of its own."""
+    """Give every empty slot a partition of the heaviest slot that has several."""
     for slot in range(slots):
         rich = [number for number, part in chosen.items() if len(part) > 1]
         if chosen[slot] or not rich:
@@ -241,5 +241,5 @@ def _weight(assignment: Assignment, weights: Mapping[TopicPartition, float]) -> 
 def _order(
     assignment: Assignment, weights: Mapping[TopicPartition, float]
 ) -> tuple[float, str, int]:
-    """The heaviest first, and always the same."""
+    """The heaviest first, in an order that is always the same."""
     return (-_weight(assignment, weights), assignment.topic, assignment.partition)

@@ -1,9 +1,9 @@
-"""How many slots a flow gets: what the user said, or what it turns out to need.
+"""How many slots a flow gets: as configured, or as many as it turns out to need.
 
-Pure parts: `share` divides Spark's cores among flows, `slots_for` says how many slots
-to begin with, `wanted_slots` how many the last leases ask for. Main type: `Sizing`,
-which asks both. Another number of slots means another run of the flow, which
-stops copying for a second or a few: it grows soon, but not at once, and shrinks late.
+Pure parts: `share` divides Spark's cores among flows, `slots_for` gives the number of
+slots to start with, `wanted_slots` the number that the last leases call for. Main type:
+`Sizing`, which uses both. A change needs a new run of the flow, which stops copying
+for a few seconds: so flows grow soon, but not at once, and shrink late.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 _PARTITIONS_PER_SLOT = 4
 _MOST_AT_FIRST = 4
-"""How many slots a flow begins with at most; each is a process with its memory."""
+"""The most slots that a flow starts with; each is a process with its own memory."""
 _BUSY_SECONDS = 30.0
 _BUSY = 0.75
 _BEHIND_SECONDS = 60.0
 LONGEST_SECONDS = 600.0
-"""Older samples mean nothing: slots that were idle for so long become fewer."""
+"""Slots that were idle for this long become fewer; older samples are dropped."""
 _IDLE = 0.15
-"""Half as many slots are then busy by at most twice that, far from growing again."""
+"""Half as many slots are then at most twice as busy, far from growing again."""
 
 
 def share(cores: int, tasks: Sequence[int | None]) -> int:
-    """How many slots each flow without `tasks` may get of these cores: one at least.
+    """How many slots each flow without `tasks` may have on these cores, at least one.
 
     `tasks` are the settings of all flows.
     """
@@ -40,7 +40,7 @@ def share(cores: int, tasks: Sequence[int | None]) -> int:
 
 
 def slots_for(partitions: int, tasks: int | None, most: int) -> int:
-    """How many slots a flow begins with: what the user said, else by its partitions."""
+    """How many slots a flow starts with: as configured, else by its partitions."""
     if tasks is not None:
         return tasks
     wanted = -(-partitions // _PARTITIONS_PER_SLOT)
@@ -50,7 +50,7 @@ def slots_for(partitions: int, tasks: int | None, most: int) -> int:
 def wanted_slots(
     samples: Sequence[Sample], *, slots: int, partitions: int, most: int
 ) -> int:
-    """How many slots the samples of leases with `slots` slots ask for."""
+    """How many slots these samples, of leases with `slots` slots, call for."""
     if _are_busy(samples) or _falls_behind(samples):
         return max(slots, min(2 * slots, partitions, most))
     if slots > 1 and _are_idle(samples):
@@ -89,10 +89,10 @@ def _seconds(samples: Sequence[Sample]) -> float:
 
 
 class Sizing:
-    """The slots of one flow, run after run."""
+    """The number of slots of one flow, across its runs."""
 
     def __init__(self, tasks: int | None) -> None:
-        """`tasks`: what the user said. Null: it is chosen here."""
+        """`tasks` is the configured number; None: it is chosen here."""
         self._tasks = tasks
         self._first = 0
         self._slots = 0
@@ -100,7 +100,7 @@ class Sizing:
         self._most = 1
 
     def begin(self, partitions: int, most: int) -> int:
-        """How many slots a run has that begins now, at most `most` if chosen here."""
+        """How many slots a run that starts now gets: at most `most` if chosen here."""
         self._partitions, self._most = partitions, most
         first = slots_for(partitions, self._tasks, most)
         if first > self._first:
@@ -111,13 +111,13 @@ class Sizing:
         return self._slots
 
     def outgrown(self, partitions: int, most: int) -> bool:
-        """Whether so many partitions need another run, with more slots."""
+        """Whether this many partitions need a new run with more slots."""
         self._partitions, self._most = partitions, most
         first = slots_for(partitions, self._tasks, self._most)
         return first > max(self._first, self._slots)
 
     def outdated(self, samples: Sequence[Sample]) -> bool:
-        """Whether these samples of this run ask for another one."""
+        """Whether these samples of the current run call for another number of slots."""
         if self._tasks is not None:
             return False
         wanted = wanted_slots(

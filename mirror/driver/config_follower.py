@@ -1,8 +1,8 @@
-"""The configuration that a service goes by: taken or refused, shown, and announced.
+"""Accepts or refuses new configurations, and reports them.
 
 Main type: `ConfigFollower`. It compares each reading of the file with the
-configuration in use and keeps the newest that can be used; what follows for the flows
-is `service`'s duty.
+configuration in use and keeps the newest one that is usable; `service` applies it to
+the flows.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log = structlog.get_logger()
 
 
 class ConfigFollower:
-    """The newest configuration that can be used."""
+    """Holds the newest usable configuration."""
 
     def __init__(
         self, config: MirrorConfig, watch: Watch | None, store: StatusStore
     ) -> None:
-        """`watch` tells of other configurations; None: this one holds to the end."""
+        """`watch` provides new configurations; None: this one never changes."""
         self.config = config
         self._watch = watch
         self._store = store
@@ -53,14 +53,14 @@ class ConfigFollower:
             self._watch.close()
 
     def take(self) -> Changes | None:
-        """Go by another configuration, if there is one: what that changes. None: all
-        is as it was.
+        """Apply a new configuration if there is one; returns its changes, or None if
+        nothing changed.
         """
         reading = self._watch.take() if self._watch else None
         return self.judge(reading) if reading else None
 
     def judge(self, reading: Reading) -> Changes | None:
-        """Go by what was read, if that is possible."""
+        """Apply what was read if it is usable, else refuse it."""
         for warning in reading.warnings:
             log.warning("configuration", warning=warning)
         if reading.config is None:
@@ -97,7 +97,7 @@ class ConfigFollower:
         )
 
     def _go_by(self, config: MirrorConfig) -> None:
-        """Take up the service's own settings."""
+        """Apply the service's own settings."""
         before, now = self.config.service, config.service
         self.config = config
         if self._watch is not None:

@@ -1,8 +1,8 @@
-"""The topics that a flow copies now: found, compared with earlier looks, not paused.
+"""The topics that a flow copies now, without the paused ones.
 
-Main type: `CopiedTopics`, which looks at both clusters and hands what it finds to the
-lease query. When to look is `flow`'s duty; what became of topics that were there
-before is `topic_changes`'.
+Main type: `CopiedTopics`, which looks for topics on both clusters and passes them to
+the lease query. `flow` decides when to look; `topic_changes` compares the topics with
+those found before.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
 
 TOPICS = "topics"
-"""Whose problems those of topics are."""
+"""The key under which `Problems` keeps the problems of topics."""
 
 
 class CopiedTopics:
-    """The topics of one flow, for all of its runs."""
+    """The topics of one flow, across its runs."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class CopiedTopics:
         created: Callable[[], None],
         copy: Callable[[TopicsResult, Pauses], None],
     ) -> None:
-        """`created` is called after copies were created; `copy` takes what to copy
-        from now on.
+        """`created` is called after target topics were created; `copy` gets the topics
+        to copy from now on.
         """
         self._store = store
         self._problems = problems
@@ -59,34 +59,34 @@ class CopiedTopics:
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
-        """Go by other settings from the next look on."""
+        """Use new settings from the next look on."""
         self._flow = flow
         self._merging = Merging(config.enabled_flows)
         self._changes.adopt(flow)
 
     def begin(self, target: Cluster) -> None:
-        """A run begins: read what is paused."""
+        """Start a run: read which topics are paused."""
         self._paused = PausesReader(target, self._flow).read()
         self._changes.begin()
 
     def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Topics that earlier runs copied, as far as the progress tells."""
+        """Take note of the topics that earlier runs copied, from their progress."""
         self._changes.remember(positions)
 
     def look(self, source: Cluster, target: Cluster) -> TopicsResult:
-        """Look for topics once, and say what changed."""
+        """Look for topics once, and report what changed."""
         found = topics.sync(source, target, self._flow)
         self._tell(EventKind.TOPIC_CREATED, "created", found.created)
         self._tell(EventKind.TOPIC_GROWN, "has more partitions", found.grown)
         if found.created:
-            # Several flows may write it: they have to agree on its configs.
+            # Several flows may write to one topic, and must agree on its configs.
             self._created()
         wanted, problems = self._changes.look(source, found)
         self._problems.tell(TOPICS, problems)
         return wanted
 
     def look_at_pauses(self, _source: Cluster, target: Cluster) -> None:
-        """Pause and resume topics soon after a user asks for it."""
+        """Pause and resume topics as users have asked."""
         if self._pauses is None or self._pauses.target is not target:
             self._pauses = PausesReader(target, self._flow)
         paused = self._pauses.read()
@@ -96,13 +96,13 @@ class CopiedTopics:
         self.go_by(self._found)
 
     def go_by(self, found: TopicsResult) -> None:
-        """Copy these topics from now on, without those that are paused."""
+        """Copy these topics from now on, except paused ones."""
         with self._lock:
             self._found = found
             self._copy(found, self._paused)
 
     def copies(self) -> dict[str, Copy]:
-        """The topics that are copied, as of the last look."""
+        """The copied topics, as of the last look."""
         return {
             each.topic: Copy(
                 topic=each.target_topic,

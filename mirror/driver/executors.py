@@ -1,10 +1,10 @@
-"""Executors: which slot prefers which, so that it finds its own process again.
+"""Preferred executors: each slot returns to its own Python process.
 
-Spark gives tasks to executors in random order. A slot that comes back to its process
-goes on where it was; in any other it takes over first, and every executor ends up with
-a process for every slot. Pure part: `place`. Main type: `PreferredExecutors`, for the
-slots of all flows; Spark runs a slot elsewhere when its executor is busy or gone.
-`slot_frames` makes the frame of a lease and `warm_up` starts the slots' processes.
+Spark gives tasks to executors in random order. A slot that returns to its process
+continues where it was; in any other it must take over first, and every executor ends up
+with a process for every slot. Pure part: `place`. Main type: `PreferredExecutors`, for
+the slots of all flows; Spark runs a slot elsewhere when its executor is busy or gone.
+`slot_frames` builds the frame of a lease and `warm_up` starts the slots' processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Slot = tuple[str, int]
-"""A flow's name and the number of its slot."""
+"""A flow's name and a slot number."""
 
 _SCHEMA = """{"type": "struct", "fields": [{"name": "lease", "type": "string",
     "nullable": false, "metadata": {}}]}"""
@@ -34,10 +34,10 @@ _SCHEMA = """{"type": "struct", "fields": [{"name": "lease", "type": "string",
 def place(
     preferred: Mapping[Slot, str], slots: Sequence[Slot], tasks: Mapping[str, int]
 ) -> dict[Slot, str]:
-    """Give each of these slots an executor with room for it, as long as there is room.
+    """Give each of these slots an executor, as long as there is room.
 
-    `preferred` are those of all slots up to now, `tasks` how many an executor runs at
-    once. Slots stay where they are; new ones go where there is most room.
+    `preferred` maps all slots to their executors so far, `tasks` says how many tasks an
+    executor runs at once. Slots stay where they are; new ones go where most is free.
     """
     placed = {
         slot: executor for slot, executor in preferred.items() if executor in tasks
@@ -55,11 +55,11 @@ def place(
 
 
 class PreferredExecutors:
-    """Where the slots of all flows of a session belong; for several threads."""
+    """The preferred executors of all flows' slots in a session. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext._jsc.sc()  # noqa: SLF001
-        # In local mode there is one executor, and it cannot be asked for.
+        # In local mode there is one executor, and tasks cannot ask for it.
         self._alone = str(spark.sparkContext.master).startswith("local")
         self._lock = threading.Lock()
         self._preferred: dict[Slot, str] = {}
@@ -69,7 +69,7 @@ class PreferredExecutors:
         self._places: dict[str, str] = {}
 
     def of(self, flow: str, slots: int) -> list[str | None]:
-        """The place of each of so many slots of a flow; None: anywhere."""
+        """The place of each of a flow's slots; None: anywhere."""
         wanted = [(flow, number) for number in range(slots)]
         with self._lock:
             self._slots[flow] = slots
@@ -84,7 +84,7 @@ class PreferredExecutors:
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
 
     def forget(self, flow: str) -> None:
-        """The flow runs here no more: its slots need no room."""
+        """The flow no longer runs here: free the room of its slots."""
         with self._lock:
             self._slots.pop(flow, None)
             self._preferred = {
@@ -92,13 +92,13 @@ class PreferredExecutors:
             }
 
     def turns(self) -> int:
-        """How many leases pass until each slot had one; 1: there is room for all."""
+        """How many rounds it takes until every slot has run; 1 if all fit at once."""
         with self._lock:
             room = max(1, sum(self._tasks.values()))
             return -(-sum(self._slots.values()) // room)
 
     def _look(self) -> None:
-        """See which executors there are; two questions, unless they have changed."""
+        """Update the executors; costs two JVM calls if they have not changed."""
         known = self._context.getExecutorIds().mkString(",")
         if known == self._known:
             return
@@ -108,12 +108,12 @@ class PreferredExecutors:
         executors = [executor for executor in executors if executor.id() in ids]
         self._tasks = {e.id(): e.maxTasks() for e in executors}
         self._places = {e.id(): _place(e) for e in executors}
-        # Spark tells of new ones a bit later there: ask again.
+        # The status store lists new executors a bit later: look again next time.
         self._known = known if len(executors) == len(ids) else ""
 
 
 def one_row(spark: SparkSession, text: str, place: str | None) -> DataFrame:
-    """A frame of one row, `lease`, that is to be computed at a place."""
+    """A frame with one row, `lease`, to compute at a place."""
     if place is None:
         column = functions.lit(text).alias("lease")
         return spark.range(0, 1, 1, 1).select(column)
@@ -133,7 +133,7 @@ def one_row(spark: SparkSession, text: str, place: str | None) -> DataFrame:
 
 
 def _place(executor: Any) -> str:
-    """As Spark writes it."""
+    """Spark's notation for a task location."""
     host = executor.hostPort().rpartition(":")[0]
     return f"executor_{host}_{executor.id()}"
 
@@ -157,7 +157,7 @@ def slot_frames(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """What `work` makes of each slot's text, at that slot's place, all in one frame."""
+    """One frame that runs `work` on each slot's text, at that slot's place."""
     environment = spark.sparkContext.environment
     frames = []
     with _wrapping:
@@ -178,7 +178,7 @@ def warm_up(spark: SparkSession, flow: str, slots: int) -> None:
 
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    # To the end of the input: Spark throws a worker away that leaves some.
+    # Read the input to its end: Spark discards a worker that leaves some unread.
     for _ in batches:
         pass
     yield from ()

@@ -1,9 +1,9 @@
 """A flow from top to bottom: one source, one target, one streaming query.
 
-Main type: `Flow`. Its order of work: reach both clusters, find topics and make their
-copies, become the only writer, then run one streaming query whose micro-batches are
-leases, and look for new topics meanwhile. Any failure ends `run`; `supervisor` decides
-when to run again. How a lease is carried out is `relay`'s duty.
+Main type: `Flow`. It connects to both clusters, finds topics and creates their copies,
+becomes the only writer, then runs one streaming query whose micro-batches are leases,
+and looks for new topics meanwhile. Any failure ends `run`; `supervisor` decides when
+to run again. `relay` carries out the leases.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Flow:
         store: StatusStore,
         once: bool = False,
     ) -> None:
-        """`config` is the whole one: flows that meet in a topic have to agree."""
+        """`config` has all flows: those that write to the same topic must agree."""
         self.name = flow.name
         self._store = store
         self._state = state_folder(config.service.state_dir)
@@ -88,8 +88,8 @@ class Flow:
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
         self._ids: dict[str, str] = {}
-        """Of both clusters, by alias, since they were first reached: a later run must
-        not take another one for either."""
+        """The ids of both clusters, by alias, from the first connection on: later runs
+        must reach the same ones."""
         store.update(
             flow.name,
             lambda old: replace(old, source=flow.source, target=flow.target),
@@ -104,7 +104,7 @@ class Flow:
             self._run.end()
 
     def rest(self, *, rest: bool) -> None:
-        """End `run` because another instance leads, or may do so; or be ready again."""
+        """End `run`, because another instance leads or may lead; or allow it again."""
         if not rest:
             self._resting.clear()
         elif not self._resting.is_set():
@@ -124,12 +124,12 @@ class Flow:
         self._stopping.wait(seconds)
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless it is to stop or to go by another configuration."""
+        """Wait, but return early to stop or to apply another configuration."""
         if not self.stopping:
             self._stirred.wait(seconds)
 
     def adopt(self, config: MirrorConfig, effect: Effect) -> None:
-        """Go by another configuration, soon; `effect` is what it asks of this flow."""
+        """Apply another configuration soon; `effect` is its effect on this flow."""
         self._pending.put(config, effect)
         if effect:
             self._stirred.set()
@@ -145,11 +145,11 @@ class Flow:
     ) -> bool:
         """Mirror until stopped, or with `once` until caught up.
 
-        Flows share `preferred`. `most_slots` limits the slots where `tasks` is not set.
-        Returns whether to run again at once: another slot count is wanted.
+        Flows share `preferred`. `most_slots` limits the slots if `tasks` is not set.
+        Returns whether to run again at once, for example with another number of slots.
 
         Raises:
-            MirrorError: the flow cannot go on now; run it again to recover.
+            MirrorError: the flow cannot continue; run it again to recover.
         """
         self._stirred.clear()
         self._take_up()
@@ -177,7 +177,7 @@ class Flow:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[tuple[Cluster, Cluster]]:
-        """Both clusters, which are the same as in earlier runs."""
+        """Connections to both clusters, which must be the same as in earlier runs."""
         with contextlib.ExitStack() as stack:
             source, target = (
                 Cluster(
@@ -202,7 +202,7 @@ class Flow:
     def _take_over(
         self, source: Cluster, target: Cluster, most_slots: Callable[[], int]
     ) -> tuple[Terms, TopicsResult]:
-        """Become the only writer; the terms of this run, and what it copies first."""
+        """Become the only writer; returns this run's terms and its first topics."""
         self._topics.begin(target)
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
@@ -231,7 +231,7 @@ class Flow:
         clusters: tuple[Cluster, Cluster],
         most_slots: Callable[[], int],
     ) -> None:
-        """Copy, with jobs beside it, until the query ends."""
+        """Copy, and run the jobs, until the query ends."""
         with own(self._state, self.name) as folder:
             query = run.start(folder)
             self._jobs.begin(self._ids)
@@ -246,7 +246,7 @@ class Flow:
                 self._jobs.turn()
 
     def _take_up(self) -> Effect:
-        """Go by the newest configuration there is; what that asks for."""
+        """Apply the newest configuration; returns what it changes."""
         if (found := self._pending.take()) is None:
             return Effect.NONE
         if found.config.flows[self.name].tasks != self.config.tasks:
@@ -274,12 +274,12 @@ class Flow:
         return service.log_level, service.log_format
 
     def _follow(self, run: LeaseQuery, source: Cluster, target: Cluster) -> None:
-        """Go on by another configuration, if there is one, in the midst of a run."""
+        """Apply another configuration, if there is one, during a run."""
         if Effect.RUN in self._pending.effect:
-            run.begin_again()  # which takes it up
+            run.begin_again()  # the next run applies it
             return
         if Effect.JOBS in self._pending.effect:
-            self._jobs.close()  # or they would show again what is forgotten
+            self._jobs.close()  # or they would report the forgotten problems again
         effect = self._take_up()
         if Effect.LEASES in effect:
             run.go_by(self._plan(source, target), self._log_settings)
@@ -303,7 +303,7 @@ class Flow:
             run.update(found, paused)
 
     def _took(self, lease: LeaseResult) -> None:
-        """Show what one lease did, and see whether its slots are the right number."""
+        """Report what one lease did, and check whether the number of slots fits."""
         self._status_writer.add(lease, self.config)
         if self._run is not None and self._sizing.outdated(self._status_writer.samples):
             log.info(
@@ -319,7 +319,7 @@ class Flow:
         clusters: tuple[Cluster, Cluster],
         most_slots: Callable[[], int],
     ) -> None:
-        """Look for new topics until the query ends, fails, or must end."""
+        """Look for new topics until the query ends, fails or must end."""
         while not run.wait(self.config.refresh_topics_seconds):
             if not query.isActive:
                 break
@@ -333,7 +333,7 @@ class Flow:
                     run.begin_again()
                 self._throttle.clear()
             except ClusterError as error:
-                # Leases go on and say themselves whether they can still copy.
+                # Leases continue, and report by themselves if they cannot copy.
                 if self._throttle.due(str(error)):
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip

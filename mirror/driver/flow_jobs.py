@@ -1,7 +1,7 @@
-"""What runs beside the data of a flow: its jobs, of which each run begins new ones.
+"""The jobs of a flow, which run alongside its leases; each run starts new ones.
 
-Main type: `FlowJobs`, which puts together the jobs of topics, of groups and of pauses.
-When they run and what becomes of failures is `jobs.scheduler`'s duty.
+Main type: `FlowJobs`, which puts together the jobs for topics, groups and pauses.
+`jobs.scheduler` runs them and handles their failures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAUSES_SECONDS = 2.0
 
 
 class FlowJobs:
-    """The jobs of one flow, for all of its runs."""
+    """The jobs of one flow, across its runs."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class FlowJobs:
         self.adopt(flow, config)
 
     def adopt(self, flow: FlowConfig, config: MirrorConfig) -> None:
-        """Go by other settings; jobs of groups do with the next `begin`."""
+        """Use new settings; group jobs use them from the next `begin` on."""
         self._flow = flow
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._of_topics.adopt(flow, config)
 
     def begin(self, ids: Mapping[str, str]) -> None:
-        """Start all jobs; those that run already end first. `ids` are those of the
-        clusters that the flow runs with, by alias.
+        """Start all jobs, after running ones have ended. `ids` are the ids of the
+        flow's clusters, by alias.
         """
         self.close()
         groups = GroupJobs(
@@ -70,16 +70,16 @@ class FlowJobs:
         self._jobs.start()
 
     def close(self) -> None:
-        """Let running turns end, for a while; begin no other."""
+        """Start no more turns, and wait a while for the running ones."""
         if self._jobs is not None:
             self._jobs.close()
 
     def compare_configs(self) -> None:
-        """Have the configs of copies compared now, not at the next interval."""
+        """Compare the configs of copies now, not at the next interval."""
         if self._jobs is not None:
             self._jobs.kick(CONFIGS)
 
     def turn(self) -> None:
-        """One turn of each, here and now: the last one of a run with an end."""
+        """Run each job once, now: the last turn of a run with `once`."""
         if self._jobs is not None:
             self._jobs.turn()

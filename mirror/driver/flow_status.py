@@ -1,9 +1,9 @@
-"""What a flow's status says of its leases and of its problems.
+"""Writes a flow's leases and problems into its status.
 
-Main types: `StatusWriter` and `Problems`, one each per flow, for all of its runs. The
+Main types: `StatusWriter` and `Problems`, one each per flow, across its runs. The
 writer keeps the samples from which `autoscale` derives the number of slots, logs the
-throughput, and decides nothing. The sums are made in `lease_totals`, the rates in
-`throughput`.
+throughput, and decides nothing. `lease_totals` computes the sums, `throughput` the
+rates.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _THROUGHPUT_LOG_SECONDS = 10.0
-"""How often to log how catching up gets on."""
+"""How often to log the progress of catching up."""
 
 
 class StatusWriter:
-    """The leases of one flow, run after run."""
+    """The leases of one flow, across its runs."""
 
     def __init__(self, flow: str, store: StatusStore) -> None:
         self.samples: list[Sample] = []
-        """Of the leases of this run, the last minutes."""
+        """Samples of this run's leases, of the last minutes."""
         self.service = uuid.uuid4()
         """Names the counters, which begin at zero here and now."""
         self._flow = flow
@@ -54,8 +54,8 @@ class StatusWriter:
         self._logged_throughput_at = -math.inf
 
     def begin(self, flow: FlowConfig) -> None:
-        """A run begins. Its slots count latencies by the flow's SLA, so that with
-        another one the counts begin anew.
+        """Start a run. Latency buckets depend on the flow's SLA, so if it has changed,
+        the counts start from zero.
         """
         self.samples.clear()
         self._store.update(
@@ -74,7 +74,7 @@ class StatusWriter:
         self._store.update(self._flow, _at_rest)
 
     def add(self, lease: LeaseResult, flow: FlowConfig) -> None:
-        """Show what one lease did."""
+        """Report what one lease did."""
         self.samples.append(
             sample(lease.reports, seconds=lease.seconds, slots=lease.slots)
         )
@@ -108,7 +108,7 @@ class StatusWriter:
         self._tell(now)
 
     def _tell(self, now: Throughput) -> None:
-        """Log how catching up gets on."""
+        """Log the progress of catching up."""
         due = time.monotonic() - self._logged_throughput_at >= _THROUGHPUT_LOG_SECONDS
         if now.catching_up and due:
             self._logged_throughput_at = time.monotonic()
@@ -122,7 +122,7 @@ class StatusWriter:
 
 
 class Problems:
-    """What is wrong with one flow's topics and copies, by who has found it.
+    """Problems with one flow's topics and copies, by the part that found them.
     Thread-safe.
     """
 
@@ -133,7 +133,7 @@ class Problems:
         self._found: dict[str, tuple[str, ...]] = {}
 
     def tell(self, whose: str, problems: Sequence[str]) -> None:
-        """Show these beside the problems that others have found."""
+        """Report these problems, together with those that other parts have found."""
         with self._lock:
             self._found[whose] = tuple(problems)
             together = dict.fromkeys(each for some in self._found.values()
@@ -143,13 +143,13 @@ class Problems:
             )
 
     def keep_only(self, whose: str) -> None:
-        """Forget what all others have found."""
+        """Forget what all other parts have found."""
         with self._lock:
             self._found = {whose: self._found.get(whose, ())}
 
 
 def _at_rest(flow: FlowStatus) -> FlowStatus:
-    """What a flow's status says of its throughput while no lease runs."""
+    """A flow's status with the throughput of a flow that runs no lease."""
     return replace(
         flow,
         slot_loads=(),

@@ -1,9 +1,9 @@
-"""Which of several instances leads which flow.
+"""Decides which of several instances leads which flow.
 
-Main types: `Leadership`, which is asked, and `share`, the rule: evenly, and moved as
-little as that allows. Instances meet in a consumer group on each flow's target; who is
-silent there for six seconds leads nothing any more. It only saves work: what keeps a
-second writer from doing harm is fencing (`relay.ownership`), which does not trust it.
+Main type: `Leadership`. Main function: `share`, which spreads flows evenly and moves as
+few as possible. Instances meet in a consumer group on each flow's target; one that is
+silent there for six seconds loses its flows. Leadership only avoids wasted work:
+fencing (`ownership`) keeps a second writer from doing harm, and does not rely on it.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ log = structlog.get_logger()
 
 _HEARTBEAT_SECONDS = 0.5
 _VALID_SECONDS = SESSION_SECONDS + 3.0
-"""A new sharing may take three seconds, in which the last one holds."""
+"""A rebalance may take three seconds, during which the last result holds."""
 _PAUSE_SECONDS = 1.0
 _ALONE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What one instance says to the others."""
+    """What one instance tells the others."""
 
     name: str
     flows: tuple[str, ...]
-    """Those it could lead."""
+    """Flows it could lead."""
     leads: tuple[str, ...] = ()
-    """Those it leads now."""
+    """Flows it leads now."""
     ready: bool = True
-    """Whether it could begin at once; else it gets what nobody else could lead."""
+    """Whether it could start at once; if not, it only gets flows that no ready instance
+    can lead."""
 
 
 def share(wishes: Mapping[str, Wish]) -> dict[str, str]:
-    """The member that shall lead each flow."""
+    """Choose the member that leads each flow."""
     able = {
         flow: _ready([m for m, wish in wishes.items() if flow in wish.flows], wishes)
         for flow in {flow for wish in wishes.values() for flow in wish.flows}
     }
-    # Who is the only one for a flow shall not have to lead others as well.
+    # The only candidate for a flow should not have to lead others as well.
     wanted = sorted(able, key=lambda flow: (len(able[flow]), flow))
     load = dict.fromkeys(wishes, 0)
     members = {member for some in able.values() for member in some}
@@ -88,7 +89,7 @@ def _least(
 
 @dataclass(slots=True)
 class _Known:
-    """What one thread knows of its target's flows."""
+    """What one thread knows about its target's flows."""
 
     heard_at: float = float("-inf")
     """When the coordinator last confirmed it."""
@@ -96,7 +97,7 @@ class _Known:
     """The leading instance's name by flow."""
     mine: frozenset[str] = frozenset()
     alone: bool = False
-    """The cluster does not let us be in a group: this instance leads all."""
+    """The cluster does not let us join the group: this instance leads all flows."""
     trouble: str = ""
     """Why nothing is known."""
     leaving: threading.Event = field(default_factory=threading.Event)
@@ -113,7 +114,9 @@ class Leadership:
         *,
         group: str | None,
     ) -> None:
-        """`group`: where instances meet; None: this one leads every flow."""
+        """`group` is the consumer group of all instances; None: this one leads every
+        flow.
+        """
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self._target = {flow.name: flow.target for flow in flows}
         self._clusters = clusters
@@ -128,9 +131,9 @@ class Leadership:
     def change(
         self, flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig]
     ) -> None:
-        """Take part for these flows from now on, by way of these connections.
+        """From now on, take part for these flows, over these clusters.
 
-        Not before a flow that is left out has ended: others take it over.
+        Call it only after a flow that is left out has ended: others take it over.
         """
         target = {flow.name: flow.target for flow in flows}
         self._clusters = {**self._clusters, **clusters}
@@ -142,7 +145,7 @@ class Leadership:
             self._leave([self._known.pop(alias)])
 
     def ready(self) -> None:
-        """Flows could begin at once from here on."""
+        """From now on, flows could start here at once."""
         self._ready.set()
 
     def close(self) -> None:
@@ -159,18 +162,18 @@ class Leadership:
         return fresh and flow in known.mine
 
     def leader(self, flow: str) -> str:
-        """The name of the instance that leads it; empty while not known."""
+        """The name of the instance that leads the flow; empty while unknown."""
         if self.leads(flow):
             return self.name
         leader = self._known_of(flow).leaders.get(flow, "")
         return "" if leader == self.name else leader
 
     def trouble(self, flow: str) -> str:
-        """Why it is not known who leads it; empty if that takes no help."""
+        """Why the flow's leader is unknown; empty if there is no error."""
         return self._known_of(flow).trouble
 
     def _known_of(self, flow: str) -> _Known:
-        """Nothing, of a flow that was left out meanwhile."""
+        """What is known about a flow's target; nothing for a removed flow."""
         return self._known.get(self._target.get(flow, ""), _Known())
 
     def _take_seat(self, target: str, known: _Known) -> None:
@@ -224,7 +227,7 @@ class Leadership:
                     log.warning("cannot elect a leader", cluster=target,
                                 error=str(error))  # fmt: skip
             known.leaving.wait(pause)
-        # Who cannot be reached will find out by itself.
+        # An unreachable coordinator notices by itself, when the session times out.
         with contextlib.suppress(ClusterError):
             membership.leave()
         cluster.close()
@@ -236,7 +239,7 @@ class Leadership:
         membership: Membership,
         config: ClusterConfig,
     ) -> None:
-        """Until it shall leave, or the cluster is to be reached in another way."""
+        """Take part until it must leave, or until the cluster's settings change."""
         while not known.leaving.is_set() and config == self._clusters[target]:
             ready, flows = self._ready.is_set(), self._flows_of(target)
             wish = self._wish(flows, ready=ready)
@@ -259,7 +262,7 @@ class Leadership:
                     or config != self._clusters[target]
                 ):
                     break
-            if not membership.member_id:  # the others count us out
+            if not membership.member_id:  # the group has removed us
                 known.heard_at = float("-inf")
 
     def _flows_of(self, target: str) -> list[str]:

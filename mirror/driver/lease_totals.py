@@ -1,9 +1,9 @@
-"""From lease reports to statuses: adding up what the leases did.
+"""Adds up lease reports into statuses.
 
-Main type: `LeaseTotals`, one per flow, for its partitions, the times of its topics and
-its transactions; counters are since the service started and survive restarts of the
-flow and the death of slots. What is no longer mirrored disappears. `slot_loads` says
-what each slot did in one lease.
+Main type: `LeaseTotals`, one per flow, for its partitions, its topics' times and its
+transactions; counters start with the service and survive restarts of the flow and the
+death of slots. Partitions that are no longer mirrored disappear. `slot_loads` shows what
+each slot did in one lease.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
 
 
 def common_reason(reports: Iterable[PartitionReport]) -> str:
-    """Why nothing at all is copied, if it is one reason for all; else empty."""
+    """Why nothing is copied, if all partitions have the same reason; else empty."""
     awake = [report for report in reports if report.state != PartitionState.PAUSED]
     reasons = {r.reason if r.state == PartitionState.FAULTED else "" for r in awake}
     return reasons.pop() if len(reasons) == 1 else ""
@@ -59,14 +59,14 @@ def _rate(count: int, seconds: float) -> float:
 
 
 def _since(report: PartitionReport, last: PartitionStatus | None) -> float:
-    """Slots know since when they do not copy; since when they do is known here."""
+    """Since when the state holds: slots report it while they do not copy."""
     if report.since:
         return report.since
     return last.since if last and last.state == report.state else time.time()
 
 
 class LeaseTotals:
-    """What one flow did."""
+    """The totals of one flow."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, PartitionStatus] = {}
@@ -79,8 +79,8 @@ class LeaseTotals:
     def add(
         self, reports: Iterable[PartitionReport], now: float
     ) -> tuple[PartitionStatus, ...]:
-        """Take the reports of one lease of all slots, which came at `now`, in monotonic
-        seconds; the statuses after it.
+        """Add all slots' reports of one lease, which came at `now` (monotonic seconds);
+        returns the new statuses.
         """
         reports = tuple(reports)
         self._partitions = {
@@ -93,7 +93,7 @@ class LeaseTotals:
         return tuple(self._partitions[key] for key in sorted(self._partitions))
 
     def forget_times(self) -> None:
-        """Count in other buckets from now on."""
+        """Start counting again: the buckets have changed."""
         self._times = {}
 
     @property
@@ -128,7 +128,9 @@ class LeaseTotals:
     def _lag_seconds(
         self, report: PartitionReport, last: PartitionStatus | None, now: float
     ) -> float:
-        """What its slot does not know, another one may have known before."""
+        """The reported lag, or the last known one plus the time since, as a slot that
+        has just got a partition may not know its lag yet.
+        """
         if report.lag_seconds >= 0 or last is None or last.lag_seconds < 0:
             return report.lag_seconds
         return last.lag_seconds + max(now - self._reported_at, 0.0)
@@ -183,7 +185,7 @@ def _grown(
 def _add(
     last: TransactionStatus, reports: Iterable[PartitionReport]
 ) -> TransactionStatus:
-    """Each report of a slot says the same of its slot."""
+    """Add each slot once: all reports of a slot have the same slot counters."""
     slots = {report.slot: report for report in reports}.values()
     return TransactionStatus(
         committed=last.committed + sum(r.slot_transactions for r in slots),

@@ -1,11 +1,11 @@
 """Becoming the only writer of a flow: the driver's side of fencing.
 
-Main functions: `take_ownership`, before the first lease of a driver run, and
-`rewrite_progress`, for people who move positions. Both write a new generation to the
-progress topic, then fence every transactional id that an earlier run may hold. A task
-of an earlier run is thereafter either fenced, or reads the new generation when it
-takes over, and stops: there is no third case. Drivers write under an id of their own,
-taken over before they read: of two at a time only the later one can write.
+Main functions: `take_ownership`, before the first lease of a run, and
+`rewrite_progress`, to move positions on purpose. Both write a new generation to the
+progress topic, then fence every transactional id that an earlier run may hold. After
+that, a task of an earlier run is either fenced, or reads the new generation when it
+takes over, and stops: there is no third case. Drivers write under their own id, which
+they take over before they read: of two drivers, only the later one can write.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def take_ownership(
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
 ) -> str:  # fmt: skip
-    """Return the new generation; nobody else writes for this flow from here on.
+    """Return the new generation; from now on only this run writes for the flow.
 
-    `partitions` maps the source partitions to their topic ids in hex: where a flow
-    does not `start` at the earliest, they begin, the very first time, at positions
-    that are written down here, before anything is copied.
+    `partitions` maps source partitions to their topic ids in hex. If the flow does not
+    `start` at the earliest offset, its very first run writes down here where they
+    begin, before anything is copied.
 
     Raises:
-        FencedError: another run began meanwhile.
+        FencedError: another run started meanwhile.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
     """
     make_topics(flow, target)
@@ -72,12 +72,12 @@ def take_ownership(
     if made.begun:
         return made.text
 
-    # Positions, and that they are settled, are one transaction: a driver that dies
-    # before its commit has settled nothing.
+    # One transaction for the positions and the note that they are settled: a driver
+    # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
     begun = replace(made, begun=True, id=_new_id())
     batches = [begun.encoded()]
-    # Those that have a position were given one before the flow ever ran.
+    # Partitions that have a position got it before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
     if found := starting.begin(source, new, starting.start_point(flow.start)):
         batches = [*progress.encode(found), *batches]
@@ -92,16 +92,16 @@ def rewrite_progress(
     *,
     source_id: str = "",
 ) -> Rewriting:
-    """Let `decide` choose new positions, looking at those that hold, and write them.
-    With a `source_id` the flow copies from the cluster with this id from here on.
+    """Let `decide` choose new positions, given the current ones, and write them. With a
+    `source_id`, the flow copies from the cluster with this id from now on.
 
-    Whoever copies for the flow is fenced first: it takes the new positions up when it
-    begins again by itself. Without exactly-once nobody can be fenced, so it must not
-    run meanwhile.
+    A running service is fenced first; its flow restarts by itself from the new
+    positions. Without exactly-once there is no fencing, so the flow must not run
+    meanwhile.
 
     Raises:
-        FencedError: a run of the flow began meanwhile; nothing was written.
-        ClusterError: the target refuses. Nothing was written, or all of it.
+        FencedError: a run of the flow started meanwhile; nothing was written.
+        ClusterError: the target refuses. Nothing was written, or everything.
     """
     make_topics(flow, target)
     made, owner = _fence(flow, target, slots=1)
@@ -118,7 +118,7 @@ def rewrite_progress(
                 f"of {made.source_id}, and {len(left)} partitions would keep their "
                 "positions in the old one: reset all topics at once"
             )
-        # What comes there under the name of one that was copied once is new.
+        # On the new cluster, topics with the names of earlier ones are new topics.
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
         moved = replace(made, source_id=source_id, id=_new_id())
         generations.append(moved.encoded())
@@ -137,7 +137,7 @@ def rewrite_progress(
 
 
 def make_topics(flow: FlowConfig, target: Cluster) -> None:
-    """Have the topics in which a flow keeps what it knows."""
+    """Create the topics in which a flow keeps its state, if missing."""
     own = {
         runs.topic_name(flow.source, flow.separator): runs.TOPIC_CONFIGS,
         losses.topic_name(flow.source): losses.TOPIC_CONFIGS,
@@ -154,14 +154,14 @@ def make_topics(flow: FlowConfig, target: Cluster) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """Positions to write, and what has to be noted with them."""
+    """Positions to write, and what to record with them."""
 
     positions: Mapping[TopicPartition, Position]
     losses: Sequence[Loss] = ()
     blocks: Sequence[Block] = ()
-    """What the offset map shall know besides."""
+    """Entries to add to the offset map."""
     copied: Collection[TopicPartition] | None = None
-    """All partitions that the flow copies; None: those that it has positions of."""
+    """All partitions that the flow copies; None: those with a position."""
 
 
 def _fence(
@@ -172,11 +172,11 @@ def _fence(
     begun: bool = False,
     copies_from: str = "",
 ) -> tuple[_Generation, Producer | None]:
-    """Write a new generation, then fence every run that worked under an earlier one.
+    """Write a new generation, then fence every run with an earlier one.
 
-    Returns what was written, and the owner that goes on writing; without exactly-once
-    there is none, and nothing is fenced. `copies_from` is the source's cluster id, and
-    must be that of earlier runs.
+    Returns the generation, and the owner to write with; without exactly-once there is
+    none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
+    the same as in earlier runs.
     """
     owner = None
     if flow.exactly_once:
@@ -196,7 +196,7 @@ def _fence(
         )
     made = _Generation(
         source_id=copies_from or committed.source_id,
-        # A run that died between writing this and fencing fenced nothing: never fewer.
+        # Never fewer than before: the earlier run may have died before it fenced.
         slots=max(slots, earlier.slots),
         begun=begun or committed.begun,
     )
@@ -217,8 +217,8 @@ def _complete_transactions(
     producers: Sequence[Producer],
     copied: Iterable[TopicPartition] = (),
 ) -> None:
-    """End what earlier transactions left open: fencing an id erases how its last one
-    ended.
+    """End what earlier transactions left open, right after fencing: the cluster forgets
+    how the last transaction of a fenced id ended.
     """
     name = flow.replication_policy.target_topic
     own = TransactionRecords.of(flow.source, flow.separator)
@@ -231,7 +231,7 @@ def _complete_transactions(
         looked = hanging.complete(target, producers, topics, partitions)
         for each in looked.hanging:
             _log.warning("transaction left open", flow=flow.name, what=each.text)
-        # Leaders move as brokers come back; slots ask again for what is left.
+        # Leaders move as brokers come back; slots check what is left once more.
         partitions &= looked.unseen.keys()
         if not partitions or time.monotonic() > deadline:
             return
@@ -249,11 +249,11 @@ def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Prod
 
 
 def _committed(target: Cluster, topic: str) -> _Generation:
-    """What an earlier run committed: whether it has begun, and what it copies from.
+    """What an earlier run committed: whether it has begun, and which source it copies.
 
-    Its slots are not fenced yet and may have transactions open, which hide what stands
-    behind them: it committed that before any slot could begin one. The leader has
-    proven itself a moment ago.
+    Its slots are not fenced yet, and their open transactions may hide later records,
+    but it committed this before any slot could start a transaction. The leader has
+    proven a moment ago that it is the leader.
     """
     return _Generation.parse(progress.read(target, topic, wait=False).generation)
 
@@ -270,7 +270,7 @@ def _write(
     batches: Mapping[str, Sequence[EncodedBatch]],
     owner: Producer | None,
 ) -> None:
-    """All or nothing, where there is an owner."""
+    """Write all or nothing, if there is an owner."""
     write(target, batches, owner)
     if owner is not None:
         owner.commit()
@@ -282,16 +282,16 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Generation:
-    """What a generation's text says besides being unique."""
+    """The content of a generation's text, which is unique by its id."""
 
     id: str = field(default_factory=_new_id)
     slots: int = 0
-    """How many slots this and earlier runs may hold the ids of."""
+    """The largest number of slots whose ids this and earlier runs may hold."""
     source_id: str = ""
-    """The id of the cluster that is copied; empty where brokers name none."""
+    """The source's cluster id; empty if its brokers have none."""
     begun: bool = False
-    """Whether it is known where partitions begin that existed at the very first
-    start; those found later begin at their first record."""
+    """Whether it is settled where the partitions of the very first start begin; those
+    found later begin at their first record."""
 
     @classmethod
     def parse(cls, text: str) -> _Generation:

@@ -1,9 +1,9 @@
 """The streaming query of a flow: its micro-batches are leases.
 
-Main type: `LeaseQuery`, one driver run of a flow under one generation. It hands
-assignments to tasks as rows, waits for their reports, gives up on a task that hangs,
-and ends its running lease early when told to. What is mirrored, and what happens
-after a failure, is decided in `flow`.
+Main type: `LeaseQuery`, one run of a flow under one generation. It passes assignments
+to tasks as rows, waits for their reports, gives up on a task that hangs, and ends the
+running lease early on request. `flow` decides what to mirror, and what happens after a
+failure.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _GRACE_SECONDS = 10.0
-"""How long a lease may take beyond its length before it is given up."""
+"""How long a lease may overrun before it is given up."""
 _COLD_SECONDS = 60.0
 """The same for the first lease, which waits for workers to start."""
 _STOP_SECONDS = 4.0
-"""How long running transactions get to finish when a flow must stop."""
+"""How long running transactions have to finish when a flow stops."""
 _TURN_SECONDS = 1.0
-"""The longest lease while there are fewer cores than slots: they take turns."""
+"""The longest lease while slots take turns, as there are fewer cores than slots."""
 _GAPS = 20
-"""So many of the last gaps tell how long a lease shall be."""
+"""The length of a lease depends on this many of the last gaps."""
 _WARM_UP_LEASES = 5
 _WARM_UP_SECONDS = 0.5
 _OUR_ERROR = re.compile(r"^mirror\.errors\.\w+: ")
@@ -63,12 +63,12 @@ _PYTHON_ERROR = re.compile(r"(\w+\.)*\w+(Error|Exception): .")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What holds for one driver run of a flow."""
+    """What is fixed for one run of a flow."""
 
     generation: str
     slots: int
     ends: dict[tuple[str, int], int] | None
-    """With these source positions reached the query ends; None: it does not."""
+    """The query ends once it has reached these source positions; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +78,15 @@ class LeaseResult:
     number: int
     slots: int
     seconds: float
-    """Since the end of the lease before; of the first one, since its own start."""
+    """Since the end of the previous lease; for the first one, since its own start."""
     gap_seconds: float
-    """Of these, how long no slot worked; -1 while not known."""
+    """The part of it in which no slot worked; -1 while unknown."""
     reports: list[PartitionReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """What Spark has planned, and what for."""
+    """A frame that Spark has planned, and what it was planned for."""
 
     task: RelayTask
     spread: Spread
@@ -95,7 +95,7 @@ class _Planned:
 
 
 class LeaseQuery:
-    """A streaming query that carries out leases until it shall end or fails."""
+    """A streaming query that carries out leases until it is asked to end, or fails."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ class LeaseQuery:
     ) -> None:
         """Nothing runs before `start`.
 
-        `placement` and `preferred` outlive this run; `took` is told of every lease that
-        ended.
+        `placement` and `preferred` outlive this run; `took` is called after every
+        lease.
         """
         self.ended = threading.Event()
-        """Set once it shall end."""
+        """Set once it is asked to end."""
         self.over = threading.Event()
-        """Set once it shall end or has failed."""
+        """Set once it is asked to end, or has failed."""
         self._nudged = threading.Event()
         self.failure = ""
         self.again = False
@@ -155,15 +155,15 @@ class LeaseQuery:
         self._query = (
             ticks.writeStream.queryName(self._flow.name)
             .foreachBatch(self._lease)
-            # Not on a cluster's file system: only this process reads and removes it.
+            # Not on the cluster's file system: only this process uses it.
             .option("checkpointLocation", f"file://{checkpoint}")
             .start()
         )
         return self._query
 
     def update(self, found: TopicsResult, pauses: Pauses) -> None:
-        """Mirror these topics from the next lease on; if they are new, from now on.
-        Those that shall rest keep their place.
+        """Mirror these topics from the next lease on; if they have changed, it starts
+        now. Paused topics keep their slots.
         """
         assignments = tuple(
             Assignment(
@@ -183,7 +183,7 @@ class LeaseQuery:
             self.wakeup.send()
 
     def go_by(self, plan: LeasePlan, log_settings: Settings) -> None:
-        """Lease by this plan from now on: slots begin anew under their generation."""
+        """Use this plan from now on: slots restart under the same generation."""
         self._flow = plan.flow
         self._task = replace(self._task, plan=plan, log_settings=log_settings)
         self.wakeup.send()
@@ -193,25 +193,25 @@ class LeaseQuery:
         self._nudged.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; whether it shall end or has failed."""
+        """Wait at most this long; returns whether it is asked to end, or has failed."""
         self._nudged.wait(seconds)
         self._nudged.clear()
         return self.over.is_set()
 
     def begin_again(self) -> None:
-        """End, for a run with another number of slots: it needs a new generation."""
+        """End, to be followed by a new run, which gets a new generation."""
         self.again = True
         self.end()
 
     def end(self) -> None:
-        """No further lease; the running one ends within its transaction."""
+        """Start no more leases; the running one ends with its current transaction."""
         self.ended.set()
         self.over.set()
         self.nudge()
         self.wakeup.send()
 
     def stop(self, query: StreamingQuery) -> None:
-        """End the query: after its lease, or after a while without waiting."""
+        """End the query after its lease, or without waiting for it after a while."""
         self.end()
         if not self._idle.wait(_STOP_SECONDS):
             log.warning("lease does not end: stopping it", flow=self._flow.name)
@@ -229,7 +229,7 @@ class LeaseQuery:
         self._idle.clear()
         try:
             self.wakeup.mute()
-            # After muting: `end` sets this before it rings.
+            # Check after muting: `end` sets this before it sends the wake-up.
             if not self.ended.is_set():
                 self._carry_out()
         finally:
@@ -274,7 +274,7 @@ class LeaseQuery:
             self.end()
 
     def _gap(self, took: float, reports: list[PartitionReport]) -> float:
-        """How long nothing was copied in so many seconds, since the lease before."""
+        """How long nothing was copied in the `took` seconds since the last lease."""
         worked = max((report.slot_seconds for report in reports), default=0.0)
         if self._number == 1 or not worked:
             return -1.0
@@ -294,10 +294,10 @@ class LeaseQuery:
         return longest
 
     def _frame(self, places: Sequence[str | None]) -> DataFrame:
-        """One single-partition frame per slot, each with a worker of its own.
+        """One single-partition frame per slot, each with its own worker.
 
-        Making and planning it takes 10 ms and more for each slot, while none works:
-        it is used again as long as nothing in it changes.
+        Building and planning it takes 10 ms or more per slot, while no slot works, so
+        it is reused as long as nothing in it changes.
         """
         spread = self._placement.spread(self._assignments, self._slots)
         task, last = self._task, self._planned
@@ -335,17 +335,17 @@ class LeaseQuery:
 
 
 def report_seconds(flow: FlowConfig) -> float:
-    """Within so long after one lease the next one has reported, or is given up."""
+    """The longest time from one lease's report to the next one, or to giving it up."""
     return (flow.lease_seconds or LONGEST_SECONDS) + _GRACE_SECONDS
 
 
 def short(error: BaseException) -> str:
-    """The line of an error that says what happened; Spark's texts run to kilobytes."""
+    """The line of an error that says what happened; Spark's errors run to kilobytes."""
     lines = str(error).splitlines() or [type(error).__name__]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     if python:
         return _OUR_ERROR.sub("", python[-1]).strip()[:300]
-    # A worker that died leaves only Java's view: causes within one line, last first.
+    # A worker that died leaves only Java's view: one line of causes, last one first.
     java = [
         line.rpartition("Exception: ")[2] for line in lines if "Exception: " in line
     ]

@@ -1,7 +1,7 @@
-"""What Spark says of the streaming queries: its progress, for the store.
+"""Copies Spark's progress of the streaming queries into the status store.
 
-Main type: `QueryListener`, one for all flows, called by Spark beside the leases. It
-changes nothing and judges nothing; a lease's own report says more of what was copied.
+Main type: `QueryListener`, one for all flows; Spark calls it independently of the
+leases. It decides nothing; a lease's own report has more detail about what was copied.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class QueryListener(StreamingQueryListener):
-    """Shows each query's last micro-batch in the status of the flow it belongs to."""
+    """Puts each query's last micro-batch into the status of its flow."""
 
     def __init__(self, store: StatusStore) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._flows: dict[str, str] = {}
-        """Flows by the ids of their queries' runs."""
+        """Flow names by the run ids of their queries."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         if event.name:
@@ -59,7 +59,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """A query whose leases follow each other is never idle."""
+        """Never happens: one lease follows another without a pause."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         with self._lock:

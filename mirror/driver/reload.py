@@ -1,8 +1,8 @@
-"""Reading the configuration again: when its file has changed, or when somebody asks.
+"""Reads the configuration again when its file has changed, or on request.
 
-Main types: `Watch`, a thread that looks at the file's content, and `Reading`, what it
-read. A file that still changes is left alone until it rests. It reads as `mirror run`
-did at its start and decides nothing: what becomes of a reading is `service`'s duty.
+Main types: `Watch`, a thread that checks the file's content, and `Reading`, the result.
+A file that is still changing is read once it is stable. `Watch` reads as `mirror run`
+did at startup and decides nothing: `config_follower` accepts or refuses a reading.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _ASLEEP_SECONDS = 1.0
-"""While nobody wants the file to be looked at: how long until that is asked again."""
+"""While the file is not watched: how often to check whether it should be."""
 _AGAIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the file, with flags and variables laid over it, says now."""
+    """The configuration as of now: the file, overlaid with flags and variables."""
 
     at: float
     """When it was read, epoch seconds."""
     config: MirrorConfig | None = None
-    """None: it cannot be used, for the reasons that `problems` tells."""
+    """None if it is unusable, for the reasons in `problems`."""
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class Watch:
-    """Reads the configuration anew in a thread of its own."""
+    """Reads the configuration again, in its own thread."""
 
     def __init__(
         self,
         file: Path,
         read: Callable[[], tuple[MirrorConfig, tuple[str, ...]]],
     ) -> None:
-        """`read` gives the configuration and warnings, or raises `ConfigError`. What
-        the file holds now counts as known: make this before it is read at the start.
+        """`read` returns the configuration and warnings, or raises `ConfigError`. The
+        current content counts as known: create this before the first reading.
         """
         self.file = file
         self._read = read
@@ -63,7 +63,7 @@ class Watch:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._reading: Reading | None = None
-        # A file system that hangs shall not keep the service from ending.
+        # A daemon, so that a file system that hangs does not keep the service alive.
         self._thread = threading.Thread(
             target=self._run, name="mirror-reload", daemon=True
         )
@@ -76,7 +76,7 @@ class Watch:
         self._asked.set()
 
     def look_every(self, seconds: float | None) -> None:
-        """How often to look at the file; None: only `ask` makes it be read."""
+        """How often to check the file; None: read it only on `ask`."""
         self._seconds = seconds
 
     def ask(self) -> None:
@@ -101,14 +101,14 @@ class Watch:
                 self._asked.set()
 
     def changed(self) -> bool:
-        """Look once: whether the file is other than when it was last read, and the same
-        as at the last look, so that whoever writes it has come to an end.
+        """Check once: whether the file has changed since it was last read, but not
+        since the last check, so that its writer has finished.
         """
         before, self._seen = self._seen, _content(self.file)
         return self._seen != self._known and self._seen == before
 
     def _take_in(self) -> bool:
-        """False if it was written to meanwhile: then it is to be read once more."""
+        """Read it; False if it changed meanwhile and must be read once more."""
         self._known = self._seen = _content(self.file)
         at = time.time()
         try:
@@ -130,8 +130,8 @@ class Watch:
 def _content(file: Path) -> bytes:
     """A digest of the file and of those it refers to; empty while it cannot be read.
 
-    Contents, since Kubernetes changes a link two levels above the file, and since an
-    editor's new file may be of the same second and the same size.
+    Contents instead of times, since Kubernetes changes a link two levels above the
+    file, and an editor's new file may have the same time and size.
     """
     try:
         text = file.read_bytes()
@@ -149,11 +149,11 @@ def _content(file: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextConfig:
-    """What to go by from now on."""
+    """A configuration to apply."""
 
     config: MirrorConfig
     effect: Effect
-    """What that asks of the flow, since it last took one up."""
+    """What it changes for the flow, compared with the last one it applied."""
 
 
 class PendingConfig:
@@ -171,7 +171,7 @@ class PendingConfig:
 
     @property
     def effect(self) -> Effect:
-        """What is asked for once it is taken up."""
+        """What the waiting configuration changes; NONE if there is none."""
         with self._lock:
             return self._next.effect if self._next else Effect.NONE
 

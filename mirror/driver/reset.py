@@ -1,8 +1,8 @@
-"""Moving the positions of a flow on purpose: what would change, and doing it.
+"""Moves the positions of a flow on purpose.
 
-Main functions: `plan`, which changes nothing, and `apply`, which fences whoever copies
-and writes the new positions in one transaction. A service that runs takes them up by
-itself. Offsets that a move jumps over go to the loss ledger.
+Main functions: `plan`, which only shows what would change, and `apply`, which fences a
+running flow and writes the new positions in one transaction. A running service picks
+them up by itself. Skipped offsets go to the loss ledger.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Move:
 
     @property
     def again(self) -> int:
-        """How many offsets will be copied once more."""
+        """How many offsets will be copied again."""
         return max(-self._ahead, 0)
 
     @property
     def skipped(self) -> int:
-        """How many will not be copied."""
+        """How many offsets will not be copied."""
         return max(self._ahead, 0)
 
     @property
     def _ahead(self) -> int:
-        """How far `new` is ahead of `old`; 0 if they are no offsets of one log."""
+        """How far `new` is ahead of `old`; 0 if they belong to different logs."""
         if self.old is None or remade(self.new.topic_id, self.old):
             return 0
         return self.new.offset - self.old.offset
@@ -65,7 +65,7 @@ def plan(
     topics: Iterable[MirroredTopic],
     place: StartPoint,
 ) -> tuple[Move, ...]:
-    """What would move; a partition that does not answer now is left out.
+    """What would move; a partition whose leader does not answer is left out.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -85,11 +85,11 @@ def apply(
     *,
     of_flow: Iterable[MirroredTopic],
 ) -> tuple[Move, ...]:
-    """Move the positions, from where they are once no run copies. `of_flow`:
-    all topics that the flow copies from this source, those to move included.
+    """Move the positions from where they are after running tasks were fenced. `of_flow`
+    are all topics that the flow copies from this source, including those to move.
 
     Raises:
-        FencedError: a run of the flow began meanwhile; nothing was written.
+        FencedError: a run of the flow started meanwhile; nothing was written.
         ClusterError: a cluster does not answer, or refuses.
     """
     chosen = tuple(topics)
@@ -111,7 +111,7 @@ def apply(
 
 
 def matching(topics: Iterable[MirroredTopic], pattern: str) -> list[MirroredTopic]:
-    """Those whose whole name matches."""
+    """The topics whose whole name matches."""
     wanted = re.compile(pattern)
     return [topic for topic in topics if wanted.fullmatch(topic.topic)]
 
@@ -138,7 +138,7 @@ def _moves(
 
 
 def _ids(topics: Iterable[MirroredTopic]) -> dict[TopicPartition, str]:
-    """Their partitions, each with the id of its topic."""
+    """The topics' partitions, each with the id of its topic."""
     return {
         (topic.topic, partition): topic.topic_id
         for topic in topics

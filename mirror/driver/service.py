@@ -1,9 +1,9 @@
 """The service: every flow of a configuration under one Spark session.
 
-Main type: `Service`. It starts Spark, the HTTP port and the flows, and hands another
-configuration to the flows that it concerns. SIGTERM and SIGINT let running transactions
-finish, then end all. Running flows is `supervisor`'s duty, judging configurations
-`config_follower`'s.
+Main type: `Service`. It starts Spark, the HTTP port and the flows, and passes a new
+configuration to the flows that it affects. On SIGTERM and SIGINT it lets running
+transactions finish, then ends. `supervisor` runs the flows, `config_follower` accepts
+or refuses configurations.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _YOUNG_OBJECTS = 20_000
-"""Jobs on many groups make objects by the hundred thousand; at Python's own 700 half of
-their time is spent looking for cycles among them, while no other thread runs."""
+"""Jobs on many groups create objects by the hundred thousand; at Python's default of
+700, the garbage collector takes half of their time, and no other thread runs."""
 _SPARE_SLOTS = 16
-"""For flows and tasks that come while it runs; a thread each, as long as none does."""
+"""For flows and tasks added while the service runs; each costs one idle thread."""
 
 
 class Service:
@@ -62,7 +62,7 @@ class Service:
     def __init__(
         self, config: MirrorConfig, *, once: bool = False, watch: Watch | None = None
     ) -> None:
-        """`watch` tells of other configurations; None: this one holds to the end."""
+        """`watch` provides new configurations; None: this one never changes."""
         self._once = once
         self._watch = watch
         flows = [flow for flow in config.flows.values() if flow.enabled]
@@ -79,8 +79,8 @@ class Service:
     def run(self, *, ready: Callable[[str], None] | None = None) -> bool:
         """Run until a signal, or with `once` until every flow has caught up.
 
-        `ready` gets the status address as soon as it answers. Returns whether
-        every flow ended well: none failed, none left a partition behind.
+        `ready` gets the status URL as soon as the port answers. Returns whether every
+        flow ended well: none failed, none left a partition behind.
 
         Raises:
             JavaMissingError: Spark cannot start.
@@ -105,11 +105,11 @@ class Service:
             self._listen_to_signals()
             self._follower.start()
             self._leadership.start()
-            # A local session is as wide as it will ever be from its start.
+            # A local session cannot get more threads after its start.
             slots = max(self._least_slots(), usable_cores())
             spare = 0 if self._watch is None else _SPARE_SLOTS
             spark = session(service, slots=slots + spare)
-            self._listen_to_signals()  # again: Spark has put a handler of its own
+            self._listen_to_signals()  # again: Spark has installed its own handler
             on_signals(spark, {each.name: call for each, call in self._calls().items()})
             listener = QueryListener(self.store)
             spark.streams.addListener(listener)
@@ -152,11 +152,11 @@ class Service:
 
     def _begin(self, flow: Flow, supervisor: Supervisor) -> None:
         supervisor.begin(flow)
-        if self._stopping.is_set():  # it may have come too late to be stopped
+        if self._stopping.is_set():  # `stop` may have run before the flow was there
             flow.stop()
 
     def _see_off(self, supervisor: Supervisor) -> None:
-        """Forget flows that have left the configuration and have ended."""
+        """Forget flows that were removed from the configuration and have ended."""
         if self._stopping.is_set():
             return
         gone = [
@@ -172,8 +172,8 @@ class Service:
             self._take_part()
 
     def _follow_config(self, spark: SparkSession, supervisor: Supervisor) -> None:
-        """Go by another configuration, if there is one."""
-        # A flow that has not ended yet could be in the next one again.
+        """Apply a new configuration, if there is one."""
+        # Wait for removed flows to end: the next configuration may have them again.
         if self._stopping.is_set() or not all(map(self._is_configured, self._flows)):
             return
         if (found := self._follower.take()) is not None:
@@ -188,7 +188,7 @@ class Service:
         return flow is not None and flow.enabled
 
     def _go_by(self, found: Changes) -> None:
-        """Hand the new configuration to the flows that it concerns."""
+        """Pass the new configuration to the flows that it affects."""
         config = self._follower.config
         for name in found.removed:
             self._flows[name].stop()
@@ -215,10 +215,10 @@ class Service:
         return sum(flow.config.tasks or 1 for flow in self._flows.values())
 
     def _most_slots(self, spark: SparkSession) -> int:
-        """How many slots each flow may choose to have, as things are now."""
+        """How many slots each flow without `tasks` may have now."""
         available = cores(spark)
         if str(spark.sparkContext.master).startswith("local"):
-            # It has a thread for every slot, which does not make more cores.
+            # Local mode has a thread for every slot, but not as many cores.
             available = min(available, usable_cores())
         flows = list(self._flows.values())
         return share(available, [flow.config.tasks for flow in flows])
@@ -236,7 +236,7 @@ class Service:
             return
 
         def handle(number: int, _frame: FrameType | None) -> None:
-            # These take locks that the interrupted code may hold.
+            # In a thread: the calls take locks that the interrupted code may hold.
             threading.Thread(target=calls[signal.Signals(number)]).start()
 
         calls = self._calls()
@@ -244,7 +244,7 @@ class Service:
             signal.signal(number, handle)
 
     def _calls(self) -> dict[signal.Signals, Callable[[], None]]:
-        """What signals do."""
+        """What to call on each signal."""
         calls = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
         if self._watch is not None:
             calls[signal.SIGHUP] = self._watch.ask

@@ -1,9 +1,9 @@
 """The Spark session that carries the flows: its settings, and why each is there.
 
-Main function: `session`. It works in-process and under `spark-submit` alike: what
-was submitted with (master, settings) wins over what stands here and in the
-configuration. `cores` and `wait_for_cores` ask how many tasks run at once,
-`on_signals` hears the signals that only Spark's JVM gets, and `end` ends it all.
+Main function: `session`. It works in-process and under `spark-submit` alike: master and
+settings given to `spark-submit` win over those here and in the configuration. `cores`
+and `wait_for_cores` tell how many tasks can run at once, `on_signals` receives the
+signals that only Spark's JVM gets, and `end` ends the session.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _SETTINGS = {
     "spark.executor.extraJavaOptions": f"{_LEAN} {_LOG}",
 }
 _SETTLED_SECONDS = 3.0
-"""No executor came for so long: the others are not on their way."""
+"""After this long without a new executor, no more are expected."""
 _COMING_SECONDS = 30.0
-"""Executors that are not there by then may still come, but nobody waits."""
+"""The longest wait for executors; later ones are still used when they come."""
 
 
 def session(config: ServiceConfig, *, slots: int) -> SparkSession:
-    """Start Spark; in this process, unless told otherwise, with room for `slots` tasks.
+    """Start Spark, by default in this process with room for `slots` tasks.
 
     Raises:
         JavaMissingError: there is no Java that Spark can run on.
@@ -94,7 +94,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     if _submitted():
         SparkContext._ensure_initialized()  # noqa: SLF001  to read what was submitted
         given = SparkConf()
-        # The submitted JVM has its own log settings, which know no "quiet".
+        # The submitted JVM has its own log settings, which are not quiet.
         settings.setdefault("spark.log.level", "ERROR")
         settings = {k: v for k, v in settings.items() if not given.contains(k)}
     elif config.spark_master is not None:
@@ -115,8 +115,8 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
 
 
 def _launch(settings: Mapping[str, str]) -> None:
-    """Start the JVM. What it is started with, everybody on the machine can read, so
-    secrets are left for the session, which tells them over the gateway.
+    """Start the JVM. Every user of the host can read its command line, so secrets are
+    left out: the session passes them over the gateway.
     """
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
@@ -126,8 +126,8 @@ def _launch(settings: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _kept_back(names: Iterable[str]) -> Iterator[None]:
-    """These variables are not passed on to processes: tasks get what they need with
-    their lease, and the environment of a JVM is shown to whoever asks it.
+    """Hide these variables from child processes: tasks get what they need with their
+    lease, and a JVM shows its environment to anyone who asks.
     """
     kept = {name: os.environ.pop(name) for name in names}
     try:
@@ -137,16 +137,16 @@ def _kept_back(names: Iterable[str]) -> Iterator[None]:
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks can run at once, on the executors that there are now."""
+    """How many tasks can run at once on the current executors."""
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  Python has no such question
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
 
 def wait_for_cores(spark: SparkSession, wanted: int, stopping: threading.Event) -> int:
-    """Let the executors of a cluster arrive; how many tasks then run at once.
+    """Wait for the executors of a cluster; returns how many tasks can run at once.
 
-    It ends when `wanted` do, when no further executor comes, or with `stopping`.
+    It returns once `wanted` can, when no more executors come, or on `stopping`.
     """
     began = grown = time.monotonic()
     most = cores(spark)
@@ -161,10 +161,10 @@ def wait_for_cores(spark: SparkSession, wanted: int, stopping: threading.Event) 
 
 
 def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> None:
-    """Under `spark-submit` signals reach the JVM, which would end Python unasked.
+    """Handle signals under `spark-submit`, where they reach the JVM, not Python.
 
-    With this, those of these names call ours; the JVM ends when Python does, with its
-    exit code.
+    Without this, the JVM would end Python abruptly. With it, each named signal makes
+    its call; the JVM ends when Python does, with the same exit code.
     """
     if not _submitted():
         return
@@ -176,10 +176,10 @@ def on_signals(spark: SparkSession, calls: Mapping[str, Callable[[], None]]) -> 
 
 
 def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
-    """End the session, whose queries have ended; its JVM follows when we are gone.
+    """End the session after its queries have ended; the JVM ends after Python.
 
-    A listener that is just being called asks the JVM for more, which may wait for the
-    listener: both for ever. So it is taken away first, and patience has an end.
+    A listener that is just being called may wait for the JVM while the JVM waits for
+    it: a deadlock. So the listener is removed first, and the wait is limited.
     """
     gateway = spark.sparkContext._gateway  # noqa: SLF001  it alone knows its process
     process = getattr(gateway, "proc", None)
@@ -188,7 +188,7 @@ def end(spark: SparkSession, listener: StreamingQueryListener) -> None:
     stopping.join(_STOP_SECONDS)
     if stopping.is_alive():
         log.warning("Spark does not stop: killing its JVM", seconds=_STOP_SECONDS)
-        if process is not None:  # not ours to kill, if we were submitted
+        if process is not None:  # under `spark-submit` it is not ours to kill
             process.kill()
 
 
@@ -206,7 +206,7 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 class _OnSignal:
-    """Called by the JVM when it gets a signal."""
+    """A handler that the JVM calls when it gets a signal."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call

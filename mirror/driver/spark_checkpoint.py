@@ -1,10 +1,10 @@
 """A folder for Spark's checkpoint that no other run uses at the same time.
 
-Main functions: `state_folder`, the folder that holds them all, and `own`, which takes
-one of them for a run of a flow. The checkpoint counts a run's leases and begins at zero
-with each, so what an earlier run left is removed. Services of one user may have flows
-of the same name: the kernel's lock on a folder says that it is taken, and ends with the
-process that took it. Nothing else is kept here.
+Main functions: `state_folder`, the parent of all such folders, and `own`, which
+reserves one for a run of a flow. The checkpoint counts a run's leases from zero, so
+`own` removes what an earlier run left. Several services of one user may have flows of
+the same name: a kernel lock on the folder marks it as taken, and ends with the process
+that holds it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def state_folder(named: Path | None) -> Path:
-    """The folder that `service.state_dir` names, or the platform's for such data.
+    """The folder from `service.state_dir`, or the platform's default for state.
 
     That is `state` in systemd's $STATE_DIRECTORY, or `mirror` in $XDG_STATE_HOME (XDG
-    Base Directory Specification), which is ~/.local/state where it is not set.
+    Base Directory Specification), which defaults to ~/.local/state.
 
     Raises:
         ConfigError: none is named, and this user has no home directory.
@@ -37,7 +37,7 @@ def state_folder(named: Path | None) -> Path:
     if service := os.environ.get("STATE_DIRECTORY"):
         return Path(service.split(":")[0]) / "state"
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if given.is_absolute():  # others are to be ignored, says the specification
+    if given.is_absolute():  # the specification says to ignore relative paths
         return given / "mirror"
     try:
         return Path.home() / ".local" / "state" / "mirror"
@@ -51,7 +51,7 @@ def state_folder(named: Path | None) -> Path:
 
 @contextmanager
 def own(folder: Path, flow: str) -> Iterator[Path]:
-    """A path for the checkpoint of this flow, where nothing is yet; removed afterwards.
+    """A path for this flow's checkpoint, where nothing exists; removed afterwards.
 
     Raises:
         MirrorError: the folder cannot be written to, or its file system has no locks.
@@ -70,11 +70,11 @@ def own(folder: Path, flow: str) -> Iterator[Path]:
         yield checkpoint
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
-        os.close(held)  # which unlocks it
+        os.close(held)  # this unlocks it
 
 
 def _first_free(folder: Path, name: str) -> tuple[Path, int]:
-    """The first of the flow's folders that no process holds, and our hold on it."""
+    """The first of the flow's folders that no process has locked, and our lock."""
     for number in itertools.count(1):
         place = folder / f"{name}-{number}"
         place.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
-"""Flows in threads: each runs while this instance leads it, and again when it fails.
+"""Runs each flow in a thread while this instance leads it, and restarts it on failure.
 
-Main type: `Supervisor`. After a failure a flow waits, each time longer, with the reason
-in its state; flows do not know of each other. Which flows there are is `service`'s
-duty.
+Main type: `Supervisor`. After a failure a flow waits, longer each time, with the reason
+in its status; flows do not affect each other. `service` decides which flows there are.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _ATTEMPTS_ONCE = 5
-"""A run with an end must end: after so many failures a flow is given up."""
+"""A run with `once` must end: after this many failures a flow is given up."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
@@ -51,8 +50,8 @@ class Supervisor:
         most_slots: Callable[[], int],
         stop_service: Callable[[], None],
     ) -> None:
-        """`most_slots` limits the slots of a flow that chooses their number itself;
-        `stop_service` is called when Spark's JVM is gone.
+        """`most_slots` limits the slots of a flow without `tasks`; `stop_service` is
+        called when Spark's JVM is gone.
         """
         self._spark = spark
         self._store = store
@@ -63,10 +62,10 @@ class Supervisor:
         self._preferred = PreferredExecutors(spark)
         self._threads: dict[str, threading.Thread] = {}
         self._warm: set[str] = set()
-        """Flows whose slots have been started here once."""
+        """Flows whose slots were started here before."""
 
     def begin(self, flow: Flow) -> None:
-        """Run the flow in a thread of its own."""
+        """Run the flow in its own thread."""
         thread = threading.Thread(
             target=self._supervise, args=(flow,), name=f"mirror-{flow.name}"
         )
@@ -77,12 +76,12 @@ class Supervisor:
         return self._threads[flow].is_alive()
 
     def forget(self, flow: str) -> None:
-        """The flow has ended, and is not part of the configuration any more."""
+        """Forget a flow that has ended and is no longer configured."""
         del self._threads[flow]
         self._preferred.forget(flow)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; False once no flow runs."""
+        """Wait at most this long; False once no flow runs."""
         for thread in self._threads.values():
             if thread.is_alive():
                 thread.join(seconds)
@@ -131,7 +130,7 @@ class Supervisor:
         return False
 
     def _warm_up(self, flow: Flow) -> None:
-        """With this done, taking over from another instance is seconds quicker."""
+        """Start the slots' processes, which makes a later takeover seconds faster."""
         try:
             warm_up(self._spark, flow.name, flow.config.tasks or 1)
         except Exception as error:  # noqa: BLE001  whatever Spark raises for a job
@@ -140,7 +139,7 @@ class Supervisor:
         self._warm.add(flow.name)
 
     def _attempt(self, flow: Flow) -> str | None:
-        """Run a flow: why it failed; empty to run it again at once, None to end."""
+        """Run a flow; returns why it failed, "" to run it again now, None to end."""
         try:
             again = flow.run(
                 self._spark, preferred=self._preferred, most_slots=self._most_slots
@@ -148,7 +147,7 @@ class Supervisor:
         except MirrorError as error:
             return str(error)
         except Exception as error:
-            # An unforeseen failure of one flow must not end the others.
+            # An unexpected failure of one flow must not end the others.
             log.exception("flow failed unexpectedly", flow=flow.name)
             return f"{type(error).__name__}: {error}"[:300]
         return "" if again or flow.resting else None

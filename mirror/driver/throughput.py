@@ -1,8 +1,8 @@
-"""How fast a flow goes, and how long it takes to catch up.
+"""How fast a flow copies, and how long it takes to catch up.
 
-Main types: `Sample`, what all slots did during one lease; `Throughput`, what follows
-from the last samples. Pure: the caller keeps the samples. Lag is counted in source
-offsets; partitions that are set aside do not count.
+Main types: `Sample`, what all slots did during one lease; `Throughput`, computed from
+the last samples. Pure: the caller keeps the samples. Lag is counted in source offsets,
+without faulted and paused partitions.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class Sample:
     """A flow during one lease."""
 
     seconds: float
-    """Since the end of the lease before."""
+    """Since the end of the previous lease."""
     busy: float
-    """CPU seconds per second, the mean of the slots."""
+    """CPU seconds per second, averaged over the slots."""
     records: int
     bytes: int
     lag: int
-    """At its end, of the partitions whose lag is known."""
+    """At the lease's end, summed over the partitions whose lag is known."""
     located: int
-    """How many these are."""
+    """The number of these partitions."""
     behind: bool
-    """Whether a partition said that it is catching up."""
+    """Whether a partition reported that it is catching up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """How a flow gets on."""
+    """The throughput of a flow."""
 
     records_per_second: float = 0.0
     bytes_per_second: float = 0.0
     catching_up: bool = False
     remaining_seconds: float = -1.0
-    """Until it has caught up, if it goes on like this; -1 if it need not, or if its
-    lag does not shrink."""
+    """Until it has caught up at the current rate; -1 if it is not catching up, or if
+    its lag does not shrink."""
 
 
 def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) -> Sample:
@@ -75,12 +75,12 @@ def sample(reports: Iterable[PartitionReport], *, seconds: float, slots: int) ->
 
 
 def behind(reports: Iterable[PartitionReport]) -> bool:
-    """Whether a partition says that it is catching up."""
+    """Whether a partition reports that it is catching up."""
     return any(report.state == PartitionState.CATCHING_UP for report in reports)
 
 
 def recent(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
-    """The last samples that cover so many seconds, or all of them."""
+    """The last samples that cover this many seconds, or all of them."""
     covered = 0.0
     for first in range(len(samples) - 1, -1, -1):
         covered += samples[first].seconds
@@ -90,7 +90,7 @@ def recent(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
 
 
 def measured(samples: Sequence[Sample]) -> Throughput:
-    """What the last samples, oldest first, say."""
+    """The throughput of the last samples, given oldest first."""
     lately = recent(samples, _SMOOTHED_SECONDS)
     seconds = sum(one.seconds for one in lately)
     if seconds <= 0:
@@ -110,10 +110,10 @@ def measured(samples: Sequence[Sample]) -> Throughput:
 
 
 def _shrinks(samples: Sequence[Sample]) -> float:
-    """By how many records the lag shrinks per second, zero while not known."""
+    """By how many records per second the lag shrinks; 0 while unknown."""
     seconds, first = 0.0, samples[-1]
     for later, earlier in pairwise(reversed(samples)):
-        # The lag of a partition that was just found, or set aside, is no progress.
+        # A change in the number of partitions changes the lag, but is no progress.
         if earlier.located != later.located or seconds >= _SMOOTHED_SECONDS:
             break
         seconds += later.seconds

@@ -1,8 +1,8 @@
-"""What became of topics that a flow knew: gone, hidden from us, or its copy made anew.
+"""Detects topics that were deleted, re-created, or hidden from us.
 
-Main type: `TopicChanges`, which remembers what was found earlier, also by earlier runs,
-compares each look with it, and says what changed. What is copied from now on follows
-from its answer; finding topics and making copies is `metadata`'s duty.
+Main type: `TopicChanges`, which remembers the topics found before, including those of
+earlier runs, compares each look with them, reports what changed, and returns what to
+copy from now on. `metadata` finds topics and creates copies.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mirror.status.store import StatusStore
 
 _NO_IDS = {"", "0" * 32}
-"""Old brokers give topics none, and old progress may lack them."""
+"""Old brokers have no topic ids, and old progress records may have none either."""
 
 
 class TopicChanges:
-    """The topics of one flow, from look to look."""
+    """The known topics of one flow."""
 
     def __init__(self, flow: FlowConfig, store: StatusStore) -> None:
         self._flow = flow
@@ -37,15 +37,15 @@ class TopicChanges:
         self._remade: list[str] = []
 
     def adopt(self, flow: FlowConfig) -> None:
-        """Go by other settings from the next look on."""
+        """Use new settings from the next look on."""
         self._flow = flow
 
     def begin(self) -> None:
-        """The flow begins another run: what was told of copies is told."""
+        """Start a run: drop problems that were already reported."""
         self._remade.clear()
 
     def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Topics that were copied from before, as far as the progress tells."""
+        """Take note of the topics that were copied before, from their progress."""
         ids = {key: each.topic_id.hex for key, each in positions.items()}
         for topic in absent.remembered(self._flow, ids):
             self._tell_recreated(topic, self._known.setdefault(topic.topic, topic))
@@ -55,7 +55,7 @@ class TopicChanges:
     ) -> tuple[TopicsResult, tuple[str, ...]]:
         """What to copy, and all problems with it.
 
-        Topics that are hidden stay wanted: their partitions then say what they lack.
+        Hidden topics are still copied: their partitions report what is missing.
 
         Raises:
             ClusterError: the source does not answer.

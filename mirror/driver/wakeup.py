@@ -1,8 +1,8 @@
-"""Ending running leases early, on whatever machine their tasks run.
+"""Ends running leases early, on any host.
 
 Main type: `Wakeup`, a listening socket to which every running task holds a connection;
-`send` closes them all, and each task ends its lease within a transaction. When the
-driver dies its sockets close too, so its tasks end as well. Nothing else is sent.
+`send` closes them all, and each task ends its lease with its current transaction. When
+the driver dies, its sockets close too, so its tasks end as well. No data is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Wakeup:
     def __init__(self, host: str, *, bind: str | None = None) -> None:
         """Listen on a free port of `host`, an address that executors can reach.
 
-        `bind`: this machine's own address, where executors know it by another.
+        `bind` is the local address to bind, if executors use a different one.
         """
         self._listener = socket.create_server((bind or host, 0), backlog=1024)
         self.address: tuple[str, int] = (host, self._listener.getsockname()[1])

@@ -84,7 +84,7 @@ def test_wrong_users_and_passwords(secured: Made, doors: Doors, mechanism: str) 
         text = refused({**section, **wrong})
         user = wrong.get("sasl_username", USER)
         assert f"refused '{user}' with {mechanism}: " in text
-        assert "sasl_username and sasl_password must be a user of this cluster" in text
+        assert "sasl_username and sasl_password must be those of a user" in text
         assert "wr0ng" not in text
 
 

@@ -58,7 +58,7 @@ def refusal(bundle: Path, config: ClusterConfig) -> str:
         ({"expired": True}, "its certificate is not valid now: certificate has exp"),
         (
             {"hosts": ("elsewhere.example",)},
-            "must be names that it contains, here 127.0.0.1; ssl_check_hostname",
+            "must use a name in the certificate, not 127.0.0.1; ssl_check_hostname",
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_login_that_is_refused_names_its_settings() -> None:
     said = str(of_sasl(known, "cluster A: h:1", "no"))
     assert said == (
         "cluster A: h:1 refused 'u' with PLAIN: no; sasl_username and sasl_password "
-        "must be a user of this cluster and its password"
+        "must be those of a user of this cluster"
     )
     bearer = {**login, "sasl_mechanism": "OAUTHBEARER"}
     said = str(of_sasl(cluster(**bearer, sasl_token_provider="a:b"), "A", "invalid"))

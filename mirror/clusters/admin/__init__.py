@@ -1,5 +1,5 @@
-"""Questions to a cluster and changes on it: topics, configs, ACLs, groups.
+"""Administration of a cluster: read and change topics, configs, ACLs and groups.
 
-In: a `Cluster` and names. Out: values, or the error of each name. Every function is one
-request, or as many as a protocol's limits require.
+In: a `Cluster` and names. Out: values, or an error per name. Every function sends one
+request, or as many as the protocol's limits require.
 """

@@ -1,8 +1,8 @@
-"""What brokers are able to do: their version, as far as it shows, and their settings.
+"""What brokers can do: their version, features and settings.
 
-Functions over a connected `Cluster`. Brokers do not tell their version; it is
-concluded from the requests that they answer, as kafka-python does. Settings are asked
-of one broker for all of them.
+Functions over a connected `Cluster`. Brokers do not report their version; it is
+inferred from the requests that they support, as kafka-python does. Settings are read
+from one broker and taken for all of them.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 OLDEST = (2, 8)
-"""Of the brokers that mirror is made for."""
+"""The oldest broker version that mirror supports."""
 _BROKER_RESOURCE = 4
 _TRANSACTIONS = "transaction.version"
 _V2 = 2
 
 
 def version(cluster: Cluster) -> tuple[int, ...]:
-    """Kafka's version, at least so much."""
+    """The inferred Kafka version; the real one may be newer."""
     spoken = cluster.any_connection().versions
     return tuple(infer_broker_version_from_api_versions(spoken))
 
 
 def has_transactions_v2(cluster: Cluster) -> bool:
-    """Whether transactions are KIP-890's, which fence every single one."""
+    """Whether transactions are v2 (KIP-890), which fences every transaction."""
     return cluster.feature(_TRANSACTIONS) >= _V2
 
 
 def settings(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
-    """Settings of the first broker, by their names in its configuration; those that
-    it does not know, or has no value for, are left out.
+    """Settings of the first broker, by name; those that it does not know, or has no
+    value for, are left out.
 
     Raises:
         AuthorizationError: we may not see them.

@@ -1,8 +1,8 @@
 """ACLs of topics on a cluster: list, create, delete.
 
 Functions over a connected `Cluster`; main type: `Binding`, one ACL in Kafka's own
-words. A cluster without an authorizer has no ACLs to speak of and says so with
-`NoAuthorizerError`. Which ACLs there should be is decided elsewhere (`metadata`).
+words. A cluster without an authorizer has no ACLs: `NoAuthorizerError`. `metadata`
+decides which ACLs there should be.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 ANY_TOPIC = "*"
-"""As a literal pattern's name it stands for every topic."""
+"""As the name of a literal pattern, it stands for every topic."""
 _TOPIC_RESOURCE = 2
 _ANY = 1
 _BINDINGS_PER_REQUEST = 500
@@ -40,10 +40,10 @@ class NoAuthorizerError(ClusterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Binding:
-    """Who may do what, or may not, with which topics."""
+    """Who may, or may not, do what with which topics."""
 
     topic: str
-    """A name, or how names begin; `*` as a literal stands for all."""
+    """A name or a prefix; a literal `*` stands for all topics."""
     pattern: str
     """LITERAL or PREFIXED."""
     principal: str
@@ -62,7 +62,7 @@ class Binding:
 
 
 def describe(cluster: Cluster) -> tuple[Binding, ...]:
-    """All ACLs of topics, sorted; what newer brokers may have added is left out.
+    """All ACLs of topics, sorted; kinds that newer brokers have added are left out.
 
     Raises:
         NoAuthorizerError: the cluster keeps no ACLs.
@@ -103,7 +103,7 @@ def describe(cluster: Cluster) -> tuple[Binding, ...]:
 
 
 def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
-    """Create ACLs; those that exist already stay. Returns the refused, with reasons.
+    """Create ACLs; existing ones stay. Returns the refused ones with their reasons.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -134,7 +134,8 @@ def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
 
 
 def delete(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
-    """Delete exactly these ACLs, where they are. Returns the refused, with reasons.
+    """Delete exactly these ACLs, if they exist. Returns the refused ones with their
+    reasons.
 
     Raises:
         ClusterError: the cluster does not answer.

@@ -1,9 +1,9 @@
-"""What brokers say that we may do: asked, never tried.
+"""What we may do on a cluster, by asking the brokers, never by trying.
 
-Functions over a connected `Cluster`; an answer is a set of operations in Kafka's words.
-Brokers tell them for the cluster, for topics (also for those that are not there yet)
-and for groups, however they came about. Of transactional ids they only tell whether we
-may see them. What is needed is `permissions`' to say.
+Functions over a connected `Cluster`; a result is a set of operations in Kafka's words.
+Brokers report them for the cluster, for topics (existing or not) and for groups,
+whichever way they are granted. For transactional ids they only report whether we may
+see them. `permissions` knows what is needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
 
 Operations = frozenset[str] | None
-"""None: the brokers do not tell."""
+"""None: the brokers do not report them."""
 
 _AT_ONCE = 500
 _GROUPS_AT_MOST = 5
-"""Newer versions say nothing of groups that are not there."""
+"""Newer versions report nothing for groups that do not exist."""
 
 
 def of_cluster(cluster: Cluster) -> Operations:
@@ -50,7 +50,7 @@ def of_cluster(cluster: Cluster) -> Operations:
 
 
 def of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
-    """On topics, be they there or not.
+    """On topics, whether they exist or not.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -75,8 +75,8 @@ def of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
 
 
 def of_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
-    """On groups, be they there or not. Each broker is asked, and not for the
-    coordinator: at the first such question a cluster makes a topic for groups.
+    """On groups, whether they exist or not. It asks each broker instead of looking up
+    the coordinator: the first such lookup makes a cluster create its offsets topic.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -97,8 +97,8 @@ def of_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, Operations]:
 
 
 def sees_transactional_id(cluster: Cluster, transactional_id: str) -> bool | None:
-    """Whether we may DESCRIBE it, which everybody may who may WRITE; None: not told.
-    Any broker is asked, since whether we may comes before whether it coordinates.
+    """Whether we may DESCRIBE it, which WRITE implies; None if brokers do not report
+    it. Any broker will do: it checks permissions before it checks who coordinates.
 
     Raises:
         ClusterError: the cluster does not answer.

@@ -1,9 +1,8 @@
 """Topic configs of a cluster: read them, change single ones.
 
-Functions over a connected `Cluster`; main type: `TopicConfigs`, what one topic's
-configs are and where each value comes from. A topic that is refused is part of the
-answer, so that it does not stand in its neighbours' way. Which configs there should
-be is decided elsewhere (`metadata`).
+Functions over a connected `Cluster`; main type: `TopicConfigs`, one topic's configs and
+where each value comes from. A refused topic is part of the result, so that it does not
+hold up the others. `metadata` decides which configs there should be.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Config:
     """One config of one topic."""
 
     value: str | None
-    """None if it has none, or if brokers keep it secret."""
+    """None if it has none, or if it is secret."""
     origin: Origin
     settable: bool
     """Neither read-only nor secret."""
@@ -57,12 +56,12 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigs:
-    """All configs of a topic, defaults among them; none if there was an error."""
+    """All configs of a topic, defaults included; none if there was an error."""
 
     configs: Mapping[str, Config] = field(default_factory=dict)
     error: ClusterError | None = None
     missing: bool = False
-    """The error is that there is no such topic, or not yet."""
+    """Whether the error is that the topic does not exist (yet)."""
 
 
 def describe(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicConfigs]:
@@ -98,7 +97,7 @@ def alter(
 ) -> dict[str, ClusterError]:
     """Change only these configs of these topics; None removes an override.
 
-    A topic's changes are made together or not at all. Returns those refused.
+    A topic's changes are made together or not at all. Returns the refused topics.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -111,7 +110,7 @@ def alter(
 
 
 def incremental(cluster: Cluster) -> bool:
-    """Whether single configs can be changed (Kafka 2.3), not only all at once."""
+    """Whether single configs can be changed (since Kafka 2.3), not only all at once."""
     key = IncrementalAlterConfigsRequest.API_KEY
     return key in cluster.any_connection().versions
 
@@ -140,7 +139,7 @@ def _alter_incrementally(
 def _replace(
     cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, ClusterError]:
-    """The older request sets all overrides at once, and drops those left out."""
+    """With the older request, which sets all overrides at once and drops the rest."""
     refused: dict[str, ClusterError] = {}
     complete = {}
     for name, present in describe(cluster, changes).items():
@@ -178,7 +177,7 @@ def _replace(
 def _send(
     cluster: Cluster, request: Any, entries: Mapping[str, Sequence[Any]]
 ) -> dict[str, ClusterError]:
-    """Ask for these changes per topic, with either kind of request; those refused."""
+    """Request these changes per topic, with either request; returns the refused."""
     refused: dict[str, ClusterError] = {}
     for names in _batches(entries):
         answer = cluster.call(

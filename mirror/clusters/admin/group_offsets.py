@@ -1,8 +1,8 @@
 """Committed offsets of groups: read for many groups at once, set for idle ones.
 
-Main type: `Committed`. Coordinators are asked for many groups in one request. A group
-that cannot be read or set is told of by name, its neighbours are not held up. What is
-committed, and for whom, is decided elsewhere.
+Main type: `Committed`. One request asks a coordinator for many groups. A group that
+cannot be read or set is reported by name and does not hold up the others. Callers
+decide what to commit for which group.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _MANY_GROUPS = 8
-"""From this version on a request may ask for many groups; newer ones want topic ids."""
+"""The version that can ask for many groups; newer ones require topic ids."""
 _COMMIT_AT_MOST = 9
 _PATIENCE_SECONDS = 10.0
 _IN_FLIGHT = 32
 _COMMIT_BYTES = 256 << 10
 _OVERHEAD = 64
-"""What a coordinator's record takes besides names and metadata, at most."""
+"""The most bytes that a coordinator's record takes besides names and metadata."""
 
 
 class Committed(NamedTuple):
-    """What a group has committed for a partition."""
+    """What a group has committed for one partition."""
 
     offset: int
     metadata: str = ""
@@ -46,13 +46,13 @@ class GroupOffsets:
     """The committed offsets of some groups."""
 
     groups: Mapping[str, Mapping[TopicPartition, Committed]]
-    """Every group that could be read; without offsets, if it never committed."""
+    """Every group that could be read; one that never committed has no offsets."""
     unstable: frozenset[tuple[str, str, int]] = frozenset()
-    """Group, topic, partition that a running transaction is about to change."""
+    """Group, topic and partition where an open transaction will change the offset."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Groups that could not be read, with the reason."""
     waiting: frozenset[str] = frozenset()
-    """Those of them whose coordinator has just moved."""
+    """The refused groups whose coordinator is moving."""
 
 
 def fetch(
@@ -60,8 +60,8 @@ def fetch(
 ) -> GroupOffsets:
     """What groups have committed, for all partitions.
 
-    `require_stable`: leave partitions out whose offset a transaction is about to
-    change; otherwise they have the offset from before it, which holds if it aborts.
+    With `require_stable`, partitions whose offset an open transaction is about to
+    change are left out; otherwise they have the offset from before the transaction.
 
     Raises:
         ClusterError: a coordinator does not answer.
@@ -95,11 +95,11 @@ def fetch(
 def commit(
     cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, Committed]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """Set offsets of groups from outside. Returns per group the partitions that were
-    refused, with the error's code: a coordinator refuses while a group has members.
+    """Set offsets of groups from outside. Returns the refused partitions per group,
+    with their error codes: a coordinator refuses while a group has members.
 
     Raises:
-        ClusterError: a coordinator does not answer; some may be set.
+        ClusterError: a coordinator does not answer; some offsets may be set.
     """
     refused: dict[str, dict[TopicPartition, int]] = {}
     nodes = cluster.group_coordinators(offsets)
@@ -126,7 +126,7 @@ def commit(
 def _parts(
     group: str, offsets: Mapping[TopicPartition, Committed]
 ) -> Iterator[dict[TopicPartition, Committed]]:
-    """What one request may set: a coordinator writes that as one batch."""
+    """Offsets per request: a coordinator writes a request as one batch."""
     part: dict[TopicPartition, Committed] = {}
     size = 0
     for key, committed in offsets.items():
@@ -169,7 +169,7 @@ def _commit_request(
 def _ask(
     cluster: Cluster, node: int, groups: list[str], *, require_stable: bool
 ) -> Iterator[tuple[str, Any]]:
-    """What one coordinator says of each group."""
+    """One coordinator's answer for each group."""
     connection = cluster.connection(node)
     version = connection.version(OffsetFetchRequest, at_most=_MANY_GROUPS)
     if version >= _MANY_GROUPS:
@@ -189,14 +189,14 @@ def _ask(
 
 
 class _Read:
-    """What answers said so far."""
+    """The answers so far."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[TopicPartition, Committed]] = {}
         self.unstable: set[tuple[str, str, int]] = set()
         self.refused: dict[str, str] = {}
         self.again: dict[str, int] = {}
-        """Groups whose coordinator moves, and how it says so."""
+        """Groups whose coordinator is moving, with its error code."""
 
     def take(self, group: str, answer: Any) -> None:
         error = answer.error_code

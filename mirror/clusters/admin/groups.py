@@ -1,8 +1,8 @@
-"""Groups of a cluster: which there are, of what kind, and who is in them.
+"""Groups of a cluster: their names, kinds, states and members.
 
 Main type: `Group`. `list_groups` asks every broker, since each knows only the groups
-that it coordinates; `members` looks into some of them. Their offsets are
-`group_offsets`'s duty, which groups matter is decided elsewhere.
+that it coordinates; `members` describes some of them. For their offsets see
+`group_offsets`. Callers decide which groups matter.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _GROUPS_AT_ONCE = 200
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):
-    """Kafka's own schema, from the file of this name: kafka-python has none."""
+    """From Kafka's own schema, in the file of this name: kafka-python has none."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):
-    """Its answer; kafka-python finds it by its key."""
+    """Its response; kafka-python finds it by its API key."""
 
 
 class GroupKind(StrEnum):
-    """By which protocol a group's members work together."""
+    """The protocol by which a group's members work together."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
     """KIP-848: the broker assigns partitions."""
     STREAMS = "streams"
     SHARE = "share"
-    """KIP-932: records are shared out one by one; there are no offsets to commit."""
+    """KIP-932: records are delivered one by one; there are no offsets to commit."""
     UNKNOWN = "unknown"
 
 
@@ -61,7 +61,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is in it, so that its offsets may be set from outside."""
+        """Whether it has no members, so that its offsets may be set from outside."""
         return self.state in (EMPTY, DEAD, ABSENT)
 
 
@@ -73,7 +73,7 @@ class Member:
     client_id: str
     host: str
     assignment: bytes = b""
-    """What it got from the one that shares out; of classic groups alone."""
+    """What the group's leader assigned to it; classic groups only."""
 
 
 def list_groups(cluster: Cluster) -> dict[str, Group]:
@@ -106,7 +106,7 @@ def list_groups(cluster: Cluster) -> dict[str, Group]:
 
 
 def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member, ...]]:
-    """Who is in each of some groups; a group that is gone meanwhile has nobody.
+    """The members of each group; a group that is gone by now has none.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses.
@@ -126,7 +126,7 @@ def members(cluster: Cluster, groups: Iterable[Group]) -> dict[str, tuple[Member
 def by_coordinator(
     cluster: Cluster, groups: Iterable[str]
 ) -> list[tuple[int, list[str]]]:
-    """Groups by the broker to ask about them, in parts that one request may hold."""
+    """Groups by coordinator, in parts that fit into one request."""
     by_node: dict[int, list[str]] = {}
     for group, node in cluster.group_coordinators(groups).items():
         by_node.setdefault(node, []).append(group)
@@ -147,7 +147,7 @@ def _kind(listed: str | None) -> GroupKind:
 
 
 def _state(listed: str | None) -> str:
-    """`PreparingRebalance` as PREPARING_REBALANCE; brokers before 2.6 do not say."""
+    """`PreparingRebalance` as PREPARING_REBALANCE; brokers before 2.6 report none."""
     text = "".join(f"_{c}" if c.isupper() else c for c in listed or "Unknown")
     return text.lstrip("_").upper()
 
@@ -155,7 +155,7 @@ def _state(listed: str | None) -> str:
 def _describe(
     cluster: Cluster, node: int, request: Any, names: list[str]
 ) -> dict[str, tuple[Member, ...]]:
-    # Both kinds of request name the first field differently, and agree on the rest.
+    # The two requests differ only in the name of their first field.
     found = {}
     for described in cluster.call(request(names, False), node=node).groups:
         _check(cluster, described.error_code, described.group_id)

@@ -1,7 +1,7 @@
 """Topics and offsets of a cluster: create, grow, describe, list.
 
-Functions over a connected `Cluster`; each answers with values or raises one of
-our errors. Which topics there should be is decided elsewhere (`metadata`).
+Functions over a connected `Cluster`; each returns values or raises one of our errors.
+`metadata` decides which topics there should be.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EARLIEST = -2
 LATEST = -1
 _NEWEST = -3
 _WITH_NEWEST = 7
-"""From this version on the largest timestamp can be asked for."""
+"""From this version on, a request can ask for the largest timestamp."""
 _TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 50
@@ -39,18 +39,18 @@ _TOO_LARGE = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to be created."""
+    """A topic to create."""
 
     name: str
     partitions: int
     replication_factor: int
-    """-1 takes the brokers' default."""
+    """-1 for the brokers' default."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """What became of topics that were to be created; others existed already."""
+    """The result of creating topics; those not listed existed already."""
 
     created: tuple[str, ...]
     refused: Mapping[str, ClusterError]
@@ -66,10 +66,10 @@ def create_topic(
 ) -> bool:
     """Create a topic; False if it exists already.
 
-    `replication_factor` -1 takes the broker's default.
+    `replication_factor` -1 is the broker's default.
 
     Raises:
-        ClusterError: the cluster refused, with its own words.
+        ClusterError: the cluster refuses, in its own words.
     """
     made = create_topics(
         cluster,
@@ -90,8 +90,8 @@ def create_topic(
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> Creation:
-    """Create topics, many with one request: each alone would wait for its own.
-    `validate_only`: only ask whether that would be possible.
+    """Create topics, many per request: alone, each would wait for the one before.
+    With `validate_only`, only ask whether that would be possible.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -141,10 +141,11 @@ def _create_request(
 def add_partitions(
     cluster: Cluster, name: str, *, count: int, validate_only: bool = False
 ) -> None:
-    """Grow a topic to `count` partitions in all, or only ask whether that could be.
+    """Grow a topic to `count` partitions. With `validate_only`, only ask whether that
+    would be possible.
 
     Raises:
-        ClusterError: the cluster refuses, with its own words.
+        ClusterError: the cluster refuses, in its own words.
     """
     topic = CreatePartitionsRequest.CreatePartitionsTopic
     answer = _on_controller(
@@ -162,8 +163,8 @@ def add_partitions(
 
 
 def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
-    """`max.message.bytes` per topic; a topic whose configs we may not read gets
-    no limit here, and the broker's refusal will tell.
+    """`max.message.bytes` per topic. A topic whose configs we may not read has no
+    limit here; the broker refuses what is too large.
     """
     resource = DescribeConfigsRequest.DescribeConfigsResource
     names = list(names)
@@ -193,7 +194,7 @@ def max_message_bytes(cluster: Cluster, names: Iterable[str]) -> dict[str, int]:
 def empty(
     cluster: Cluster, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """Those that hold no record, with the offset that the next one will have."""
+    """The partitions without records, with the offset of the next record."""
     firsts = list_offsets(cluster, partitions, timestamp=EARLIEST, committed=False)
     ends = list_offsets(cluster, firsts, timestamp=LATEST, committed=False)
     return {key: end for key, end in ends.items() if end == firsts[key]}
@@ -209,9 +210,9 @@ def list_offsets(
 ) -> dict[tuple[str, int], int]:
     """The offset at a timestamp (`EARLIEST`, `LATEST`, or epoch milliseconds).
 
-    With `committed`, `LATEST` is the last stable offset. `topics` say who leads; by
-    default any broker is asked for that. Partitions without a leader or with an error
-    are left out.
+    With `committed`, `LATEST` is the last stable offset. `topics` names the leaders;
+    by default any broker is asked for them. Partitions without a leader or with an
+    error are left out.
     """
     return {
         key: answer.offset
@@ -227,12 +228,12 @@ def list_offsets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """Where a log's newest leader epoch, up to the one asked for, ends."""
+    """The end of a log's newest leader epoch that is not after the requested one."""
 
     epoch: int
-    """-1: the log knows none."""
+    """-1 if the log has none."""
     offset: int
-    """Behind the epoch's last record."""
+    """The offset after the epoch's last record."""
 
 
 def epoch_ends(
@@ -240,9 +241,9 @@ def epoch_ends(
     epochs: Mapping[tuple[str, int], int],
     topics: Mapping[str, Topic],
 ) -> dict[tuple[str, int], EpochEnd]:
-    """For each partition the newest epoch up to the given one that its leader's log
-    has records of, and where that ends; `topics` say who leads. Partitions whose
-    leader answers with an error are left out.
+    """For each partition, the newest epoch up to the given one in its leader's log, and
+    where it ends. `topics` names the leaders. Partitions whose leader answers with an
+    error are left out.
 
     Source: OffsetForLeaderEpoch (KIP-320).
     """
@@ -282,8 +283,8 @@ def epoch_ends(
 def newest_timestamps(
     cluster: Cluster, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """The latest timestamp of any record, in epoch milliseconds; partitions without
-    records are left out, and all of them where brokers cannot tell (before 3.0).
+    """The latest timestamp of any record, in epoch milliseconds. Partitions without
+    records are left out; brokers before 3.0 report none at all.
     """
     spoken = cluster.any_connection().version(ListOffsetsRequest)
     if spoken < _WITH_NEWEST:
@@ -305,7 +306,7 @@ def _listed(
     committed: bool,
     topics: Mapping[str, Topic] | None = None,
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """What leaders say of partitions; without those that have an error."""
+    """The leaders' answers for partitions, without those that have an error."""
     wanted = set(partitions)
     if topics is None:
         topics = cluster.topics({topic for topic, _ in wanted})
@@ -355,7 +356,7 @@ def _by_leader(
 
 
 def _on_controller(cluster: Cluster, request: Any) -> Any:
-    # In KRaft any broker forwards to the controller; older clusters need it asked.
+    # In KRaft any broker forwards to the controller; older clusters do not.
     try:
         return cluster.call(request, node=cluster.controller)
     except UnreachableError:

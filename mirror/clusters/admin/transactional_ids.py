@@ -1,8 +1,8 @@
-"""Which transactional ids a cluster knows, and shutting one out.
+"""Transactional ids of a cluster: find them, fence one.
 
-Main functions: `find`, over all brokers, and `fence`, by which a producer that still
-has an id is refused, and what it left open is aborted. For taking over from programs
-that are not ours; our own ids are `transactions`' duty.
+Main functions: `find`, over all brokers, and `fence`, which shuts out a producer that
+still uses an id and aborts its open transaction. They are for taking over from other
+programs; for our own ids see `transactions`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TIMEOUT_MS = 60_000
 
 
 def find(cluster: Cluster, pattern: str) -> tuple[str, ...]:
-    """Those whose whole name matches; none where brokers cannot say (before 3.0).
+    """The ids that match `pattern` as a whole; brokers before 3.0 report none.
 
     Raises:
-        ClusterError: a broker does not answer, or does not let us ask.
+        ClusterError: a broker does not answer, or refuses.
     """
     cluster.refresh()
     wanted = re.compile(pattern)
@@ -49,7 +49,7 @@ def find(cluster: Cluster, pattern: str) -> tuple[str, ...]:
 
 
 def fence(cluster: Cluster, transactional_id: str) -> None:
-    """Abort what is open under an id, and refuse whoever wrote under it.
+    """Abort the open transaction of an id and fence the producers that used it.
 
     Raises:
         ClusterError: the cluster refuses.

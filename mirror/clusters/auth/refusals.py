@@ -1,8 +1,8 @@
-"""Why a broker and we did not agree on TLS or SASL, as one clear sentence.
+"""Explains a failed TLS or SASL handshake in one clear sentence.
 
-Functions: `of_tls` and `of_sasl`, which name the cluster, the setting to look at, and
-what would be right. The causes are OpenSSL's and the brokers' own words. Nothing is
-sent or read here, but our own certificate's dates.
+Functions: `of_tls` and `of_sasl`, which name the cluster, the setting to check, and the
+value it needs. They quote OpenSSL and the broker. They do no I/O, except to read the
+dates of our own certificate.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _EXPIRED, _NOT_YET = 10, 9
 _ISSUERS = {18, 19, 20, 21}
-"""Self-signed, self-signed in the chain, no issuer here, no issuer to verify with."""
+"""Self-signed, self-signed in the chain, issuer not found, no issuer to verify with."""
 _OTHER_HOST = {62, 64}
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 _ABOUT_US = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
 
 
 def of_tls(config: ClusterConfig, host: str, error: ssl.SSLError) -> str:
-    """What went wrong with TLS, and what would be right."""
+    """What went wrong with TLS, and how to fix it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _of_certificate(config, host, error)
     reason = getattr(error, "reason", "") or str(error)
@@ -52,8 +52,8 @@ def _of_certificate(
     if error.verify_code in _OTHER_HOST:
         return (
             f"its certificate is for another host: {said}; bootstrap_servers (and the "
-            "brokers' advertised.listeners) must be names that it contains, here "
-            f"{host}; ssl_check_hostname false accepts any"
+            "brokers' advertised.listeners) must use a name in the certificate, not "
+            f"{host}; ssl_check_hostname false skips this check"
         )
     if error.verify_code in _ISSUERS:
         trusted = (
@@ -91,8 +91,8 @@ def _of_ours(config: ClusterConfig, reason: str) -> str:
 
 
 def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
-    """The brokers do not want us. They do not tell who is unknown from who has a wrong
-    password, so neither can we.
+    """The broker refused us. It does not distinguish an unknown user from a wrong
+    password, so the message names both.
     """
     mechanism = config.sasl_mechanism
     if mechanism == "OAUTHBEARER":
@@ -103,10 +103,10 @@ def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError
         )
         return AuthenticationError(
             f"{where} refused our token: {said}; {source} must be a token that the "
-            "brokers accept: issuer, audience, scope and time"
+            "brokers accept: check its issuer, audience, scope and expiry"
         )
     password = "sasl_password" + ("_file" if config.sasl_password_file else "")
     return AuthenticationError(
         f"{where} refused {config.sasl_username!r} with {mechanism}: {said}; "
-        f"sasl_username and {password} must be a user of this cluster and its password"
+        f"sasl_username and {password} must be those of a user of this cluster"
     )

@@ -1,9 +1,8 @@
-"""Security: one cluster's TLS and SASL settings as objects a connection can use.
+"""One cluster's TLS and SASL settings as objects that a connection can use.
 
-Main functions: `tls_context`, and `sasl_client` for PLAIN and SCRAM. Passwords are
-read here, at the moment of connecting, so that a rotated file is picked up by the next
-connection.
-This module opens no socket and never puts a secret into a message.
+Main functions: `tls_context`, and `sasl_client` for PLAIN and SCRAM. They read
+passwords at the moment of connecting, so that the next connection picks up a rotated
+file. This module opens no socket and never puts a secret into a message.
 """
 
 from __future__ import annotations
@@ -85,14 +84,14 @@ def _authorities(file: Path, password: SecretStr | None) -> str:
             return certificates(raw, _text(password))
         except StoreError as error:
             raise StoreError(f"{file} {error}") from error
-    if not raw.strip():  # which Python would take for the system's certificates
+    if not raw.strip():  # Python would fall back to the system's certificates
         raise StoreError(f"{file} is empty")
     return raw.decode("ascii", errors="ignore")
 
 
 def own_certificate(config: ClusterConfig) -> Certificate | None:
-    """The certificate that we show brokers, to see what is wrong with it; None if
-    there is none, or it cannot be read.
+    """The certificate that we present to brokers, to find out what is wrong with it;
+    None if there is none or it cannot be read.
     """
     from cryptography import x509  # noqa: PLC0415  rarely needed
 
@@ -114,7 +113,7 @@ def own_certificate(config: ClusterConfig) -> Certificate | None:
 
 
 def _identify(context: ssl.SSLContext, config: ClusterConfig) -> None:
-    """Load our own key and certificate, which Python only takes from files."""
+    """Load our own key and certificate, which Python only reads from files."""
     file = config.ssl_certificate_file
     if file is not None and is_store(raw := file.read_bytes()):
         from mirror.clusters.auth.stores import identity  # noqa: PLC0415  rarely needed
@@ -142,7 +141,7 @@ def _identify(context: ssl.SSLContext, config: ClusterConfig) -> None:
 
 
 def _load(context: ssl.SSLContext, pem: bytes, password: str) -> None:
-    """Through a file that only this user can read, and that is gone at once."""
+    """Use a file that only this user can read and that is deleted at once."""
     with tempfile.NamedTemporaryFile(prefix="mirror-", suffix=".pem") as file:
         file.write(pem)
         file.flush()
@@ -164,7 +163,7 @@ def sasl_client(config: ClusterConfig, host: str) -> Any:
     )
     user = config.sasl_username or ""
     if (config.sasl_mechanism or "").startswith("SCRAM"):
-        # RFC 5802, 5.1: these two would end the name.
+        # RFC 5802, 5.1: unescaped, these two would end the name.
         user = user.replace("=", "=3D").replace(",", "=2C")
     return get_sasl_mechanism(config.sasl_mechanism)(
         host=host,
@@ -178,7 +177,7 @@ def sasl_client(config: ClusterConfig, host: str) -> Any:
 def secret_of(
     config: ClusterConfig, setting: str, file: Path | None, given: SecretStr | None
 ) -> str:
-    """A password, from its file if it has one; `setting` is the file's.
+    """A password, from its file if one is set; `setting` is the name of that setting.
 
     Raises:
         AuthenticationError: the file cannot be read, or is empty.

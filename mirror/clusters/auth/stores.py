@@ -1,9 +1,9 @@
-"""Java's stores of certificates and keys, read without Java: PKCS12 and JKS.
+"""Reads Java's PKCS12 and JKS stores without Java.
 
-Functions: `certificates`, whom a trust store trusts, and `identity`, the key and the
-chain of a key store. What a file is, its first bytes say. JKS is read here, since an
-executor may have no keytool, and a password must not become a process's argument.
-PEM is left to Python's own TLS.
+Functions: `certificates`, the certificates of a trust store, and `identity`, the key
+and chain of a key store. The first bytes tell the format. We parse JKS ourselves, since
+an executor may have no keytool, and a password must not become a process's argument.
+Python's own TLS reads PEM.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHA1 = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who we are, as PEM; the key is encrypted."""
+    """Our key, encrypted, and certificate chain, as PEM."""
 
     key: bytes
     chain: bytes
@@ -145,7 +145,7 @@ def _jks(raw: bytes, password: str | None) -> list[_Entry]:
 
 
 class _Reader:
-    """Java's DataInputStream, as far as a store needs it."""
+    """The part of Java's DataInputStream that a store needs."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -190,7 +190,7 @@ def _entries(reader: _Reader) -> list[_Entry]:
 
 
 def _unprotected(wrapped: bytes, password: str) -> bytes:
-    """A key as PKCS8, out of what Sun's own KeyProtector made of it."""
+    """Decrypt a key that Sun's KeyProtector encrypted; returns it as PKCS8."""
     start = wrapped.find(_PROTECTED_BY_SUN)
     if start < 0:
         raise StoreError("contains a key that is encrypted in an unknown way")
@@ -219,5 +219,5 @@ def _utf16(password: str) -> bytes:
 
 
 def _sha1(data: bytes) -> bytes:
-    # The format has no other digest; TLS does not rest on it.
+    # The format has no other digest; TLS does not depend on it.
     return hashlib.sha1(data, usedforsecurity=False).digest()

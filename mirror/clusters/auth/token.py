@@ -1,8 +1,7 @@
-"""A bearer token, and until when it may be shown.
+"""A bearer token and its lifetime.
 
-Main type: `Token`. `ends_of` reads what a token says of itself, if it is a JWT: only
-its end, and unverified, since it is the brokers who judge it. Where tokens come from
-is not known here.
+Main type: `Token`. `ends_of` reads the expiry time of a token that is a JWT; it does
+not verify the token, the brokers do. `tokens` knows where tokens come from.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import dataclass, field
 import json
 
 _REFRESH_AT = 0.8
-"""As Java's clients: at this part of its life a token is replaced."""
+"""A token is replaced after this part of its lifetime, as in Java's clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """Times are epoch seconds. Its repr hides it."""
+    """Times are epoch seconds. The repr hides the token."""
 
     text: str = field(repr=False)
     made_at: float
@@ -33,7 +32,7 @@ class Token:
 
 
 def ends_of(text: str) -> float | None:
-    """When a JWT ends, in epoch seconds; None if it does not say so, or is no JWT."""
+    """When a JWT expires, in epoch seconds; None if it does not say, or is no JWT."""
     parts = text.split(".")
     if len(parts) != 3:
         return None

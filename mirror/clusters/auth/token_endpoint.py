@@ -1,8 +1,8 @@
 """Tokens from an OAuth token endpoint, for client credentials (RFC 6749, 4.4).
 
-Main function: `ask`, one request and its answer as a `Token`. The secret is read from
-its file for each request. It keeps nothing and tries nothing twice: see `tokens`.
-Messages name the setting to look at, and never a secret or a token.
+Main function: `ask`, which sends one request and returns a `Token`. It reads the secret
+from its file each time, keeps nothing and does not retry: see `tokens`. Messages name
+the setting to check, and never a secret or a token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ URL = "sasl_oauthbearer_token_endpoint_url"
 _SECRET = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  a name
 _CLIENT = "sasl_oauthbearer_client_credentials_client_id"
 _UNTOLD_SECONDS = 300.0
-"""How long a token is used of which nobody says how long it lives."""
+"""How long to use a token whose lifetime is unknown."""
 _LARGEST = 1 << 20
 _MOST_WORDS = 200
 
@@ -51,7 +51,7 @@ def ask(config: ClusterConfig) -> Token:
         config.sasl_oauthbearer_client_credentials_client_secret_file,
         config.sasl_oauthbearer_client_credentials_client_secret,
     )
-    # RFC 6749, 2.3.1: both are encoded as in a form before they are joined.
+    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
     client = config.sasl_oauthbearer_client_credentials_client_id or ""
     try:
         # No redirects: credentials go where they were meant to go.
@@ -79,7 +79,7 @@ def _refused(answer: httpx.Response, raw: bytes, config: ClusterConfig) -> str:
     if code in {400, 401, 403}:
         return (
             f"{text}; {_CLIENT} {client!r}, its secret and sasl_oauthbearer_scope must "
-            "match what the endpoint knows"
+            "match a client of the endpoint"
         )
     if code in {301, 302, 303, 307, 308, 404, 405}:
         return f"{text}; it must be the address of the token endpoint"
@@ -99,7 +99,7 @@ def _unreached(error: Exception) -> str:
 
 
 def _words(raw: bytes) -> str:
-    """What an error's answer says: RFC 6749, 5.2, has two fields for it."""
+    """The text of an error response: RFC 6749, 5.2, has two fields for it."""
     try:
         said = json.loads(raw)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Tokens from a function of the user's, such as a cloud's signer.
+"""Tokens from a function that the user provides, such as a cloud vendor's signer.
 
-Main function: `ask`. The function is imported by its name and called with
-`sasl_token_options`; it returns a token and when it ends. What it returns is looked at
-here, so that a wrong answer is a clear error and not a broker's refusal.
+Main function: `ask`. It imports the function by name and calls it with
+`sasl_token_options`; the function returns a token and when it expires. `ask` checks the
+result, so that a wrong one is a clear error instead of a broker's refusal.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mirror.config.cluster_settings import ClusterConfig
 
 _SECONDS, _MILLISECONDS = 10**9, 10**11
-"""From here on a number is a moment in epoch seconds, or milliseconds; what is less is
-a number of seconds."""
+"""From these values on, a number is a time in epoch seconds, or in milliseconds; a
+smaller number is a lifetime in seconds."""
 _LONGEST_TEXT = 300
 
 
@@ -27,7 +27,7 @@ def ask(config: ClusterConfig) -> Token:
     """Call the function.
 
     Raises:
-        AuthenticationError: it is not there, fails, or returns something else.
+        AuthenticationError: it does not exist, fails, or returns something else.
     """
     where = f"cluster {config.alias}: sasl_token_provider {config.sasl_token_provider}"
     module, _, path = (config.sasl_token_provider or "").partition(":")

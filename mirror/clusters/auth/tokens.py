@@ -1,9 +1,9 @@
-"""The tokens of this process: one for each cluster that asks for them.
+"""The tokens of this process: one for each cluster that needs one.
 
-Main functions: `token_of`, which gives a good token and fetches one only if it must,
-one at a time, and `forget`, for a token that brokers refused. A token is replaced
-at four fifths of its life; where that fails the old one serves until it ends. How
-tokens are fetched is in `token_endpoint` and `token_provider`.
+Main functions: `token_of`, which returns a valid token and fetches one only if it must,
+one at a time, and `forget`, for a token that brokers refused. A token is replaced after
+four fifths of its lifetime; if that fails, the old one serves until it expires.
+`token_endpoint` and `token_provider` fetch tokens.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _FAILED_SECONDS = 1.0
-"""How long one failure counts for all who wait, so that they do not ask in turn."""
+"""How long a failure holds for all waiting threads, so that they do not all retry."""
 _AGAIN_SECONDS = 10.0
-"""How long to go on with the old token before the next try to replace it."""
+"""How long to keep the old token before the next attempt to replace it."""
 
 
 class KeptToken:
@@ -48,7 +48,7 @@ class KeptToken:
         self._throttle = LogThrottle()
 
     def get(self) -> str:
-        """A good token.
+        """A valid token.
 
         Raises:
             AuthenticationError: there is none, and none could be fetched.
@@ -59,7 +59,7 @@ class KeptToken:
         resting = time.monotonic() < self._try_at
         if token is not None and usable and (token.is_fresh(now) or resting):
             return token.text
-        # Only who has none waits for who fetches one.
+        # Threads with a usable token do not wait for the one that fetches another.
         if self._lock.acquire(blocking=not usable):
             try:
                 return self._renewed().text
@@ -76,7 +76,7 @@ class KeptToken:
         now = time.time()
         token = self._token
         if token is not None and token.is_fresh(now):
-            return token  # somebody was quicker
+            return token  # another thread was faster
         if time.monotonic() < self._failed_until:
             raise AuthenticationError(self._failure)
         try:
@@ -112,10 +112,10 @@ _kept_lock = threading.Lock()
 
 
 def token_of(config: ClusterConfig) -> str:
-    """A good token for a cluster's brokers.
+    """A valid token for a cluster's brokers.
 
     Raises:
-        AuthenticationError: none could be had.
+        AuthenticationError: there is none, and none could be fetched.
     """
     url = config.sasl_oauthbearer_token_endpoint_url or ""
     if url.startswith("file:"):
@@ -139,7 +139,7 @@ def _of(config: ClusterConfig) -> KeptToken:
 
 
 def _mark(config: ClusterConfig) -> Hashable:
-    """What makes two configurations ask for the same token."""
+    """Configurations with the same mark share a token."""
     secret = config.sasl_oauthbearer_client_credentials_client_secret
     parts: tuple[Any, ...] = (
         config.alias,
@@ -157,7 +157,7 @@ def _mark(config: ClusterConfig) -> Hashable:
 
 
 def _in_file(config: ClusterConfig, url: str) -> str:
-    """Read anew each time: whoever writes the file also renews it."""
+    """Read the file each time: another program renews it."""
     path = Path(unquote(urlsplit(url).path))
     where = f"cluster {config.alias}: {token_endpoint.URL} {url}"
     try:

@@ -1,9 +1,9 @@
-"""CRC-32C of a message whose parts were summed at different times.
+"""CRC-32C of a message from the checksums of its parts.
 
-One function, `joined`: a batch's records are summed where they are made, as long as the
-processor has them at hand, and its header when the producer's state is known. Summing
-itself is a library's duty. Method: a sum is a polynomial over GF(2), and bytes that
-follow multiply it by a power of x, as in zlib's crc32_combine.
+One function, `joined`: a batch's records are checksummed where they are made, while
+they are in the CPU cache, and its header once the producer's state is known. A library
+computes the checksums of the parts. Method: a checksum is a polynomial over GF(2), and
+bytes that follow multiply it by a power of x, as in zlib's crc32_combine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 _POLYNOMIAL = np.uint32(0x82F63B78)
-"""Castagnoli's; here as in sums, the highest bit stands for x to the power of 0."""
+"""Castagnoli's; as in checksums, the highest bit stands for x to the power of 0."""
 _ONE = np.uint32(1 << 31)
 _BYTE = np.uint32(1 << 23)
 """x to the power of 8."""
@@ -32,8 +32,8 @@ def _product(a, b):
 
 @numba.njit("int64(int64, int64, int64)", cache=True, nogil=True)
 def joined(first, second, size):
-    """The CRC-32C of a message from those of its two parts; `size`: bytes of the
-    second.
+    """The CRC-32C of a message from those of its two parts; `size` is the length of
+    the second in bytes.
     """
     behind = np.uint32(first)
     power = _BYTE

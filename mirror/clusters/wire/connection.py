@@ -1,9 +1,9 @@
 """One synchronous connection to one broker, for small requests and bulk bytes.
 
 Main type: `Connection`. Small requests are kafka-python's message classes; Produce and
-Fetch hand over and take raw buffers without copying (`send_buffers`, `take_buffer`).
-Answers come in the order of the requests, so reading one reads all before it. There is
-no thread and no retry: any failure closes the connection and fails what is in flight.
+Fetch pass raw buffers without copying (`send_buffers`, `take_buffer`). Responses come
+in the order of the requests, so reading one reads all before it. There is no thread and
+no retry: any failure closes the connection and fails what is in flight.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIZE = struct.Struct(">i")
 
 
 class Connection:
-    """A connection that has agreed on versions and proven who it is."""
+    """A connection that has agreed on versions and is authenticated."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Connection:
         client_id: str,
         cluster_id: str = "",
     ) -> None:
-        """Connect. With a `cluster_id`, all but questions wait until the broker has
-        said that it is of this cluster; if it is not, whatever is asked for raises a
-        `ClusterChangedError`.
+        """Connect. With a `cluster_id`, requests other than `QUESTIONS` wait until the
+        broker has confirmed that it belongs to this cluster; if it does not, every
+        request raises `ClusterChangedError`.
 
         Raises:
             UnreachableError: nothing answers at this address in time.
@@ -63,7 +63,7 @@ class Connection:
         self.features: dict[str, int] = {}
         self.reauthenticate_at: float | None = None
         self.active_at = time.monotonic()
-        """When bytes last went or came."""
+        """When bytes were last sent or received."""
         self._config = config
         self._host = host
         self._alias = config.alias
@@ -94,43 +94,43 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether it can no longer be used."""
         return self._closed is not None
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is owed."""
+        """Whether no response is outstanding."""
         return not self._pending
 
     def notice_end(self) -> None:
-        """Close it if the broker ended it while no answer was owed, as brokers do with
-        what is idle (`connections.max.idle.ms`).
+        """Close it if the broker closed it while it was idle, as brokers do after
+        `connections.max.idle.ms`.
         """
         if self._pending and self._pending[0] is self._identity:
-            self.read_on()  # that answer may lie there unread
+            self.read_on()  # that response may be there, unread
         if not self.closed and self.idle and not self._line.silent:
             self.close()
 
     @property
     def hung_up(self) -> bool:
-        """Whether the broker ended it; not whether it left us without an answer."""
+        """Whether the broker closed it, as opposed to not answering in time."""
         cause = self._closed.__cause__ if self._closed is not None else None
         return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
 
     @property
     def session_ends(self) -> bool:
-        """Whether to authenticate again before the next request, if it is open."""
+        """Whether it is open and must authenticate again before the next request."""
         at = self.reauthenticate_at
         return not self.closed and at is not None and time.monotonic() > at
 
     def authenticate(self) -> None:
-        """Prove who we are, (again) if the cluster asks for it.
+        """Authenticate (again), if the cluster requires it.
 
-        Requests that are under way are answered first, in their order.
+        Requests in flight are answered first, in their order.
 
         Raises:
             UnreachableError: the connection failed.
-            AuthenticationError: we are refused; the connection is closed.
+            AuthenticationError: the broker refused us; the connection is closed.
         """
         try:
             self.reauthenticate_at = handshake.authenticate(
@@ -153,7 +153,7 @@ class Connection:
             raise UnsupportedBrokerError(
                 f"cluster {self._alias}: {self.address} has no usable version of "
                 f"{request_class.__name__}: it speaks {low} to {high}, mirror up to "
-                f"{ceiling}; brokers 2.8 to 4.x work"
+                f"{ceiling}; brokers 2.8 to 4.x are supported"
             )
         return int(chosen)
 
@@ -184,9 +184,9 @@ class Connection:
         flexible: bool,
         answer_class: Any = None,
     ) -> Pending:
-        """Send a request whose body stands ready in buffers, without copying them.
+        """Send a request whose body is ready in buffers, without copying them.
 
-        `answer_class` decodes the answer; without one the answer is a raw view.
+        `answer_class` decodes the response; without one, the response is a raw view.
         """
         self._be_sure(api_key)
         self._correlation += 1
@@ -224,12 +224,12 @@ class Connection:
 
     @property
     def sending(self) -> bool:
-        """Whether requests are not sent whole: `send_on` when the socket has room."""
+        """Whether part of a request is unsent: `send_on` once the socket has room."""
         return bool(self._outgoing)
 
     def send_on(self) -> None:
-        """Send more, without waiting. A failure closes the connection, and reading
-        tells of it.
+        """Send more, without waiting. A failure closes the connection; reading from it
+        then raises.
         """
         try:
             self._send_some()
@@ -242,7 +242,7 @@ class Connection:
             self.active_at = time.monotonic()
 
     def _send_rest(self) -> None:
-        """Until all is sent, or something came: an answer to what was sent whole."""
+        """Wait until everything is sent, or until a response arrives."""
         while self._outgoing and not self.readable:
             poller = select.poll()
             poller.register(self._line, select.POLLIN | select.POLLOUT)
@@ -254,13 +254,13 @@ class Connection:
             self._send_some()
 
     def require_answer(self, patience: float) -> None:
-        """Give up when an answer has been owed for longer than `patience` seconds.
+        """Give up if a response has been due for longer than `patience` seconds.
 
         Raises:
             UnreachableError: it has; the connection is closed.
         """
         if self._overdue(patience):
-            # A large answer on a slow line goes unnoticed until much of it is there.
+            # A large response on a slow line wakes us only once much of it is there.
             self.read_on()
             if self._overdue(patience):
                 self._break(TimeoutError())
@@ -270,13 +270,13 @@ class Connection:
         return bool(self._pending) and time.monotonic() - since > patience
 
     def hold(self, seconds: float) -> None:
-        """The broker said that it reads nothing from us for so long (a quota): it owes
-        no answer meanwhile.
+        """Expect no response for `seconds`: because of a quota, the broker reads
+        nothing from us in this time.
         """
         self._held_until = time.monotonic() + seconds
 
     def read_answer(self) -> None:
-        """Read the next answer and resolve the oldest pending request with it."""
+        """Read the next response and resolve the oldest pending request with it."""
         if self._closed is not None:
             raise self._closed
         try:
@@ -287,7 +287,7 @@ class Connection:
         self._resolve_oldest()
 
     def _resolve_oldest(self) -> None:
-        """Resolve the oldest pending request with the answer that is taken in whole."""
+        """Resolve the oldest pending request with the complete response."""
         frame, self._frame, self._whole = self._frame, None, False
         assert frame is not None
         pending = self._pending.popleft()
@@ -304,8 +304,8 @@ class Connection:
                 raise
 
     def read_on(self) -> None:
-        """Take in what has come of the next answer, without waiting, so that the broker
-        can go on sending. A failure closes the connection, and reading tells of it.
+        """Read what has arrived of the next response, without waiting, so that the
+        broker can keep sending. A failure closes the connection; reading then raises.
         """
         if self._pending and not self.closed:
             try:
@@ -319,7 +319,7 @@ class Connection:
                 self.read_on()
 
     def _take_in(self, *, wait: bool) -> None:
-        """The next answer's frame, as far as it comes."""
+        """Read as much of the next response's frame as there is."""
         before = self._incoming.taken
         if self._frame is None and self._incoming.fill(self._head, wait=wait):
             self._frame = self._room_for(_SIZE.unpack(self._head)[0])
@@ -328,14 +328,14 @@ class Connection:
             if self._whole and (
                 _SIZE.unpack_from(self._frame)[0] != self._pending[0].correlation
             ):
-                raise ConnectionError("an answer without a request")
+                raise ConnectionError("a response without a request")
         if self._whole or self._incoming.taken != before:
             self.active_at = time.monotonic()
 
     def _room_for(self, size: int) -> memoryview:
         if not 4 <= size <= _MAX_SMALL_ANSWER:
             raise ConnectionError(
-                f"an answer of {size} bytes: not Kafka, or does it require TLS?"
+                f"a response of {size} bytes: not Kafka, or does it require TLS?"
             )
         if not self._pending[0].raw:
             return memoryview(bytearray(size))
@@ -344,20 +344,20 @@ class Connection:
         return memoryview(self._buffer)[:size]
 
     def take_buffer(self, spare: bytearray) -> bytearray:
-        """Give away the buffer of the last raw answer; the next comes into `spare`."""
+        """Hand over the buffer of the last raw response; `spare` gets the next one."""
         taken, self._buffer = self._buffer, spare
         return taken
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to read that `select` does not see: an answer that
-        is taken in whole, or bytes inside the TLS layer.
+        """Whether there is something to read that `select` does not see: a response
+        that was read completely, or bytes inside the TLS layer.
         """
         return self.whole or self._line.unread
 
     @property
     def whole(self) -> bool:
-        """Whether all of the next answer is taken in."""
+        """Whether the next response was read completely."""
         return self._whole
 
     def fileno(self) -> int:

@@ -1,10 +1,10 @@
-"""Fetch requests and answers as bytes: record batches stay where they arrived.
+"""Fetch requests and responses as bytes: record batches stay where they arrived.
 
 `encode` builds a Fetch v11 request (the newest that names topics and has no tagged
-fields; brokers 2.3 to 4.x speak it), `decode` walks its answer and yields one
+fields; brokers 2.3 to 4.x speak it), `decode` walks the response and yields one
 `Fetched` per partition, whose records are a slice of the connection's buffer.
-`Session` says what of a session (KIP-227) a request belongs to. What is inside the
-batches is not looked at here (see `batches.batch`).
+`Session` is the fetch session (KIP-227) of a request. `batches.batch` looks inside
+the batches.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _ABORTED = struct.Struct(">qq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 SESSION_LOST = frozenset({70, 71})
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH: begin a new one."""
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH: start a new session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An id of 0 with epoch 0 asks for a session, with epoch -1 wants none; another
-    id with epoch 0 replaces that session by a new one.
+    """Id 0 with epoch 0 asks for a session, with epoch -1 for none; any other id with
+    epoch 0 replaces that session by a new one.
     """
 
     id: int = 0
@@ -51,20 +51,20 @@ NO_SESSION = Session()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """From where to read a partition, and under which leader epoch."""
+    """Where to start reading a partition, and under which leader epoch."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     last_epoch: int = -1
-    """Under which the record before was written, -1 if that is not known; only those
-    that name topics by id tell (see `fetch_by_id`)."""
+    """The epoch of the record before, -1 if unknown; only requests that name topics by
+    id send it (see `fetch_by_id`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one partition answered. `aborted`: (producer id, first offset) pairs."""
+    """The response for one partition. `aborted`: (producer id, first offset) pairs."""
 
     topic: str
     partition: int
@@ -74,11 +74,11 @@ class Fetched:
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]
     start: int
-    """Where the records begin in the answer, in bytes."""
+    """Where the records begin in the response, in bytes."""
     end: int
     """Where they end; `start == end` when there are none."""
     diverging: int = -1
-    """From where on the leader's log is not the one that was read; -1: nowhere."""
+    """The offset from which the leader's log differs from what we read; -1 if none."""
 
 
 def encode(
@@ -95,7 +95,7 @@ def encode(
 
     Within a session: `wanted` are those that changed, `forgotten` those to leave out.
     """
-    # One topic may stand several times: so the caller's order of partitions holds.
+    # A topic may occur several times: this keeps the caller's order of partitions.
     topics: list[tuple[str, list[bytes]]] = []
     for want in wanted:
         if not topics or topics[-1][0] != want.topic:
@@ -126,11 +126,11 @@ def encode(
 
 
 def head(body: memoryview) -> tuple[int, int, int]:
-    """How long the broker will not read from us, in milliseconds; an answer's own
-    error code; the id of the session it belongs to, 0 if of none.
+    """A response's throttle time in milliseconds, its own error code, and its session
+    id, 0 if none.
 
     Raises:
-        ClusterError: it is no answer to a Fetch.
+        ClusterError: it is not a Fetch response.
     """
     with understood():
         throttle, error, session_id, _ = _ANSWER_HEAD.unpack_from(body)
@@ -138,10 +138,10 @@ def head(body: memoryview) -> tuple[int, int, int]:
 
 
 def decode(body: memoryview) -> Iterator[Fetched]:
-    """One `Fetched` per partition of an answer.
+    """One `Fetched` per partition of a response.
 
     Raises:
-        ClusterError: the request as a whole was refused, or it is no answer to one.
+        ClusterError: the whole request was refused, or it is not a Fetch response.
     """
     _, error, _ = head(body)
     if error != codes.NONE:
@@ -152,17 +152,17 @@ def decode(body: memoryview) -> Iterator[Fetched]:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Raises ClusterError where bytes do not have the layout that they should."""
+    """Raises ClusterError if the bytes do not have the expected layout."""
     try:
         yield
     except (struct.error, IndexError, ValueError) as error:
         raise ClusterError(
-            f"a broker's answer to Fetch cannot be read: {error}"
+            f"a broker's Fetch response cannot be decoded: {error}"
         ) from error
 
 
 def within(body: memoryview, at: int, size: int) -> int:
-    """The end of so many bytes that begin at `at`. Raises ValueError if they do not
+    """The end of the `size` bytes that begin at `at`. Raises ValueError if they do not
     fit.
     """
     if not 0 <= size <= len(body) - at:

@@ -1,9 +1,9 @@
-"""Fetch requests that name topics by their ids, so that none is mistaken for another.
+"""Fetch requests that name topics by id, so that none is mistaken for another.
 
-The same as `fetch` in version 13 (KIP-516): a topic that was deleted and made anew
-under its old name is refused by the broker instead of being read from the middle. The
-request also says under which leader the last record was written (KIP-595), so that the
-broker tells when its log was truncated below. Brokers from 3.1 on speak it.
+The same as `fetch`, in version 13 (KIP-516): when a topic was deleted and re-created,
+the broker refuses the old id instead of serving the new topic from the middle. The
+request also has the leader epoch of the last record (KIP-595), so that the broker
+reports when its log was truncated below it. Brokers from 3.1 on speak it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_RACK = b"\1"
 _DIVERGING_TAG = 0
 _ID_SIZE = 16
 _MOST_BITS = 35
-"""Of a number: it takes five bytes at most."""
+"""A varint has five bytes at most."""
 
 
 def encode(  # noqa: PLR0913  a request has that many fields
@@ -83,11 +83,11 @@ def encode(  # noqa: PLR0913  a request has that many fields
 
 
 def head(body: memoryview) -> tuple[int, int, int]:
-    """How long the broker will not read from us, in milliseconds; an answer's own
-    error code; the id of the session it belongs to, 0 if of none.
+    """A response's throttle time in milliseconds, its own error code, and its session
+    id, 0 if none.
 
     Raises:
-        ClusterError: it is no answer to a Fetch.
+        ClusterError: it is not a Fetch response.
     """
     with understood():
         throttle, error, session_id = _ANSWER_HEAD.unpack_from(
@@ -97,10 +97,10 @@ def head(body: memoryview) -> tuple[int, int, int]:
 
 
 def decode(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetched]:
-    """One `Fetched` per partition of an answer; `names` by topic id.
+    """One `Fetched` per partition of a response; `names` by topic id.
 
     Raises:
-        ClusterError: the request as a whole was refused, or it is no answer to one.
+        ClusterError: the whole request was refused, or it is not a Fetch response.
     """
     _, error, _ = head(body)
     if error != codes.NONE:
@@ -121,7 +121,7 @@ def _partitions(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetche
             for _ in range(count - 1):
                 aborted.append(_ABORTED.unpack_from(body, at))
                 at = _skip_tags(body, at + _ABORTED.size)
-            size, at = _uvarint(body, at + _INT32.size)  # behind the preferred replica
+            size, at = _uvarint(body, at + _INT32.size)  # after the preferred replica
             end = within(body, at, max(size - 1, 0))
             diverging, following = _diverging(body, end)
             yield Fetched(
@@ -133,8 +133,8 @@ def _partitions(body: memoryview, names: Mapping[bytes, str]) -> Iterator[Fetche
 
 
 def _diverging(body: memoryview, at: int) -> tuple[int, int]:
-    """From which offset on the leader's log is another than the one that was read, -1
-    if it is the same; and where the tagged fields end.
+    """The offset from which the leader's log differs from what we read, -1 if it does
+    not; and where the tagged fields end.
     """
     found = -1
     count, at = _uvarint(body, at)

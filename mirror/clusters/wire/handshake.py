@@ -1,9 +1,10 @@
-"""What happens before a connection may be used: TCP, TLS, versions, SASL.
+"""The steps before a connection can be used: TCP, TLS, versions, SASL.
 
-Functions in that order: `open_line`, `negotiate`, `authenticate`. Each raises one clear
-error that names the cluster and the address. `Bearer` is SASL's OAUTHBEARER (RFC 7628)
-with the verbs of kafka-python's mechanisms: a broker that refuses a token says why in
-an answer that looks like a success, and wants one more byte before it refuses plainly.
+Functions, in that order: `open_line`, `negotiate`, `authenticate`. Each raises one
+clear error that names the cluster and the address. `Bearer` is SASL OAUTHBEARER (RFC
+7628) with the interface of kafka-python's mechanisms: a broker that refuses a token
+gives the reason in a response that looks like a success, and expects one more byte
+before it sends the error.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _RENEW_AT = 0.8
 _AGAIN_SECONDS = 1.1
-"""Brokers refuse who proves itself twice within a second."""
+"""Brokers refuse a client that authenticates twice within a second."""
 
 
 def open_line(config: ClusterConfig, host: str, port: int) -> Line:
-    """Connect, and agree on TLS where the cluster has it.
+    """Connect, with TLS where the cluster uses it.
 
     Raises:
         UnreachableError: nothing answers at this address in time.
-        AuthenticationError: TLS refused us, or we refuse whom it shows.
+        AuthenticationError: one side does not accept the other's certificate.
     """
     where = f"{host}:{port}"
     timeout = config.request_timeout_seconds
@@ -50,8 +51,8 @@ def open_line(config: ClusterConfig, host: str, port: int) -> Line:
         raise UnreachableError(
             f"cluster {config.alias}: {where} does not answer: {error}"
         ) from error
-    # The buffers' sizes are left to the kernel: one that is set no longer grows with
-    # the distance, and is cut to a system limit that is far too small for a WAN.
+    # The kernel sizes the buffers: one with a fixed size no longer grows with the
+    # round trip, and is cut to a system limit that is far too small for a WAN.
     plain.settimeout(timeout)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not uses_tls(config):
@@ -86,7 +87,7 @@ def negotiate(
     """The versions of each request that a broker speaks, and the cluster's features.
 
     Raises:
-        AuthenticationError: it does not trust our certificate.
+        AuthenticationError: the broker does not trust our certificate.
     """
     request = ApiVersionsRequest(
         client_software_name="mirror", client_software_version="1"
@@ -95,7 +96,7 @@ def negotiate(
     try:
         answer = connection.send_as_is(request).result()
     except UnreachableError as error:
-        # TLS 1.3: what a broker thinks of our certificate comes with its first words.
+        # TLS 1.3: the broker's verdict on our certificate comes with its first bytes.
         if not isinstance(error.__cause__, ssl.SSLError):
             raise
         why = refusals.of_tls(config, host, error.__cause__)
@@ -121,14 +122,14 @@ def negotiate(
 def authenticate(
     connection: Connection, config: ClusterConfig, host: str
 ) -> float | None:
-    """Prove who we are, where the cluster asks for it.
+    """Authenticate, if the cluster requires it.
 
-    Returns when to do so again, in monotonic seconds; None for never. KIP-368: a
-    broker ends connections that outlive their session, unless we prove it once more
-    on the same connection before; requests may be under way on it.
+    Returns when to authenticate again, in monotonic seconds; None for never. KIP-368: a
+    broker closes a connection that outlives its session, unless it authenticates again
+    before; requests may be in flight on it.
 
     Raises:
-        AuthenticationError: the mechanism is not offered, or we are refused.
+        AuthenticationError: the broker does not offer the mechanism, or refuses us.
     """
     if not uses_sasl(config):
         return None
@@ -178,7 +179,7 @@ _MOST_WORDS = 200
 
 
 class Bearer:
-    """One exchange."""
+    """One OAUTHBEARER exchange."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         pairs = [f"auth=Bearer {token}"]
@@ -187,7 +188,7 @@ class Bearer:
         self._next += (_SEPARATOR * 2).encode()
         self._done = False
         self.said = ""
-        """Why the broker refuses the token; empty if it does not."""
+        """Why the broker refused the token; empty if it did not."""
 
     def auth_bytes(self) -> bytes:
         return self._next

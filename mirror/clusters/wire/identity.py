@@ -1,8 +1,8 @@
-"""Which cluster a connection leads to: a name that led to one may lead to another.
+"""Checks which cluster a connection leads to: an address may lead to another one later.
 
-Functions: `question`, asked over every new connection of a cluster whose id is known,
-and `require`, which judges the answer. Until then nothing but `QUESTIONS` may be sent:
-what they bring comes behind that answer, and they change nothing at a stranger's.
+Functions: `question`, sent over every new connection to a cluster whose id is known,
+and `require`, which checks the response. Until then only `QUESTIONS` may be sent: they
+are answered after that response, and they change nothing on the wrong cluster.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ QUESTIONS = frozenset(
 
 
 def question() -> MetadataRequest:
-    """It takes no permission, and names no topic."""
+    """It needs no permission and names no topic."""
     return MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
 
 def require(expected: str, found: str | None, *, alias: str, where: str) -> None:
-    """Judge an answer's cluster id; a broker that names none is believed.
+    """Check the cluster id in a response; a broker that gives none is accepted.
 
     Raises:
         ClusterChangedError: it is not the expected one.
@@ -54,6 +54,6 @@ def require(expected: str, found: str | None, *, alias: str, where: str) -> None
         raise ClusterChangedError(
             f"cluster {alias}: {where} leads to the cluster with id {found}, but "
             f"{alias} is the one with id {expected}: nothing is read from {found} or "
-            f"written to it. Point the address to {expected} again; if {found} "
+            f"written to it. Point the address at {expected} again; if {found} "
             "replaces it on purpose, restart mirror and use `mirror flow reset`"
         )

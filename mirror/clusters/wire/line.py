@@ -1,9 +1,9 @@
-"""Bytes over TCP, plain or with TLS, without ever waiting.
+"""Bytes over TCP, plain or with TLS, without ever blocking.
 
-Main types: `Line`, and `TlsLine`, which does TLS in memory: one call to the system
-moves what is many records of TLS, where a wrapped socket needs two for each. Whoever
-uses a line waits for its file descriptor, unless there is something `unread`. How much
-belongs together is not known here (see `receiving` and `sending`).
+Main types: `Line`, and `TlsLine`, which does TLS in memory: one system call moves many
+TLS records, where a wrapped socket needs two calls for each. The user of a line waits
+for its file descriptor, unless something is `unread`. `receiving` and `sending` know
+which bytes belong together.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _CIPHER_BYTES = 256 << 10
-"""How much is encrypted ahead, and read at a time."""
+"""How much to encrypt ahead, and to read at a time."""
 _PIECE = 64 << 10
 _SMALL = 4 << 10
-"""What is smaller is encrypted together: each piece is a record of its own at least."""
+"""Smaller buffers are encrypted together, since each piece makes a TLS record."""
 
 
 class Line:
-    """A connected socket that has a timeout, and so does not block by itself."""
+    """A connected socket with a timeout, so that its descriptor does not block."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.timeout_seconds = connected.gettimeout() or 0.0
@@ -34,18 +34,18 @@ class Line:
 
     @property
     def unread(self) -> bool:
-        """Whether bytes may be there that waiting for the socket does not tell of."""
+        """Whether there may be bytes that waiting for the socket does not notice."""
         return False
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes that were taken still have to be sent, by `write`."""
+        """Whether bytes that `write` accepted are still unsent."""
         return False
 
     @property
     def silent(self) -> bool:
-        """Whether the other side keeps it open and has sent nothing. Looking takes a
-        byte of what it has sent: only for when nothing is awaited.
+        """Whether the peer keeps it open and has sent nothing. The check consumes a
+        byte, so it is only for a line on which nothing is expected.
         """
         try:
             return self.read(memoryview(bytearray(1))) is None
@@ -53,7 +53,7 @@ class Line:
             return False
 
     def read(self, view: memoryview) -> int | None:
-        """How many bytes were there; None: nothing yet, 0: the other side closed it.
+        """How many bytes were read; None: nothing yet, 0: the peer closed it.
 
         Raises:
             OSError: the connection failed.
@@ -64,7 +64,7 @@ class Line:
             return None
 
     def write(self, buffers: Sequence[memoryview]) -> int:
-        """Take as many bytes of them, in order, as there is room for: how many.
+        """Accept as many bytes, in order, as there is room for; returns how many.
 
         Raises:
             OSError: the connection failed.
@@ -75,11 +75,11 @@ class Line:
             return 0
 
     def wake_at(self, size: int) -> None:
-        """Have nobody woken for less than so many bytes."""
+        """Have the kernel wake the reader only once `size` bytes are there."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def wait_to_read(self) -> bool:
-        """Wait for bytes as long as the timeout says: whether they came."""
+        """Wait for bytes until the timeout; returns whether there are any."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         return self.unread or bool(poller.poll(self.timeout_seconds * 1000))
@@ -92,12 +92,12 @@ class Line:
 
 
 class TlsLine(Line):
-    """The same with TLS."""
+    """A line with TLS."""
 
     def __init__(
         self, connected: socket.socket, context: ssl.SSLContext, *, host: str
     ) -> None:
-        """Shake hands, waiting.
+        """Do the TLS handshake, and wait for it.
 
         Raises:
             ssl.SSLError: one side refuses the other.
@@ -107,14 +107,14 @@ class TlsLine(Line):
         self._came = ssl.MemoryBIO()
         self._goes = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host)
-        # With a buffer it gives a count, which its type does not say.
+        # With a buffer it returns a count, which its type does not say.
         self._read: Callable[[int, memoryview], int] = cast("Any", self._tls.read)
         self._unsent = memoryview(b"")
         self._room = memoryview(bytearray(_CIPHER_BYTES))
         try:
             self._shake_hands()
         finally:
-            # Also what is wrong with them shall be told to the other side.
+            # After a failure, too: the peer gets the TLS alert.
             with contextlib.suppress(OSError):
                 self._send()
 
@@ -151,10 +151,10 @@ class TlsLine(Line):
                 break
             except ssl.SSLEOFError:
                 break
-            if not count:  # they said goodbye
+            if not count:  # the peer ended TLS
                 break
             done += count
-        if self.unsent:  # the other side wanted an answer of TLS itself
+        if self.unsent:  # TLS itself has something to answer
             self._send()
         return done
 
@@ -178,7 +178,7 @@ class TlsLine(Line):
         return taken
 
     def _send(self) -> bool:
-        """Send what is encrypted: whether that was all."""
+        """Send what is encrypted; returns whether that was all."""
         while self.unsent:
             if not self._unsent:
                 self._unsent = memoryview(self._goes.read())
@@ -188,7 +188,7 @@ class TlsLine(Line):
         return True
 
     def wake_at(self, size: int) -> None:
-        """Of no use: how many bytes a record of TLS takes is not known beforehand."""
+        """Does nothing: the size of a TLS record is not known beforehand."""
 
 
 def _pieces(buffers: Sequence[memoryview]) -> Iterator[memoryview]:

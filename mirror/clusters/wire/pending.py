@@ -1,7 +1,6 @@
-"""An answer on its way.
+"""A response that is outstanding.
 
-Main type: `Pending`, which a `Connection` hands out for each request. How answers come
-is the connection's duty.
+Main type: `Pending`, which a `Connection` returns for each request and resolves.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Pending:
-    """An answer on its way. `result` waits for it, reading what comes before."""
+    """An outstanding response. `result` waits for it and reads those before it."""
 
     __slots__ = ("_answer", "_answer_class", "_error", "connection", "correlation")
 
@@ -28,13 +27,13 @@ class Pending:
         self._error: ClusterError | None = None
 
     def result(self) -> Any:
-        """The decoded answer, or for bulk requests a view of its body.
+        """The decoded response, or for bulk requests a view of its body.
 
-        A view is valid until the connection reads its next answer, or for as long
-        as wanted once its buffer was taken (`Connection.take_buffer`).
+        A view is valid until the connection reads its next response, or without limit
+        once the caller has taken the buffer (`Connection.take_buffer`).
 
         Raises:
-            UnreachableError: the connection failed before the answer was there.
+            UnreachableError: the connection failed before the response was there.
         """
         while not self.answered:
             self.connection.read_answer()
@@ -49,7 +48,7 @@ class Pending:
 
     @property
     def raw(self) -> bool:
-        """Whether the answer stays undecoded in the connection's buffer."""
+        """Whether the response stays undecoded in the connection's buffer."""
         return self._answer_class is None
 
     def resolve(self, frame: memoryview) -> None:

@@ -1,8 +1,8 @@
-"""Produce requests from ready-made record batches, and what their answers mean.
+"""Produce requests from finished record batches, and what their responses mean.
 
-Main type: `EncodedBatch`, a header of its own and a body that may lie anywhere.
+Main type: `EncodedBatch`, a header and a body that may be a view of any buffer.
 `send` writes one request without copying bodies; `check` reads every error field
-of an answer. Sequence numbers and epochs are the caller's (see `transactions`).
+of a response. `transactions` provides sequence numbers and epochs.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _CRC = struct.Struct(">I")
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """A record batch of format v2, ready but for producer state and checksum."""
+    """A v2 record batch, complete except for producer state and checksum."""
 
     header: bytearray
     """61 bytes, base offset 0, partition leader epoch -1."""
     body: memoryview | bytes
     count: int
     runs: Runs | None = None
-    """Which source offsets its records had: rows of (source offset of a run's first
-    record, its index in the batch, how many), int64; None for records of our own."""
+    """The source offsets of its records: rows of (source offset of a run's first
+    record, its index in the batch, count), int64; None for our own records."""
     body_sum: int | None = None
-    """The body's CRC-32C, if it is known already."""
+    """The body's CRC-32C, if already known."""
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class EncodedBatch:
     def stamp(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool
     ) -> None:
-        """Write the producer's state and then the CRC-32C over all that it covers."""
+        """Write the producer's state, then the CRC-32C."""
         attributes = _ATTRIBUTES.unpack_from(self.header, 21)[0] & ~_TRANSACTIONAL
         _ATTRIBUTES.pack_into(
             self.header, 21, attributes | (_TRANSACTIONAL if transactional else 0)
@@ -124,15 +124,15 @@ def send(
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What became of the batches of one request."""
+    """The result of one request's batches."""
 
     offsets: Mapping[tuple[str, int], int]
-    """Where the batches that were written begin on the target."""
+    """The base offsets of the written batches on the target."""
     again: AbstractSet[tuple[str, int]]
-    """Partitions whose batches were not written, and will be if they are sent again
-    as they are: the broker still ends the producer's last transaction."""
+    """Partitions whose batches were not written and must be sent again unchanged: the
+    broker is still ending the producer's last transaction."""
     throttle_ms: int = 0
-    """For how long the broker will read nothing more from this connection."""
+    """For how long the broker will not read from this connection."""
 
 
 def check(answer: Any) -> Produced:
@@ -140,7 +140,7 @@ def check(answer: Any) -> Produced:
 
     Raises:
         FencedError: another owner took over.
-        PartitionError: some partitions refuse what we sent; others may go on.
+        PartitionError: some partitions refuse our batches; others may go on.
         ClusterError: anything else, retriable or not.
     """
     offsets: dict[tuple[str, int], int] = {}
@@ -252,5 +252,5 @@ def uvarint(value: int) -> bytes:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that a Java producer without settings of its own would take."""
+    """The partition that a Java producer with default settings would choose."""
     return int(murmur2(key) & 0x7FFFFFFF) % partitions

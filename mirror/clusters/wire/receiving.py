@@ -1,9 +1,9 @@
-"""Bytes from a line into buffers, each of them whole.
+"""Fills buffers with bytes from a line.
 
-Main type: `Incoming`. It waits for what is missing, or takes only what has come, so
-that a broker need not stop sending while we are at work. Of a large answer the kernel
-wakes us for each mebibyte, not for each packet (SO_RCVLOWAT), which spares both sides
-work. It knows nothing of what the bytes mean.
+Main type: `Incoming`. It waits for missing bytes, or takes only those that have
+arrived, so that a broker need not stop sending while we are busy. For a large response
+the kernel wakes us per mebibyte instead of per packet (SO_RCVLOWAT), which saves work
+on both sides. It does not interpret the bytes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _PIECE = 1 << 20
 
 
 class Incoming:
-    """What comes over a line."""
+    """The bytes that arrive over a line."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._wakes_at = 1
         self.taken = 0
-        """How many bytes are there of a view that is not whole."""
+        """How many bytes of the current view are filled."""
 
     def fill(self, view: memoryview, *, wait: bool) -> bool:
-        """Go on filling a view: whether it is whole. Without `wait`, only with what is
-        there; the next call has to be for the same view, until it is whole.
+        """Continue to fill a view; returns whether it is full. Without `wait`, takes
+        only what is there. Pass the same view until it is full.
 
         Raises:
             TimeoutError: nothing came within the line's timeout.
-            ConnectionError: the other side closed it.
-            OSError: anything else that is wrong with the connection.
+            ConnectionError: the peer closed the connection.
+            OSError: the connection failed in another way.
         """
         waited_in_vain = False
         while self.taken < len(view):
@@ -44,7 +44,7 @@ class Incoming:
                 self.taken += came
                 waited_in_vain = False
                 continue
-            # Only now: less than what the kernel wakes us for may have come in time.
+            # Only after one more read: a few bytes may have come without waking us.
             if waited_in_vain:
                 raise TimeoutError
             self._wake_for(len(view) - self.taken)
@@ -56,7 +56,7 @@ class Incoming:
         return True
 
     def _wake_for(self, left: int) -> None:
-        """Have the kernel wake us for a piece of a large rest, or for any byte."""
+        """Have the kernel wake us per piece of a large rest, else for any byte."""
         wakes_at = min(left, _PIECE) if left >= _LARGE else 1
         if wakes_at != self._wakes_at:
             self._line.wake_at(wakes_at)

@@ -1,7 +1,7 @@
-"""Bytes on their way into a line, as many at a time as it takes.
+"""Sends buffers over a line, as many bytes at a time as it accepts.
 
-Main type: `Outgoing`. It never waits, so that the next request can be made while the
-last one leaves; whoever owns it sends on when the line has room.
+Main type: `Outgoing`. It never waits, so that the next request can be built while the
+last one is sent; its owner calls `send` again when the line has room.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.line import Line
 
 _BUFFERS_AT_ONCE = 64
-"""The kernel takes 1024 at most."""
+"""The kernel accepts 1024 at most."""
 
 
 class Outgoing:
-    """What is still to be sent over a line, in order. Empty is false."""
+    """The unsent buffers of a line, in order. False when empty."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -30,14 +30,14 @@ class Outgoing:
         return bool(self._buffers) or self._line.unsent
 
     def put(self, buffers: Iterable[bytes | memoryview]) -> None:
-        """These come next; they must not change before they are sent."""
+        """Append buffers; they must not change before they are sent."""
         self._buffers += map(memoryview, buffers)
 
     def clear(self) -> None:
         self._buffers.clear()
 
     def send(self) -> int:
-        """Send what the line takes now: how many bytes that was.
+        """Send what the line accepts now; returns the number of bytes.
 
         Raises:
             OSError: the connection failed.

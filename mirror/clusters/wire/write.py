@@ -1,10 +1,10 @@
-"""Batches on their way to their leaders, without waiting for answers.
+"""Sends batches to their leaders without waiting for responses.
 
-Main type: `Write`, what one producer sends in one go. It cuts its batches into
+Main type: `Write`, what one producer sends in one go. It splits its batches into
 rounds of one batch per partition and requests of bounded size, keeps several in
-flight, and reads every answer. `advance` never waits; `finish` does. Partitions may be
-divided among channels, each with a connection of its own to every leader. Nothing is
-repaired here: any error ends the write, and its producer has to take over.
+flight, and reads every response. `advance` never waits; `finish` does. Partitions may
+be divided among channels, each with its own connection to every leader. There is no
+retry after an error: it ends the write, and the producer must take over.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 CHANNELS = 2
-"""A broker works on what comes over one connection with one thread at a time."""
+"""A broker handles the requests of one connection with one thread at a time."""
 PURPOSES = tuple(f"produce {channel}" for channel in range(CHANNELS))
-# Of what is behind the first round nothing is ever sent again, so that it does not
-# matter that brokers sort out repeats of five batches only.
+# Nothing after the first round is ever sent again, so it does not matter that brokers
+# recognize duplicates only among the last five batches.
 _ROUNDS_IN_FLIGHT = 20
 _REQUEST_BYTES = 16 << 20
 """Brokers refuse requests above `socket.request.max.bytes`, 100 MiB by default."""
@@ -44,7 +44,7 @@ _RESEND_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A batch that is written, and the offset of its first record."""
+    """A written batch, and the offset of its first record."""
 
     where: TopicPartition
     offset: int
@@ -53,7 +53,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """A request on its way. Requests of one round differ in their partitions."""
+    """A request in flight. Requests of one round have different partitions."""
 
     round: int
     pending: Pending
@@ -73,8 +73,8 @@ class Write:
     ) -> None:
         """Sends nothing before `advance`.
 
-        `channels` says for each partition which of the `CHANNELS` it takes. None: all
-        the first. Only what takes the same one is written in the order it is sent in.
+        `channels` maps each partition to one of the `CHANNELS`; None: all to the first.
+        Only batches of the same channel are written in the order they are sent in.
         """
         parts: dict[int, dict[TopicPartition, Sequence[EncodedBatch]]] = {}
         for key, queue in batches.items():
@@ -88,40 +88,41 @@ class Write:
 
     @property
     def sent(self) -> bool:
-        """Whether everything is on its way, and nothing will be sent again."""
+        """Whether everything is sent, and nothing will be sent again."""
         return all(channel.sent for channel in self._channels)
 
     @property
     def outstanding(self) -> list[Pending]:
-        """The answers that are waited for."""
+        """The outstanding responses."""
         return [
             pending for channel in self._channels for pending in channel.outstanding
         ]
 
     @property
     def again_in(self) -> float | None:
-        """Seconds until `advance` has something to do without any answer."""
+        """Seconds until `advance` has something to do without a response."""
         pauses = [channel.again_in for channel in self._channels]
         return min((pause for pause in pauses if pause is not None), default=None)
 
     @property
     def placed(self) -> list[Placed]:
-        """What is written by now; of one partition, in the order of its log."""
+        """The batches written so far; those of a partition in the order of its log."""
         return [placed for channel in self._channels for placed in channel.placed]
 
     @property
     def throttled_seconds(self) -> float:
-        """The longest that a broker wants us to rest, because of a quota."""
+        """The longest time that a broker has throttled us, because of a quota."""
         return max(
             (channel.throttled_seconds for channel in self._channels), default=0.0
         )
 
     def advance(self) -> bool:
-        """Read answers that came, send what may be sent now: whether all is written.
+        """Read the responses that came and send what may be sent now; returns whether
+        everything is written.
 
         Raises:
             UnreachableError: a partition has no leader, or its leader is gone.
-            PartitionError: one partition refuses what we sent.
+            PartitionError: a partition refuses our batches.
             ClusterError: anything else; take over before writing again.
         """
         written = True
@@ -133,7 +134,7 @@ class Write:
         return written
 
     def finish(self) -> None:
-        """Wait until all is written. Raises as `advance` does."""
+        """Wait until everything is written. Raises as `advance` does."""
         while not self.advance():
             for pending in self.outstanding:
                 pending.result()
@@ -142,7 +143,7 @@ class Write:
 
 
 class _Channel:
-    """Those partitions of a `Write` that share a connection to each leader."""
+    """The partitions of a `Write` that share a connection to each leader."""
 
     def __init__(
         self,
@@ -161,8 +162,8 @@ class _Channel:
             {key: queue[index] for key, queue in batches.items() if index < len(queue)}
             for index in range(max(map(len, batches.values()), default=0))
         )
-        # In v2 the first write to each partition opens the transaction, which the
-        # broker may put off; behind it the others must not be on their way yet.
+        # In v2 the first write to each partition adds it to the transaction, which the
+        # broker may put off; until then, no later batch may be in flight.
         self._opening = self._rounds[0] if producer.v2 and self._rounds else {}
         self._put_off: set[TopicPartition] = set()
         self._resend_at = 0.0
@@ -174,7 +175,7 @@ class _Channel:
 
     @property
     def opening(self) -> bool:
-        """Whether its first round is not answered, and may have to be sent again."""
+        """Whether its first round is unanswered and may need to be sent again."""
         return bool(self._opening)
 
     @property
@@ -218,7 +219,7 @@ class _Channel:
         ]
 
     def _open(self) -> None:
-        """The first round is answered: send what was put off again, or go on."""
+        """After the first round's responses: resend what was put off, or go on."""
         if not self._put_off:
             self._opening = {}
             return
