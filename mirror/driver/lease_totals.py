@@ -2,8 +2,8 @@
 
 Main type: `LeaseTotals`, one per flow, for its partitions, its topics' times and its
 transactions; counters start with the service and survive restarts of the flow and the
-death of slots. Partitions that are no longer mirrored disappear. `slot_loads` shows what
-each slot did in one lease.
+death of slots. Partitions that are no longer mirrored disappear. `slot_loads` shows
+what each slot did in one lease.
 """
 
 from __future__ import annotations
