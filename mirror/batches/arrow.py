@@ -1,9 +1,9 @@
-"""Records as Arrow: what a user's function is given, and what becomes of its answer.
+"""Records as Arrow: the input of a user's function, and the output to write.
 
 Main types: `Decoder`, which reads unpacked records into `Chunk`s of bounded size, and
-`Columns`, what is to be written, in the order of `from_columns.put`. Arrays share their
-buffers with nobody, so a function may keep them. What an answer may look like is
-decided elsewhere (`relay.transform`).
+`Columns`, the values to write, in the order of `from_columns.put`. No array shares its
+buffers, so a function may keep them. `relay.transform` decides what a function may
+return.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _NOTHING = np.empty(0, np.uint8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some records in a row. `source` and `places` hold until the next one is read."""
+    """Consecutive records. `source` and `places` are valid until the next read."""
 
     batch: pa.RecordBatch
     source: Buffer
-    """Where the records lie."""
+    """The bytes that contain the records."""
     places: Rows
-    """One row each (columns: `to_columns.OFFSET` and so on)."""
+    """One row per record (columns: `to_columns.OFFSET` and so on)."""
     looped: int
-    """Records left out among them: they came through the target before."""
+    """Records left out because they already came through the target."""
     unexplained: int
-    """How many of these did so in a way that `feeders` do not tell."""
+    """How many of these did not come from one of the `feeders`."""
 
     @property
     def offsets(self) -> Longs:
@@ -51,12 +51,12 @@ class Chunk:
 
 
 class Decoder:
-    """Reads unpacked records, one partition after the other."""
+    """Reads unpacked records, one partition at a time."""
 
     def __init__(
         self, *, via: Buffer, target_suffix: Buffer, feeders: Buffer = _NOTHING
     ) -> None:
-        """`via`: headers of this key are hidden; `target_suffix` and `feeders` as for
+        """`via`: the key of headers to hide. `target_suffix`, `feeders`: as for
         `kernels.merge`. All may be empty.
         """
         self._via = via
@@ -75,7 +75,7 @@ class Decoder:
     ) -> Iterator[Chunk]:
         """Chunks of the listed sections (see `kernels.merge`), from `position` on.
 
-        A chunk whose records all looped has none.
+        A chunk is empty if all its records looped.
 
         Raises:
             CorruptBatchError: records do not fit their batch.
@@ -97,7 +97,7 @@ class Decoder:
                 found,
             )
             if (broken := int(found[to_columns.BROKEN]) - 1) >= 0:
-                whole = broken  # what stands before it is shown first
+                whole = broken  # the function gets what precedes it first
                 if broken > row:
                     continue
                 break
@@ -140,7 +140,7 @@ class Decoder:
             [name.array(pa.string()), content.array(pa.binary())],
             fields=list(HEADERS.value_type),
         )
-        # Not by way of numpy, whose times have one that means none.
+        # Not through numpy's times, where one value means "not a time".
         times = pa.array(places[:, to_columns.TIME].copy()).view(pa.timestamp("ms"))
         return pa.RecordBatch.from_arrays(
             [
@@ -158,7 +158,7 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Records to write: those of a chunk that were kept, as they are now."""
+    """Records to write: those kept from a chunk, with their new values."""
 
     count: int
     records: tuple[npt.NDArray[np.generic], ...]
@@ -188,7 +188,7 @@ class Columns:
 
 
 class _Binary:
-    """A binary column in the making."""
+    """A binary column under construction."""
 
     def __init__(self, count: int, size: int) -> None:
         self.buffers = (
@@ -214,7 +214,7 @@ class _Binary:
 
 
 def _origin(offered: Longs, kept: Longs) -> Longs:
-    """Which of the offered records each kept one was."""
+    """The index of each kept record among those offered."""
     if len(kept) == len(offered):
         return np.arange(len(kept))
     return np.searchsorted(offered, kept)
@@ -227,7 +227,7 @@ def _numbers(column: pa.Array) -> Longs:
 
 
 def _ends(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each value of a binary or list column begins, and the last one ends."""
+    """The offsets of a binary or list column: each value's start, then the last end."""
     if not len(column):
         return np.zeros(1, np.int32)
     ends = np.frombuffer(column.buffers()[1], np.int32)

@@ -1,8 +1,8 @@
-"""The record batches of one fetched partition: found, checked, the visible ones.
+"""The record batches of one fetched partition: finds, checks and filters them.
 
-Main type: `Batches`, rows over the connection's buffer in the order of the log.
-Aborted and control batches are left out here, by Kafka's rule for read_committed
-consumers; what is inside the others is not changed (see `rewrite`).
+Main type: `Batches`, rows over the connection's buffer in log order. This module leaves
+out aborted and control batches by Kafka's rule for read_committed consumers, and does
+not change what is inside the others (see `relay.rewrite`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""The log cleaner's mark: the header's base time is when it may remove markers and
-tombstones, and no record's time; records count theirs from it all the same."""
+"""Set by the log cleaner: the header's base time says when it may remove markers and
+tombstones. It is no record's time, but record times are still relative to it."""
 
 _MOST_BATCHES = 1 << 16
 _SMALL_BATCH = 1 << 10
-"""Up to here a compiled sum is quicker than calling the library's."""
+"""Up to this size, a compiled checksum is faster than calling the library."""
 _CRC_TABLES = scan.crc_tables()
 _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
@@ -46,25 +46,25 @@ _ABORT_MARKER = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """What one Fetch answer brought for a partition."""
+    """A partition's batches in one Fetch answer."""
 
     rows: Rows
     """The batches to copy, one row each (columns: `scan.AT` and so on)."""
     next_offset: int
-    """Where to read on: behind the last batch seen, copied or not."""
+    """Where to continue reading: after the last batch seen, copied or not."""
     skipped: int
-    """Records of aborted transactions and markers that were left out."""
+    """Records of aborted transactions, and markers, that were left out."""
     leader_epoch: int = -1
-    """Under which leader the last batch was written."""
+    """The leader epoch of the last batch."""
     seen: Rows | None = None
-    """All batches, those that are not copied too."""
+    """All batches, including those that are not copied."""
 
     def until(self, buffer: Buffer, offset: int) -> tuple[int, int]:
-        """Where to read on if only what stands before `offset` is done, and under which
-        leader the batch before was written; epoch -1 if none was seen.
+        """Where to continue reading if only what precedes `offset` is done, and the
+        leader epoch of the batch before; -1 if none was seen.
 
-        That is the end of this batch if `offset` is behind it: what once stood between
-        may have been of other leaders.
+        If `offset` is after that batch's end, the end is returned: records once in
+        between may have had other leaders.
         """
         if self.seen is None or offset <= self.seen[0, scan.BASE]:
             return offset, -1
@@ -74,7 +74,7 @@ class Batches:
 
 
 def scratch() -> Rows:
-    """Room for the rows of one answer, to be used again and again."""
+    """A reusable array for the rows of one answer."""
     return np.empty((_MOST_BATCHES, scan.COLUMNS), np.int64)
 
 
@@ -89,12 +89,12 @@ def read(
 ) -> Batches:
     """List the batches between start and end that a reader at `position` may see.
 
-    `aborted`: (producer id, first offset) of aborted transactions, as answered.
+    `aborted`: (producer id, first offset) of aborted transactions, as in the answer.
 
     Raises:
-        CorruptBatchError: of the first batch the checksum is wrong, the header
-            contradicts itself, it is a marker that says nothing, or not of message
-            format v2. Where that is another one, it ends what is listed.
+        CorruptBatchError: the first batch has a wrong checksum or a contradictory
+            header, is an unreadable marker, or is not of message format v2. If this
+            applies to a later batch, the list ends before it.
     """
     count, at = scan.index(buffer, start, end, scratch)
     if count == scan.UNKNOWN_FORMAT:
@@ -108,12 +108,12 @@ def read(
             f"the batch at offset {base} is damaged: the sizes, counts "
             "and offsets in its header cannot all be right"
         )
-    # First of all: nothing in a damaged header can be believed, offsets included.
+    # Check this first: nothing in a damaged header can be trusted, not even offsets.
     rows = _undamaged(buffer, scratch[:count])
     rows = rows[rows[:, scan.LAST] >= position]
     if not len(rows):
         return Batches(rows=rows, next_offset=position, skipped=0)
-    # The log cleaner leaves batches without records, markers too: these mark nothing.
+    # The log cleaner leaves empty batches, even markers: those mark nothing.
     kept = rows[rows[:, scan.COUNT] > 0]
     if (kept[:, scan.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).any():
         visible = _visible(buffer, kept, aborted)
@@ -137,15 +137,15 @@ def read(
 
 
 def leads_to(buffer: Buffer, start: int, end: int, *, scratch: Rows) -> tuple[int, int]:
-    """What `read` would give as next offset and leader epoch if nothing is damaged;
-    (-1, -1) if no whole batch of our format comes first.
+    """The next offset and leader epoch that `read` would return if nothing is damaged;
+    (-1, -1) if there is no complete batch of our format at the start.
     """
     count, _ = scan.index(buffer, start, end, scratch)
     return _behind(buffer, scratch[:count]) if count > 0 else (-1, -1)
 
 
 def sections(rows: Rows) -> Rows:
-    """Where the records of batches lie that are not compressed, a row per batch (see
+    """The record sections of uncompressed batches, a row per batch (see
     `kernels.merge`).
     """
     out = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
@@ -161,14 +161,14 @@ def sections(rows: Rows) -> Rows:
 
 
 def _behind(buffer: Buffer, rows: Rows) -> tuple[int, int]:
-    """The offset behind the last batch, and under which leader that was written."""
+    """The offset after the last batch, and that batch's leader epoch."""
     at, last = int(rows[-1, scan.AT]), int(rows[-1, scan.LAST])
     return last + 1, _EPOCH.unpack_from(buffer.data, at + 12)[0]
 
 
 def _undamaged(buffer: Buffer, rows: Rows) -> Rows:
-    """The rows up to the first batch with a wrong checksum, which must not be the
-    first of all.
+    """The rows before the first batch with a wrong checksum. Raises if that is the
+    first row.
     """
     view = buffer.data
     damaged = scan.first_damaged(buffer, rows, _CRC_TABLES, _SMALL_BATCH)
@@ -192,8 +192,8 @@ def _visible(
 ) -> npt.NDArray[np.bool_]:
     """Which batches a read_committed reader sees, up to the first damaged marker.
 
-    A producer's batches are hidden from its aborted transaction's first offset up
-    to its abort marker. Source: Kafka's `CompletedFetch`.
+    A producer's batches are hidden from the first offset of its aborted transaction to
+    its abort marker. Source: Kafka's `CompletedFetch`.
     """
     waiting = sorted(((first, producer) for producer, first in aborted), reverse=True)
     hidden: set[int] = set()
@@ -215,8 +215,8 @@ def _visible(
 
 
 def _marker(buffer: Buffer, row: Rows) -> int | None:
-    """How a control batch says that a transaction ended: its record's key is (version
-    INT16, type INT16), type 0 for abort. None if it says nothing.
+    """How a transaction ended, according to its control batch: the record's key is
+    (version INT16, type INT16), with type 0 for abort. None if unreadable.
     """
     at, end = int(row[scan.AT]), int(row[scan.AT] + row[scan.SIZE])
     fields = np.empty((1, 4), np.int64)

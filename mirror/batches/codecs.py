@@ -1,9 +1,9 @@
 """Compression of record sections: Kafka's five codecs, each from its library.
 
 `decompress` and `compress` work on whole sections (all records of one batch). Any
-producer may have packed them, and a kilobyte may unpack to gigabytes: so no codec
-unpacks more than it is allowed to. Kafka's snappy is framed as the xerial library does
-it; the rest are the usual frames. Batch headers are not known here.
+producer may have packed them, and a kilobyte may unpack to gigabytes, so every codec
+stops at a limit. Kafka frames snappy like the xerial library; the other codecs use
+their usual frames. This module knows no batch headers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 BY_NAME = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
 MOST_UNPACKED = 128 << 20
-"""Bytes that a section may unpack to, where nobody says otherwise."""
+"""The most bytes that a section may unpack to by default."""
 _LARGEST_WINDOW = 128 << 20
-"""Of zstd at its highest level; Java's client takes no larger one either."""
+"""The window of zstd at its highest level; Java's client accepts no larger one."""
 _WORTH_KEEPING = 16 << 20
-"""Bytes of memory that an unpacker may take while it is not used."""
+"""The most memory in bytes that an idle unpacker may keep."""
 _LEAST_ROOM = 16 << 10
 _USUAL_GROWTH = 4
 _XERIAL = b"\x82SNAPPY\0"
@@ -47,7 +47,7 @@ _zstd_compressor = zstandard.ZstdCompressor(level=3)
 
 
 def decompress(codec: int, section: memoryview, *, most: int = MOST_UNPACKED) -> bytes:
-    """The uncompressed record section, of at most so many bytes.
+    """The uncompressed record section, at most `most` bytes.
 
     Raises:
         CorruptBatchError: the codec is unknown, the bytes are not of this codec, or
@@ -84,7 +84,7 @@ def _gzip(section: memoryview) -> bytes:
 
 
 def _unzstd(section: memoryview, most: int) -> bytes:
-    # Java's client streams: its frames do not say how large they will be.
+    # Java's client streams, so its frames do not state their size.
     told = zstandard.frame_content_size(section) if section else 0
     unpacker = getattr(_of_thread, "zstd", None)
     if unpacker is None:
@@ -118,9 +118,8 @@ def _unlz4(section: memoryview, most: int) -> bytes:
 
 
 def _joined(read: Callable[[int], bytes], packed: int, told: int, most: int) -> bytes:
-    """All that `read` gives, at most as many bytes at a time as it is asked for. It is
-    asked at first for what the frame told, or else for what is usual: so there is
-    rarely more than one part.
+    """Everything that `read` returns, joined. The first request is for the size that
+    the frame states, or else for a usual size, so there is rarely more than one part.
     """
     room = told + 1 if told > 0 else packed * _USUAL_GROWTH + _LEAST_ROOM
     parts: list[bytes] = []
@@ -156,7 +155,7 @@ def _unsnappy(section: memoryview, most: int) -> bytes:
 
 
 def _told_by_snappy(block: memoryview) -> int:
-    """The size that a block unpacks to, which it begins with."""
+    """The unpacked size, which is at the start of a block."""
     length = shift = 0
     for byte in block[:5]:
         length |= (byte & 0x7F) << shift

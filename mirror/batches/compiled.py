@@ -1,9 +1,9 @@
 """What compiled loops share: how they are compiled, and reading numbers safely.
 
-`varint` and `sized` read what any producer may have made, so they never look behind the
-end that they are given. `copy_bytes` is memcpy. `compiled` is the decorator of loops
-that other modules call; the functions here are inlined into those loops. Format:
-Kafka's message format v2.
+`varint` and `sized` read what any producer may have written, so they never read past
+the given end. `copy_bytes` is memcpy. `compiled` decorates loops that other modules
+call; the functions here are inlined into those loops. Format: Kafka's message format
+v2.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _NO_NUMBER = -2  # neither a size nor null
 
 
 def compiled(signature: str) -> Any:
-    """A decorator. The signature is spelled out: a call with anything else fails at
-    once instead of compiling a second version in the middle of a flow. No kernel makes
-    an array, so none counts references to those that it is given, which would take
-    longer than all that a record with headers needs.
+    """A decorator. The signature is spelled out: a call with other types fails at once
+    instead of compiling a second version in the middle of a flow. No kernel creates
+    arrays, so none counts references to its arguments, which would take longer than
+    processing a record with headers.
     """
     njit: Any = numba.njit
     return njit(signature, cache=True, nogil=True, _nrt=False)
 
 
 def _memcpy(_context, out, _at, source, _start, _size):
-    """Copy bytes with memcpy: numba's own slices do so one by one."""
+    """Copy bytes with memcpy: numba's own slices copy one by one."""
     signature = types.void(out, types.int64, source, types.int64, types.int64)
 
     def build(context, builder, signature, values):
@@ -57,8 +57,8 @@ copy_bytes: Any = intrinsic(_memcpy)
 
 @numba.njit(inline="always")
 def varint(buffer, at, end):
-    """A number and what follows it. If it does not end before `end`, that is `end + 1`,
-    and so is what follows all that is read there: to look once, at last, will do.
+    """A number and the position after it. If it does not end before `end`, the position
+    is `end + 1` and stays so in later reads: one check after the last read is enough.
     """
     value = np.uint64(0)
     shift = np.uint64(0)
@@ -74,8 +74,8 @@ def varint(buffer, at, end):
 
 @numba.njit(inline="always")
 def sized(buffer, at, end):
-    """Size (-1: null) and place of a value behind its size, and what follows; a size of
-    -2, and `end + 1`, if it does not end before `end`.
+    """Size (-1: null) and start of a value with its size in front, and the position
+    after it; a size of -2 and `end + 1` if it does not end before `end`.
     """
     size, start = varint(buffer, at, end)
     if size < -1 or size > end - start:

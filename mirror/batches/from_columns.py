@@ -1,8 +1,8 @@
 """A compiled loop from columns of values to the records of a batch.
 
-`put` writes records from the buffers of Arrow arrays, the way back from `to_columns`.
-Bytes in, bytes out: no allocation, no Python object, no I/O. The batch's header and
-compression are others' duty (see `relay.rewrite`).
+`put` writes records from the buffers of Arrow arrays, the reverse of `to_columns`.
+Bytes in, bytes out: no allocation, no Python object, no I/O. `relay.rewrite` adds the
+batch's header and compression.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirror.batches.to_columns import HEADERS, HEADERS_AT, HIDDEN
 
 _HEADER = 61
 
-# Whatever Arrow made may not be written to.
+# Arrow's buffers are read-only.
 _BYTES = "Array(uint8, 1, 'C', readonly=True)"
 _ENDS = "Array(int32, 1, 'C', readonly=True)"
 _LONGS = "Array(int64, 1, 'C', readonly=True)"
@@ -26,7 +26,7 @@ _BINARY = f"{_ENDS}, {_BYTES}, {_BYTES}"
 
 @numba.njit(inline="always")
 def _size_of(ends, there, index):
-    """How long a value of a column is; -1 for null. No `there`: no nulls."""
+    """The size of a value in a column; -1 for null. An empty `there` means no nulls."""
     if there.size > 0 and there[index] == 0:
         return np.int64(-1)
     return np.int64(ends[index + 1]) - np.int64(ends[index])
@@ -43,7 +43,7 @@ def _put_value(out, at, size, ends, data, index):
 
 @numba.njit(inline="always")
 def _hidden(buffer, places, record, via, out, at):
-    """The size of a record's hidden headers; with an `at` they are written there."""
+    """The size of a record's hidden headers; writes them to `at` unless it is -1."""
     total = np.int64(0)
     p = places[record, HEADERS_AT]
     for _ in range(places[record, HEADERS]):
@@ -93,11 +93,11 @@ def put(
 ):
     """Write records from columns (see `to_columns.fill`) into `out`, from byte 61 on.
 
-    offsets: on the source; `runs` and `result` are told as by `kernels.merge`.
-    origin: which of `places` each record was; its hidden headers stay with it.
+    offsets: on the source; `runs` and `result` are set as by `kernels.merge`.
+    origin: each record's index in `places`; it keeps the hidden headers found there.
     stamp: an encoded header to append to every record (empty: none).
-    state: the record to begin with; written back, so the next call goes on behind.
-    Stops before an output of limit_out bytes is exceeded, but writes one record.
+    state: the record to begin with; updated, so that the next call continues there.
+    Stops before the output exceeds limit_out bytes, but writes at least one record.
     """
     at = np.int64(_HEADER)
     copied = np.int64(0)

@@ -3,9 +3,8 @@
 `merge` copies records into one output, leaving out those that already came through the
 target (`looped` knows them), adding the provenance header, and renumbering; `fields`
 finds keys and values. Bytes in, bytes out: no allocation, no Python object, no I/O. Any
-producer may have made the bytes, so every number is read by `varint` or `sized` of
-`compiled`. Which batches there are is `scan`'s to tell. Format: Kafka's message format
-v2.
+producer may have written the bytes, so every number is read by `varint` or `sized` of
+`compiled`. `scan` lists the batches. Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SOURCE_AT, SOURCE_END, RECORDS, FIRST_TIME, FIRST_OFFSET, LAST_DELTA, FIXED_TIME
 )
 MERGE_COLUMNS = 7
 
-# Slots of `merge`'s state: where it stands in the rows, so that it can be resumed.
+# Slots of `merge`'s state: its position in the rows, so that it can be resumed.
 ROW, POSITION, DONE, REACHED = range(4)
 STATES = 4
 
@@ -40,8 +39,8 @@ _HEADER = 61
 _SLACK = 32  # varints of a record may grow by this much when it is renumbered
 
 LEAST_RECORD = 6
-"""Bytes of a record behind its own size: attributes, two deltas, and the sizes of
-key, value and headers."""
+"""The fewest bytes of a record after its own size: attributes, two deltas, and the
+sizes of key, value and headers."""
 
 
 @compiled(
@@ -64,22 +63,22 @@ def merge(
 ):
     """Copy records of the listed batches into `out`, from byte 61 on.
 
-    buffer: where the uncompressed record sections lie.
+    buffer: contains the uncompressed record sections.
     rows: one per batch (see MERGE_COLUMNS); a FIXED_TIME >= 0 is the time of all
-      its records (LogAppendTime), no offset is behind FIRST_OFFSET + LAST_DELTA.
-    state: where to begin; written back, so the next call goes on behind.
+      its records (LogAppendTime), no offset is above FIRST_OFFSET + LAST_DELTA.
+    state: where to begin; updated, so that the next call continues there.
     first_offset: records below it are left out (a fetch inside a batch).
     via: the key of the provenance header (empty: none is looked for).
     stamp: such a header, encoded, to append to each record (empty: none).
     target_suffix, feeders: records that looped are left out (see `find_loop`;
       empty: none).
-    runs: gets a row per run of records with consecutive source offsets: the first
-      one's source offset, its index in `out`, and how many they are.
-    Stops before an output of limit_out bytes is exceeded, but copies one record; and
+    runs: receives a row per run of records with consecutive source offsets: the first
+      one's source offset, its index in `out`, and their number.
+    Stops before the output exceeds limit_out bytes, but copies at least one record; and
     when there is no room for another run.
-    `result` tells the end, records copied, newest time, records looped, and the number
-    of runs; or else, if records do not fit their batch, as BROKEN its row, the first
-    one being 1, and nothing counts.
+    `result` receives the end, records copied, newest time, records looped, and the
+    number of runs. If records do not fit their batch, BROKEN is that batch's row,
+    counted from 1, and the rest of `result` is invalid.
     """
     at = _HEADER
     copied = 0
@@ -208,7 +207,7 @@ def merge(
 
 @compiled("int64(uint8[::1], int64, int64, int64, int64[:, ::1])")
 def fields(buffer, at, limit, count, rows):
-    """Where the keys and values of `count` records lie that stand before `limit`.
+    """Find the keys and values of `count` records that end before `limit`.
 
     Writes (key start, key size, value start, value size) per record, a size of -1
     for null, and returns the end of the last record; -1 if one does not fit.

@@ -1,8 +1,7 @@
-"""The records of fetched batches, listed one by one, undecoded.
+"""Lists the records of fetched batches one by one, undecoded.
 
-Main function: `listed`, which unpacks batches and says where their records' parts lie.
-For the few who look into records without copying them (see `marks`); whose records
-they are is the caller's to know.
+Main function: `listed`, which unpacks batches and locates the parts of their records.
+It serves the few callers that inspect records without copying them (see `marks`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _AT_ONCE = 1 << 16
 def listed(
     buffer: Buffer, rows: Rows, *, position: int = 0
 ) -> Iterator[tuple[Buffer, Rows]]:
-    """The bytes in which records lie, and a row per record from `position` on (columns:
+    """The bytes that contain records, and a row per record from `position` on (columns:
     `to_columns.OFFSET` and so on), at least once for each batch.
 
     Raises:

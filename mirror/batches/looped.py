@@ -1,8 +1,7 @@
-"""Looped records: the one rule by which a record came through the target before.
+"""Looped records: the one rule for whether a record already came through the target.
 
-`find_loop` reads a record's headers and is inlined into the loops that drop what
-looped: `kernels.merge` and `to_columns.find`. Which headers they are,
-`relay/provenance` says.
+`find_loop` reads a record's headers and is inlined into the loops that drop looped
+records: `kernels.merge` and `to_columns.find`. `relay.provenance` defines the headers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from mirror.batches.compiled import ends_with, equals, sized
 
 @numba.njit(inline="always")
 def _begins_with_one(buffer, start, size, prefixes):
-    """Whether a value begins with one of the prefixes, each behind a byte of size."""
+    """Whether a value begins with one of the prefixes, each after a size byte."""
     at = np.int64(0)
     while at < prefixes.size:
         length = np.int64(prefixes[at])
@@ -34,11 +33,11 @@ def find_loop(buffer, at, end, headers, via, target_suffix, feeders):
     """The one rule that stops loops, applied to a record's headers.
 
     A record *looped* if a header called `via` has a value that ends in
-    `target_suffix`: it came through the target before. That is *unexplained* if the
-    last such header does not begin with one of the `feeders`, a byte of size before
-    each. Returns whether the headers end at `end` as they must, then looped and
-    unexplained, how many headers are called `via`, and of the others the bytes of
-    names and of values.
+    `target_suffix`: it already came through the target. That is *unexplained* if the
+    value of the last `via` header does not begin with one of the `feeders`, each of
+    which follows a size byte. Returns whether the headers end at `end` as they must,
+    then looped and unexplained, the number of headers called `via`, and the bytes of
+    names and of values of all other headers.
     """
     hidden = 0
     looped = False

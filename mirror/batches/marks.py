@@ -1,8 +1,8 @@
-"""A compiled loop that makes marks of records, by which two are known to be the same.
+"""A compiled loop that computes marks: hashes by which equal records are recognised.
 
-`mark` makes 64 bits of each record's time, key, value and headers. Bytes in, numbers
-out: no allocation, no I/O. Where records lie is `listing`'s to tell, what follows from
-two equal marks is the caller's to know.
+`mark` hashes each record's time, key, value and headers to 64 bits. Bytes in, numbers
+out: no allocation, no I/O. `listing` locates the records; the caller decides what equal
+marks mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _mix(mark, value):
 
 @numba.njit(inline="always")
 def _add(mark, buffer, at, size):
-    """A value of so many bytes; -1 is null, which is not the same as empty."""
+    """Add a value of `size` bytes; -1 is null, which differs from empty."""
     mark = _mix(mark, size)
     for i in range(size):
         mark = _mix(mark, buffer[at + i])
@@ -37,9 +37,9 @@ def _add(mark, buffer, at, size):
     nogil=True,
 )
 def mark(buffer, places, without, timed, marks):
-    """Write one mark per record: the same for records with the same key, value and
-    headers in their order, leaving out headers called `without`; with `timed` not 0
-    also the same time.
+    """Write one mark per record. Records with the same key, value and headers in the
+    same order get the same mark; headers called `without` are ignored. Unless `timed`
+    is 0, the time counts too.
     """
     for i in range(places.shape[0]):
         made = np.uint64(_BASIS)
@@ -61,6 +61,6 @@ def mark(buffer, places, without, timed, marks):
                 continue
             made = _add(made, buffer, name_at, name_size)
             made = _add(made, buffer, content_at, content_size)
-        # One more turn, so that the last bytes reach all bits.
+        # One more round, so that the last bytes affect all bits.
         made = (made ^ (made >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
         marks[i] = made ^ (made >> np.uint64(33))

@@ -1,10 +1,10 @@
-"""Reading small topics of our own from a position to their end.
+"""Reads small topics of our own from a position to their end.
 
-Main type: `TopicReader`, over the one partition of a topic such as progress or the
-offset map. It stands where it stopped, so that calling it again brings what is new; if
-the topic was re-created meanwhile it says so, since what was read no longer holds.
-What users' topics hold is never copied this way (see `relay.source`); `batches` lets
-whoever takes over from MirrorMaker 2 look at the last of it.
+Main type: `TopicReader`, over the single partition of a topic such as progress or the
+offset map. It keeps its position, so that the next call returns what is new. If the
+topic was re-created meanwhile it raises, since what was read is no longer valid. User
+topics are never copied this way (see `relay.source`), but migration from MirrorMaker 2
+reads their last batches with `batches`.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class TopicReader:
         fetch_bytes: int = _FETCH_BYTES,
         topic_id: uuid.UUID | None = None,
     ) -> None:
-        """`committed`: leave records of open and aborted transactions out.
+        """`committed`: leave out records of open and aborted transactions.
 
-        `fetch_bytes`: of one answer, unless a batch is larger. `topic_id`: read no
-        other topic than this; None: than that which is found first.
+        `fetch_bytes`: the size of one answer, unless a batch is larger. `topic_id`: the
+        only topic to read; None: the one found first.
         """
         self.position = position
         """The next offset to read."""
         self.topic_id = topic_id
-        """What is read; None as long as nothing was."""
+        """The topic that is read; None until the first read."""
         self.start = 0
         """The topic's first offset when it was last read."""
         self._cluster = cluster
@@ -75,19 +75,19 @@ class TopicReader:
     def read(
         self, *, end: int | None = None, at_least: int = 0, wait: bool = True
     ) -> Iterator[tuple[int, bytes, bytes]]:
-        """The offset of its batch, the key and the value of every record up to `end`;
-        up to the topic's present end if none is given.
+        """The batch offset, key and value of every record up to `end`, or up to the
+        topic's current end if None.
 
-        With `committed` it waits until transactions that are open at the call have
-        ended; without `wait` it stops before the first of them. It also waits until the
+        With `committed` it waits until transactions that are open now have ended;
+        without `wait` it stops before the first of them. It also waits until the
         leader shows the offsets below `at_least`. Records with a null key or value are
         left out.
 
         Raises:
-            RecreatedError: the topic was re-created or lost its end: what was read of
-                it no longer holds; begin with a new reader.
-            ClusterError: the topic cannot be read, its leader does not get as far as
-                `at_least`, or somebody's transaction on it stays open.
+            RecreatedError: the topic was re-created or lost its end: what was read is
+                no longer valid; start with a new reader.
+            ClusterError: the topic cannot be read, its leader does not reach
+                `at_least`, or a transaction on it stays open.
         """
         self.start = self._edge(topic_admin.EARLIEST)
         self.position = max(self.position, self.start)
@@ -105,9 +105,9 @@ class TopicReader:
             raise ClusterError(f"{where} cannot be read: {error}") from error
 
     def batches(self, end: int) -> Iterator[tuple[Buffer, Rows]]:
-        """The batches up to `end`, undecoded, as `read` brings them; those with the
-        first and the last of the offsets may hold others besides. What is given holds
-        until the next one is asked for.
+        """The batches up to `end` that `read` decodes. The first and last batch may
+        also contain offsets outside the range. Each is valid until the next one is
+        requested.
 
         Raises:
             ClusterError: as `read`.
@@ -174,7 +174,7 @@ class TopicReader:
         return body, fetched
 
     def _edge(self, timestamp: int, *, committed: bool = False) -> int:
-        """The log's start or end, waiting for a leader that has just been elected."""
+        """The log's start or end; waits if a new leader is still being elected."""
         where = (self._topic, self._partition)
 
         def ask() -> int:

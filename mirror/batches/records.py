@@ -1,8 +1,8 @@
-"""Small record batches of our own: write a few records, read them back.
+"""Small record batches of our own: writes a few records, reads them back.
 
-For topics whose records mirror itself makes (progress) and for tests; also the one
-place that lays out a batch header. Bulk data never comes this way (see `rewrite`).
-Format: Kafka's message format v2.
+For topics whose records mirror itself writes (such as progress) and for tests; also the
+only place that lays out a batch header. Bulk data never passes through here (see
+`relay.rewrite`). Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.batches.batch import Buffer, Rows
 
 BATCH_BYTES = 256 << 10
-"""Of one batch of ours: well below any `max.message.bytes` that is worth setting."""
+"""The size of one of our batches: well below any sensible `max.message.bytes`."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FORMAT = 2
@@ -32,9 +32,9 @@ _NO_ATTRIBUTES_NO_TIME_DELTA = b"\0\0"
 _NULL = b"\1"
 _NO_HEADERS = b"\0"
 _OVERHEAD = 32
-"""What a record takes besides key and value, at most."""
+"""The most bytes that a record takes besides key and value."""
 _AT_ONCE = 1 << 13
-"""Records that are looked for at a time: a batch may name more than memory holds."""
+"""Records to look for at a time: a batch may claim more than fit in memory."""
 
 
 def header(
@@ -42,7 +42,7 @@ def header(
 ) -> bytearray:
     """The 61 bytes before the records: base offset 0, no producer, no checksum yet.
 
-    `size` is that of the whole batch; times are epoch milliseconds.
+    `size` is the size of the whole batch; times are epoch milliseconds.
     """
     out = bytearray(HEADER_SIZE)
     _HEADER.pack_into(
@@ -53,7 +53,7 @@ def header(
 
 
 def encode(records: Sequence[tuple[bytes, bytes | None]]) -> EncodedBatch:
-    """A batch of (key, value) records, all of this moment; None is a tombstone."""
+    """A batch of (key, value) records with the current time; None is a tombstone."""
     now = int(time.time() * 1000)
     body = bytearray()
     for index, (key, value) in enumerate(records):
@@ -85,9 +85,9 @@ def encode(records: Sequence[tuple[bytes, bytes | None]]) -> EncodedBatch:
 def encode_all(
     records: Iterable[tuple[bytes, bytes]], max_bytes: int = BATCH_BYTES
 ) -> list[EncodedBatch]:
-    """Batches of (key, value) records, in this order, of at most so many bytes each.
+    """As few batches as possible of (key, value) records, in this order.
 
-    As few as that allows; only a record that is larger by itself gets a larger batch.
+    Each has at most `max_bytes`, unless a single record is larger.
     """
     batches: list[EncodedBatch] = []
     part: list[tuple[bytes, bytes]] = []
@@ -105,8 +105,8 @@ def encode_all(
 
 
 def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
-    """Base offset of the batch, key and value of each record in the listed batches;
-    records with a null among them are left out.
+    """The base offset of the batch, the key and the value of each record in the listed
+    batches; records with a null key or value are left out.
 
     Raises:
         CorruptBatchError: records do not fit their batch.

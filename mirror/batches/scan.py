@@ -1,8 +1,8 @@
 """Compiled loops over record batches as they were stored: list them, check them.
 
-`index` lists the batches of a buffer without touching records, `first_damaged` sums
-small ones. Bytes in, numbers out: no allocation, no I/O. What is in the records is
-for `kernels`. Format: Kafka's message format v2.
+`index` lists the batches of a buffer without touching records; `first_damaged` checks
+the checksums of small ones. Bytes in, numbers out: no allocation, no I/O. `kernels`
+reads the records. Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 AT, SIZE, BASE, LAST, COUNT, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER = range(9)
 COLUMNS = 9
 
-# What `index` tells instead of a count.
+# What `index` returns instead of a count.
 UNKNOWN_FORMAT, DAMAGED = -2, -3
 
 _HEADER = 61
 _LEAST_RECORD = 7  # with its own size
 _LAST_OFFSET = (1 << 63) - (1 << 32)
-"""Behind it offsets of a batch might wrap."""
+"""Above it, the offsets in a batch might wrap."""
 
 
 @numba.njit(inline="always")
@@ -65,10 +65,10 @@ def crc_tables() -> np.ndarray:
 def index(buffer, start, end, rows):
     """List the whole batches between start and end.
 
-    Returns (rows written, where it stopped). If there are none the first number is
-    UNKNOWN_FORMAT where a batch of an old format (v0, v1) or of an unknown one comes
-    first, and DAMAGED where a header does whose sizes, counts and offsets cannot all be
-    right. A batch cut off by the fetch limit at the end is left out.
+    Returns (rows written, where it stopped). If it wrote none, the first number is
+    UNKNOWN_FORMAT if the first batch has an old format (v0, v1) or an unknown one, and
+    DAMAGED if the sizes, counts and offsets in its header cannot all be right. A batch
+    cut off by the fetch limit at the end is left out.
     """
     count = 0
     at = start
@@ -118,7 +118,7 @@ def first_damaged(buffer, rows, tables, largest):
     """The first row of at most `largest` bytes whose CRC-32C is wrong, or their count.
 
     For many small batches, where calling a library for each would cost more than the
-    sum itself. `tables`: see `crc_tables`.
+    checksum itself. `tables`: see `crc_tables`.
     """
     for row in range(rows.shape[0]):
         size = rows[row, SIZE]

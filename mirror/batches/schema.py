@@ -1,7 +1,7 @@
 """What records look like in Arrow: the columns that a user's function sees.
 
-`SCHEMA` is what functions are given, `KEPT` the part of it that is written. How bytes
-become such columns, and back, is `arrow`'s duty.
+`SCHEMA` is what functions get, `KEPT` the part of it that is written. `arrow` converts
+bytes to such columns and back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ SCHEMA = pa.schema(
         ("headers", HEADERS),
     ]
 )
-"""Of the batches that functions are given. Timestamps are UTC."""
+"""The schema of the batches that functions get. Timestamps are UTC."""
 KEPT = pa.schema(list(SCHEMA)[2:])
-"""Of what is written: the other columns only say where records come from."""
+"""The schema of what is written: the other columns only say where records come from."""

@@ -1,9 +1,8 @@
 """Compiled loops from the records of batches to columns of values.
 
 `find` lists the records of unpacked batches, `fill` gathers them into the buffers of
-Arrow arrays. Bytes in, bytes out: no allocation, no Python object, no I/O. What the
-arrays are is `arrow`'s to know; records that nobody looks into never come this way
-(see `kernels`).
+Arrow arrays. Bytes in, bytes out: no allocation, no Python object, no I/O. `arrow`
+builds the arrays. Records that are only copied never pass through here (see `kernels`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ UNEXPLAINED = 8
 RESULTS = 9
 
 _HEADER_COST = 16
-"""Bytes that a header takes in arrays, beside its own."""
+"""Bytes that a header takes in arrays, in addition to its own."""
 
 
 @compiled(
@@ -65,7 +64,7 @@ def find(
 
     Headers called `via` are counted as hidden, and records that looped are left out
     (all empty: nothing is hidden, nothing left out).
-    Stops before more than `most_bytes` are listed, but lists one record.
+    Stops before it lists more than `most_bytes`, but lists at least one record.
     """
     found = 0
     looped = unexplained = 0
@@ -156,7 +155,7 @@ def find(
 
 @numba.njit(inline="always")
 def _gather(buffer, start, size, index, ends, data, there):
-    """Value number `index` of a binary column; a size of -1 is null."""
+    """Copy value number `index` of a binary column; a size of -1 is null."""
     at = np.int64(ends[index])
     there[index] = size >= 0
     if size > 0:
@@ -190,7 +189,7 @@ def fill(
     content_there,
 ):
     """Gather what `find` listed into columns: per column the ends of its values, the
-    bytes, and whether each is there (1) or null (0). Sizes are those that `find` told.
+    bytes, and whether each is present (1) or null (0). `find` returned the sizes.
     """
     key_ends[0] = value_ends[0] = header_ends[0] = 0
     name_ends[0] = content_ends[0] = 0

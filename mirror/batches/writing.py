@@ -1,9 +1,9 @@
-"""Writing small topics of our own: a few records now and then.
+"""Writes small topics of our own: a few records now and then.
 
-Main type: `TopicWriter`, over partition 0 of one topic; it keeps its producer, since
-brokers remember every one for a day; `append` is for a single time, outside
-transactions, `write` also inside one that the caller commits. What is written inside
-the data's transactions is `relay`'s duty.
+Main type: `TopicWriter`, over partition 0 of one topic. It keeps its producer, since
+brokers remember each one for a day. `append` writes once, outside transactions; `write`
+can also write inside a transaction that the caller commits. `relay` writes what belongs
+to the data's transactions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
 
 _PROOF_TIMEOUT_MS = 5_000
-"""A leader that is cut off waits this long for its replicas; then another is asked."""
+"""How long a cut-off leader waits for its replicas before we ask another."""
 
 
 class TopicWriter:
@@ -37,17 +37,17 @@ class TopicWriter:
         self._producer: Producer | None = None
 
     def write(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write records of keys and values, and wait until all replicas have them.
+        """Write (key, value) records, and wait until all replicas have them.
 
         Raises:
-            MirrorError: they are not written, or only some: write all of them again.
+            MirrorError: some or all were not written: write all of them again.
         """
         if not pairs:
             return
         producer = self._producer
         if producer is None:
             producer = _idempotent(self._cluster)
-        self._producer = None  # until it is known that this write went well
+        self._producer = None  # until this write has succeeded
         batches = records.encode_all(pairs)
         topics = self._cluster.topics([self._topic])
         Write(self._cluster, producer, {(self._topic, 0): batches}, topics).finish()
@@ -60,7 +60,7 @@ def append(
     """Write (key, value) records once, in this order.
 
     Raises:
-        MirrorError: they were not acknowledged; some of them may be written.
+        MirrorError: they were not acknowledged; some may have been written.
     """
     TopicWriter(cluster, topic).write(entries)
 
@@ -70,11 +70,11 @@ def write(
     batches: Mapping[str, Sequence[EncodedBatch]],
     producer: Producer | None = None,
 ) -> None:
-    """Write batches to partition 0 of topics; within a transaction of `producer`, if
-    one is given, which the caller commits.
+    """Write batches to partition 0 of topics; with a `producer`, within its
+    transaction, which the caller commits.
 
     Raises:
-        MirrorError: they were not acknowledged; some of them may be written.
+        MirrorError: they were not acknowledged; some may have been written.
     """
     if producer is None:
         producer = _idempotent(target)
@@ -87,9 +87,9 @@ def write(
 def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
     """Write a tombstone of this key to partition 0 and return its offset.
 
-    All replicas in sync have it then, which a leader that is cut off from them cannot
-    bring about; so that a leader that shows this offset shows all that was committed
-    before the call. (With itself as the only replica in sync it can.)
+    All in-sync replicas have it then, which a leader that is cut off from them cannot
+    achieve, unless it is the only in-sync replica. So a leader that shows this offset
+    shows everything that was committed before the call.
 
     Raises:
         MirrorError: the leader does not acknowledge it in time, or refuses it.
@@ -124,10 +124,10 @@ def ensure_topic(
     replication_factor: int,
     configs: Mapping[str, str],
 ) -> None:
-    """Have a topic of one partition; one that exists is left as it is.
+    """Create a topic of one partition, unless it exists.
 
     Raises:
-        ClusterError: it does not exist and cannot be made.
+        ClusterError: it does not exist and cannot be created.
     """
     shown = cluster.topics([topic])[topic]
     if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:

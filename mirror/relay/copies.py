@@ -1,10 +1,10 @@
-"""Whether the target topics that a slot writes to are still those that it took over.
+"""Checks that target topics are still the ones the slot found at its take-over.
 
-Main type: `Copies`. Produce requests name topics, so a copy that somebody deleted and
-created again takes what is meant for the old one, and the offset map would count those
-records to the old one. A log that goes on at a lower offset shows it; before the first
-write to a partition nothing does, so `Copies` asks for metadata again. In both cases it
-fails the transaction, and the slot takes over.
+Main type: `Copies`. Produce requests name topics, so a re-created copy accepts records
+meant for the deleted one, and the offset map would attribute them to the old topic. A
+log that continues at a lower offset reveals this. Before the first write to a partition
+there is no such sign, so `Copies` asks for metadata again. In both cases it fails the
+transaction, and the slot takes over.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _FRESH_SECONDS = 5.0
-"""So long what metadata say is believed."""
+"""How long metadata is trusted."""
 
 
 class Copies:
-    """What is known of the logs that a slot writes."""
+    """What a slot knows about the logs it writes to."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class Copies:
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     def begin(self) -> None:
-        """The slot takes over, and asks for metadata."""
+        """Start over: the slot is taking over and asks for metadata itself."""
         self._ends.clear()
         self._fresh.clear()
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
@@ -46,10 +46,10 @@ class Copies:
     def before(
         self, partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]
     ) -> None:
-        """These are written next, and `topics` are what the take-over found.
+        """Check partitions before a write; `topics` are those the take-over found.
 
         Raises:
-            ClusterError: a topic is another one by now, or the target does not answer.
+            ClusterError: a topic was re-created, or the target does not answer.
         """
         now = time.monotonic()
         asked = {
@@ -60,7 +60,7 @@ class Copies:
         }
         if not asked:
             return
-        # All of them, so that later transactions need not ask for a while.
+        # Ask for all topics, so that the next transactions need not ask again.
         names = [name for name, topic in topics.items() if not topic.error]
         for name, topic in self._cluster.topics(names).items():
             if topic.topic_id == topics[name].topic_id and not topic.error:
@@ -74,13 +74,13 @@ class Copies:
                 )
 
     def after(self, placed: Iterable[Placed]) -> None:
-        """These were written.
+        """Check where batches were written.
 
         Raises:
-            ClusterError: a log went on below an offset that was in use.
+            ClusterError: a log continued below an offset that was already in use.
         """
         for each in placed:
-            if each.offset < 0:  # written before, so that the broker names no offset
+            if each.offset < 0:  # a duplicate: the broker does not name its offset
                 continue
             end = self._ends.get(each.where, 0)
             if each.offset < end:

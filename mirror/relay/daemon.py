@@ -1,6 +1,6 @@
-"""Spark's Python daemon with our imports done before it forks.
+"""Spark's Python daemon, with our modules imported before it forks.
 
-Set as `spark.python.daemon.module`: workers then start with the compiled kernels
+With this set as `spark.python.daemon.module`, workers start with the compiled kernels
 and libraries in memory. It adds nothing else to Spark's own daemon.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 
-# One worker is one core's work: libraries must not start threads of their own.
+# Each worker gets one core: libraries must not start threads of their own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from pyspark.daemon import manager
-import pyspark.worker  # noqa: F401  what a worker imports itself
+import pyspark.worker  # noqa: F401  every worker imports it
 
-import mirror.relay.task  # noqa: F401  kernels are loaded from numba's cache here
+import mirror.relay.task  # noqa: F401  loads the kernels from numba's cache
 
 if __name__ == "__main__":
     manager()

@@ -1,8 +1,8 @@
-"""Records on which a flow's function fails, and the topic that they go to instead.
+"""Dead letters: records on which a flow's function fails, and the topic for them.
 
-`letters` makes them of the records as they were on the source, with headers that say
-where they come from and what is wrong; `prepare` sees that the topic is there before
-a flow needs it. When a record is a dead letter is decided in `transforming`.
+`letters` builds them from the source records, unchanged except for headers that say
+where each comes from and what went wrong. `prepare` creates the topic before the flow
+needs it. `transforming` decides which records are dead letters.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PREFIX = "mirror.error."
 def letters(
     batch: pa.RecordBatch, failed: Sequence[tuple[int, str]], *, cluster: str
 ) -> pa.RecordBatch:
-    """These records of a batch, each with what is wrong with it, in order.
+    """Dead letters for the failed records of a batch, in order.
 
-    `cluster`: the alias of the source.
+    `failed`: their indexes and what went wrong. `cluster`: the source's alias.
     """
     indexes = [index for index, _ in failed]
     rows = batch.take(pa.array(indexes, pa.int64()))
@@ -75,10 +75,10 @@ def letters(
 
 
 def prepare(target: Cluster, flow: FlowConfig) -> None:
-    """Have the flow's dead-letter topic, if it wants one.
+    """Create the flow's dead-letter topic if one is configured and does not exist.
 
     Raises:
-        ClusterError: it cannot be made.
+        ClusterError: it cannot be created.
     """
     if flow.dead_letter_topic is not None:
         ensure_topic(

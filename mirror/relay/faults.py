@@ -1,9 +1,9 @@
 """Partitions set aside: why, since when, and when to try again.
 
-Main type: `Faults`. Pauses grow (`retry.PARTITION`); a partition that was copied again
-starts over. They use the monotonic clock;
-only what people read is a time of day. `obstacle` is pure: what metadata and progress
-say against copying a partition. What brokers answer later is judged in `slot`.
+Main type: `Faults`. Each retry waits longer (`retry.PARTITION`) until the partition is
+copied again. Pauses use the monotonic clock; only what people read is a time of day.
+`obstacle` is pure: it says why metadata and progress rule out copying a partition.
+Errors that brokers return later are handled in `intake` and `slot`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fault:
 
     reason: str
     since: float
-    """Epoch seconds, to be shown."""
+    """Epoch seconds, for display."""
     pause: float
     retry_at: float
     """Monotonic seconds."""
@@ -42,7 +42,7 @@ class Faults:
         self._faults: dict[TopicPartition, Fault] = {}
 
     def set_aside(self, key: TopicPartition, reason: str) -> None:
-        """Set a partition aside, or leave it aside for longer than the last time."""
+        """Set a partition aside, each time in a row for longer than the last."""
         known = self._faults.get(key)
         pause = retry.PARTITION.after(known.pause if known else 0.0)
         self._faults[key] = Fault(
@@ -53,13 +53,13 @@ class Faults:
         )
 
     def due(self) -> bool:
-        """Whether any partition is to be tried again."""
+        """Whether it is time to retry any partition."""
         now = time.monotonic()
         return any(fault.retry_at <= now for fault in self._faults.values())
 
     def start_retry(self) -> set[TopicPartition]:
-        """Those that are due get their chance: no second one before the next pause.
-        The others, which stay aside.
+        """Start the retry of partitions that are due; each gets no second one before
+        another pause. Returns the partitions that stay aside.
         """
         now = time.monotonic()
         aside = {key for key, fault in self._faults.items() if fault.retry_at > now}
@@ -69,7 +69,7 @@ class Faults:
         return aside
 
     def clear(self, key: TopicPartition) -> None:
-        """The partition was copied."""
+        """Forget the fault: the partition was copied."""
         self._faults.pop(key, None)
 
     def keep_only(self, keys: set[TopicPartition]) -> None:

@@ -1,8 +1,8 @@
-"""The transaction that a slot writes next, filled from answers until it can be written.
+"""Fills the transaction that a slot writes next with what leaders answer.
 
-Main type: `Filling`, of at most one `PendingTransaction` at a time. It knows how much
-goes into one transaction and how much to ask leaders for, and has a rewriter for each
-transaction that is filled or written at a time (`rewriters_for`). It writes nothing.
+Main type: `Filling`, which fills at most one `PendingTransaction` at a time. It decides
+how much goes into a transaction and how much to fetch, and owns one rewriter for every
+transaction being filled or written (`rewriters_for`). It writes nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
 _HIGH_LATENCY_FACTOR = 4
-"""As much more goes into a transaction whose target is far away: they go one by one,
-each a round trip behind the other.
+"""How many times larger transactions are if the target is far away: they commit one
+after the other, each at least a round trip behind the last.
 """
 _LEAST_BYTES = 1 << 20
 _TELLING_BYTES = 64 << 10
@@ -39,7 +39,7 @@ _GROWTH_WEIGHT = 0.3
 
 
 class Filling:
-    """The next transaction of a slot, and what it is made with."""
+    """The next transaction of a slot, and the rewriters for all of them."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Filling:
         self._free = list(self._rewriters)
         self._growth = 1.0
         self.transaction: PendingTransaction | None = None
-        """What was filled, as long as it cannot be written yet."""
+        """The one being filled, until it can be written."""
 
     @property
     def room(self) -> bool:
-        """Whether there is a transaction to put one more answer into."""
+        """Whether one more answer can be taken into a transaction."""
         if self.transaction is not None:
             most = self._most_bytes
             enough = min(max(most - FETCH_BYTES, _LEAST_BYTES), most)
@@ -70,7 +70,7 @@ class Filling:
 
     @property
     def _most_bytes(self) -> int:
-        """Of one transaction, about."""
+        """The approximate largest size of one transaction."""
         times = _HIGH_LATENCY_FACTOR if self._target.high_latency else 1
         return min(FETCH_BYTES, self._writer.quota.most_bytes) * times
 
@@ -79,7 +79,7 @@ class Filling:
     ) -> None:
         """Put what leaders answered into the next transaction, and ask for more.
 
-        `meanwhile` is called now and then, so that transactions under way go on.
+        Calls `meanwhile` now and then, so that transactions in flight make progress.
         """
         if self.transaction is None:
             self.transaction = PendingTransaction(self._free.pop())
@@ -94,7 +94,7 @@ class Filling:
                     looked = transaction.worked_bytes
                     meanwhile()
             self._measure(transaction)
-            # Not after the next answer: the way to a leader may be long.
+            # Ask now, not after the next answer: a leader may be far away.
             self._reader.ask()
             if transaction.worked_bytes >= self._most_bytes:
                 break
@@ -103,18 +103,18 @@ class Filling:
             self.give_back(transaction)
 
     def take(self) -> PendingTransaction | None:
-        """What was filled, to be written now."""
+        """Hand over the filled transaction, to write it now."""
         transaction, self.transaction = self.transaction, None
         return transaction
 
     def give_back(self, transaction: PendingTransaction) -> None:
-        """It is committed, or has nothing to write: what it was made with is free."""
+        """Reclaim the rewriter and buffers of a transaction, committed or empty."""
         self._free.append(transaction.rewriter)
         self._reader.give_back(transaction.buffers)
 
     def drop_all(self) -> int:
-        """Drop all transactions that are not given back; returns how many of them were
-        to be written. Fill the next one only when nothing more of these is being sent.
+        """Drop all transactions that were not given back, and return how many of them
+        were taken for writing. Do not fill again while any of these is being sent.
         """
         dropped = len(self._rewriters) - len(self._free)
         dropped -= self.transaction is not None
@@ -123,8 +123,8 @@ class Filling:
         return dropped
 
     def _measure(self, transaction: PendingTransaction) -> None:
-        """Ask for less where it grows when unpacked, so that no transaction takes long
-        and no busy partition holds up its neighbours.
+        """Fetch less of data that grows when unpacked, so that no transaction takes
+        long and no busy partition holds up the others.
         """
         if transaction.fetched_bytes >= _TELLING_BYTES:
             growth = transaction.worked_bytes / transaction.fetched_bytes
@@ -138,7 +138,7 @@ class Filling:
 
 
 def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
-    """One for each transaction that is filled or under way at a time.
+    """One rewriter for each transaction that is being filled or in flight.
 
     Raises:
         TransformError: the flow's own function cannot be used.
@@ -157,7 +157,7 @@ def rewriters_for(plan: LeasePlan, count: int) -> list[Rewriter]:
         most = flow.max_unpacked_bytes
         return [Rewriter(stamp, codec=codec, most_unpacked=most) for _ in range(count)]
 
-    # Without a transform there is no need to wait until more loops are compiled.
+    # Flows without a transform need not wait for these loops to compile.
     from mirror.relay.transforming import rewriters  # noqa: PLC0415
 
     return rewriters(flow, stamp, codec=codec, count=count)

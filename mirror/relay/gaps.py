@@ -1,10 +1,10 @@
-"""Gaps in the source's logs: what became of offsets that a leader does not have.
+"""Gaps in source logs: what happened to offsets that a leader does not have.
 
-Main functions: `look`, which asks the source, and `judge`, which decides, pure. One
-leader's word is no proof: a broker that is cut off from its cluster misses records that
-were copied from its successors, and still shows deleted topics. So every broker is
-asked who leads, and only what the newest leader says counts; a topic is another one
-when more than half of the brokers say so. All partitions are asked about at once.
+Main functions: `look`, which asks the source, and `judge`, which decides and is pure. A
+single leader proves nothing: a broker that is cut off from its cluster misses records
+that were copied from its successors, and still shows deleted topics. So `look` asks
+every broker who leads and believes only the newest leader; a topic counts as re-created
+when more than half of the brokers say so. It asks about all partitions at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A position that some broker does not have, or has of another topic."""
+    """A position that some broker does not have, or has in another topic."""
 
     topic: str
     partition: int
@@ -44,18 +44,18 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Source offsets that are gone, and where to go on."""
+    """Source offsets that are gone, and where to continue."""
 
     cause: Cause
     first: int
     last: int | None
-    """Inclusive; None if it is not known."""
+    """Inclusive; None if unknown."""
     to: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of a suspect: a gap, or why there is none as far as we know."""
+    """The result for a suspect: a gap, or why none can be established."""
 
     suspect: Suspect
     gap: Gap | None = None
@@ -110,18 +110,18 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """What a partition's leader says of its log."""
+    """What a partition's leader says about its log."""
 
     first: int
     end: int
     common: EpochEnd | None
-    """None if that was not asked for."""
+    """None if it was not requested."""
 
 
 def _logs(
     source: Cluster, suspects: Iterable[Suspect], topics: Mapping[str, Topic]
 ) -> dict[TopicPartition, _Log]:
-    """What leaders say, without those that do not answer: others need not wait."""
+    """What leaders say. Skips those that do not answer: others need not wait."""
     by_leader: dict[int, dict[TopicPartition, Suspect]] = {}
     for suspect in suspects:
         node = topics[suspect.topic].leaders[suspect.partition].node
@@ -164,9 +164,9 @@ def judge(
     end: int,
     common: EpochEnd | None,
 ) -> Gap | None:
-    """What is gone of a log that its leader shows from `first` up to `end`; None if
-    nothing is. `common`: the newest epoch up to the position's that the log has records
-    of, None if that was not asked for.
+    """What is missing from a log that its leader shows from `first` to `end`; None if
+    nothing is. `common`: the newest epoch, up to the position's, of which the log has
+    records; None if it was not requested.
     """
     if remade(topic_id, position):
         return Gap(
@@ -183,8 +183,8 @@ def judge(
     elif common.offset < at:
         at = max(common.offset, first)
     elif common.epoch < position.leader_epoch:
-        # The record before the position is another one, and perhaps more are: how
-        # many is not known. What follows it is there, so copying goes on where it is.
+        # The record before the position is a different one now, and perhaps more are;
+        # how many is unknown. What follows is there, so copying continues here.
         return _gap(Cause.TRUNCATED, position, at - 1, at - 1, to=at)
     if at == position.offset:
         return None
@@ -192,7 +192,7 @@ def judge(
 
 
 def remade(topic_id: uuid.UUID, position: Position) -> bool:
-    """Whether the position is one of another topic of the same name."""
+    """Whether the position belongs to another topic of the same name."""
     return topic_id != position.topic_id and NO_ID not in (topic_id, position.topic_id)
 
 
@@ -206,7 +206,7 @@ def _gap(cause: Cause, position: Position, first: int, last: int, *, to: int) ->
 
 
 def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
-    """Why no leader can be asked about a suspect; empty if one can."""
+    """Why no leader can be asked about a suspect; empty if one can be."""
     position = suspect.position
     if shown is None:
         return (

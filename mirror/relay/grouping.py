@@ -1,7 +1,7 @@
 """Which fetched batches are relayed as they are, and which are merged.
 
-Main function: `groups`, pure: it cuts the batches of one partition, in their order,
-into single ones to relay and neighbours to merge.
+Main function: `groups`, which is pure: it splits the batches of one partition, in
+order, into single batches to relay and runs of neighbours to merge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirror.batches.batch import Rows
 
 MERGE_BYTES = 1 << 20
-"""A batch of merged ones is about so large at most."""
+"""The approximate largest size of a merged batch."""
 _RELAY_AT_LEAST = 16 << 10
 """A smaller batch is worth merging with its neighbours."""
 
@@ -25,11 +25,11 @@ _RELAY_AT_LEAST = 16 << 10
 def groups(
     rows: Rows, position: int, max_bytes: int, *, codec: int | None, relays: bool
 ) -> Iterator[tuple[int, int, bool]]:
-    """Cut the rows into (first, last, relayed): one batch to relay, or neighbours of
+    """Split the rows into (first, last, relayed): one batch to relay, or neighbours of
     one codec to merge.
 
-    `codec`: what all have to be compressed with, None: what each is. `relays`: whether
-    any may stay as it is.
+    `codec`: the codec that all output must have; None keeps each batch's own.
+    `relays`: whether any batch may stay as it is.
     """
     relayable = (
         _relayable(rows, position, max_bytes, codec) if relays else [False] * len(rows)
@@ -50,8 +50,8 @@ def groups(
             first, size = row + 1, 0
             continue
         packed = codecs_of[row] != codecs.NONE
-        # Uncompressed neighbours go to the kernel at once, however many: it cuts
-        # its output itself. Compressed ones are unpacked about 1 MiB at a time.
+        # The kernel takes any number of uncompressed neighbours at once and splits its
+        # output itself. Compressed ones are unpacked about 1 MiB at a time.
         if row > first and (
             codecs_of[row] != codecs_of[first] or (packed and size > MERGE_BYTES)
         ):
@@ -71,7 +71,7 @@ def _relayable(
         & (rows[:, scan.SIZE] <= max_bytes)
         & (rows[:, scan.BASE] >= position)
         & ((attributes & (LOG_APPEND_TIME | DELETE_HORIZON)) == 0)
-        # Compaction leaves holes, which a producer must not have.
+        # Compaction leaves holes, which brokers reject in a producer's batch.
         & (rows[:, scan.COUNT] == rows[:, scan.LAST] - rows[:, scan.BASE] + 1)
     )
     if codec is not None:

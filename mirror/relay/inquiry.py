@@ -1,9 +1,9 @@
-"""Asking the source about gaps while the slot goes on copying.
+"""Asks the source about gaps while the slot keeps copying.
 
-Main type: `Inquiry`. It has connections of its own and a thread that asks about all
-suspects that came up since it last asked, so that a lost partition, a far source or a
-broker that does not answer holds up no other partition. What the answers mean is
-`gaps`' to say; what follows from them is `suspicions`'.
+Main type: `Inquiry`. It has its own connections and a thread that asks about all
+suspects that came up since it last asked, so that a lost partition, a distant source or
+an unresponsive broker holds up no other partition. `gaps` interprets the answers;
+`suspicions` decides what follows from them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TopicPartition = tuple[str, int]
 
 
 class Inquiry:
-    """Looks into the suspects of one slot."""
+    """Investigates the suspects of one slot."""
 
     def __init__(self, source: Cluster) -> None:
-        """`source` is this object's alone from here on, and need not be connected."""
+        """Takes over `source`, which need not be connected yet."""
         self._cluster = source
         self._waiting: dict[TopicPartition, Suspect] = {}
         self._answers: queue.SimpleQueue[list[Finding] | Exception] = (
@@ -37,12 +37,12 @@ class Inquiry:
         self._closing = threading.Event()
 
     def open(self, suspect: Suspect) -> None:
-        """Have it looked into as soon as possible."""
+        """Queue a suspect; it is investigated as soon as possible."""
         self._waiting[suspect.key] = suspect
 
     def findings(self) -> list[Finding]:
-        """What is known by now, without waiting; begins the next look if there is
-        something to look into.
+        """What is known by now, without waiting; starts the next round if suspects are
+        queued.
         """
         found: list[Finding] = []
         while not self._answers.empty():
@@ -52,7 +52,7 @@ class Inquiry:
             found += answer
         if self._waiting and (self._thread is None or not self._thread.is_alive()):
             suspects, self._waiting = list(self._waiting.values()), {}
-            # A daemon: a broker that does not answer must not hold up a worker's end.
+            # A daemon: an unresponsive broker must not keep a worker from exiting.
             self._thread = threading.Thread(
                 target=self._look, args=(suspects,), name="gaps", daemon=True
             )
@@ -60,7 +60,7 @@ class Inquiry:
         return found
 
     def close(self) -> None:
-        """Let go of the connections, once nothing is asked any more."""
+        """Close the connections, at once or when the last round ends."""
         self._waiting.clear()
         self._closing.set()
         if self._thread is None or not self._thread.is_alive():
@@ -74,7 +74,7 @@ class Inquiry:
         except MirrorError as error:
             reason = str(error)
             self._answers.put([Finding(suspect=s, reason=reason) for s in suspects])
-        except Exception as error:  # noqa: BLE001  raised where the slot looks
+        except Exception as error:  # noqa: BLE001  `findings` raises it in the slot
             self._answers.put(error)
         finally:
             if self._closing.is_set():

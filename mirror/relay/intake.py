@@ -1,10 +1,10 @@
-"""From what the source answered to what a transaction writes.
+"""Turns what the source answers into what a transaction writes.
 
-Main type: `Intake`. It judges each partition's answer: its batches are read, rewritten
-and added to the work, or the partition is set aside with a reason. An offset that its
-leader does not have raises a suspicion (`suspicions`); the `Jump` over offsets that are
-gone comes back as a verdict, and the transaction notes them as lost. It sends nothing
-to the target, and does not know when a transaction ends.
+Main type: `Intake`. For each partition's answer it reads and rewrites the batches and
+adds them to the transaction, or sets the partition aside with a reason. An offset that
+its leader does not have raises a suspicion (`suspicions`); the `Jump` over missing
+offsets comes back as a verdict, and the transaction records the loss. It sends nothing
+to the target and does not know when a transaction ends.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _WORTH_FORESEEING = 256 << 10
-"""Bytes of an answer that take longer to work on than to ask for the next."""
+"""Bytes of an answer that take longer to process than to request the next one."""
 _ENOUGH_BYTES = 64 << 20
-"""A few kilobytes may unpack to gigabytes: so much goes into one work at most, and what
-one partition adds to it at a time.
+"""A few kilobytes may unpack to gigabytes: a transaction takes no further partition
+beyond this size.
 """
 _OFFSET_OUT_OF_RANGE = 1
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 72, 74, 75, 78, 100, 103})
 
 
 class Intake:
-    """Fills the work of one slot."""
+    """Fills the transactions of one slot."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Intake:
         *,
         dead_letter_partitions: int = 0,
     ) -> None:
-        """What answers are for, and the largest batch of each target topic in bytes.
+        """Set the partitions to read and each target topic's largest batch in bytes.
 
-        `ids` are those of the source topics that are read, `left` those that partitions
-        had before.
+        `ids`: the ids of the source topics. `left`: the ids of the topics that
+        partitions belonged to before.
         """
         self._wanted = wanted
         self._limits = limits
@@ -102,7 +102,7 @@ class Intake:
         self._settled = {}
 
     def open(self, work: PendingTransaction) -> None:
-        """Put what is known without any answer into the work."""
+        """Put what needs no answer into the transaction: jumps and first positions."""
         for key, jump in self._jumps.items():
             self._jump(key, jump, work)
         self._jumps = {}
@@ -111,12 +111,12 @@ class Intake:
         self._settled = {}
 
     def settle(self, key: TopicPartition, position: Position) -> None:
-        """A first position that would be another one if it were asked for again."""
+        """Commit a first position that a second lookup might not find again."""
         self._settled[key] = position
 
     def foresee(self, answer: Answer) -> dict[TopicPartition, tuple[int, int]]:
-        """Where its partitions will stand, and after which leader epoch, if all goes
-        well: found out in no time, and not to be relied on.
+        """Where its partitions will be, and after which leader epoch, if all goes well:
+        a quick guess that may be wrong.
         """
         if len(answer.buffer) < _WORTH_FORESEEING:
             return {}
@@ -130,14 +130,14 @@ class Intake:
         return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
     def take(self, answer: Answer, work: PendingTransaction) -> Iterator[None]:
-        """Put what one leader answered into the work, a partition at a time.
+        """Put what one leader answered into the transaction, a partition at a time.
 
         Raises:
-            UnreachableError: another broker has to be asked.
+            UnreachableError: another broker must be asked.
         """
         for fetched in answer.fetched:
             if work.worked_bytes > _ENOUGH_BYTES:
-                break  # the rest is asked for again
+                break  # the rest is fetched again
             key = (fetched.topic, fetched.partition)
             if fetched.error != codes.NONE:
                 self._failed(key, fetched.error)
@@ -152,7 +152,7 @@ class Intake:
             self._reader.give_back([answer.owned])
 
     def writers_to(self, topic: str, partition: int) -> list[TopicPartition]:
-        """Whose records go, or may have gone, to this partition of the target."""
+        """Source partitions whose records (may) go to this target partition."""
         if topic == self._flow.dead_letter_topic:
             return list(self._dead_lettering)
         return [
@@ -183,7 +183,7 @@ class Intake:
             behind=size > self._reader.partition_max_bytes // 2,
         )
         if position == end_offset:
-            self._faults.clear(key)  # it can be read, and nothing waits to be written
+            self._faults.clear(key)  # readable, and nothing is left to write
         if not size or position is None:
             return
         assignment = self._wanted[key]
@@ -217,8 +217,8 @@ class Intake:
     def _rewritten(
         self, fetched: Fetched, buffer: Buffer, position: int, work: PendingTransaction
     ) -> tuple[Batches, Rewritten] | None:
-        """What a partition's answer holds, and what becomes of it; None if it is set
-        aside for that.
+        """The batches in a partition's answer, and the rewritten ones; None if they
+        make it set the partition aside.
         """
         key = (fetched.topic, fetched.partition)
         try:
@@ -243,22 +243,22 @@ class Intake:
         except MemoryError:
             self.set_aside(
                 key,
-                f"the batches from offset {position} on need more memory than there "
-                "is: give the worker more, or lower max_unpacked_bytes, now "
+                f"the batches from offset {position} on need more memory than is "
+                "available: give the worker more, or lower max_unpacked_bytes, now "
                 f"{self._flow.max_unpacked_bytes}",
             )
             return None
         return found, done
 
     def _limit(self, assignment: Assignment) -> int:
-        """The largest batch that every topic takes to which its records may go."""
+        """The largest batch that every topic accepts to which its records may go."""
         topics = (assignment.target_topic, self._flow.dead_letter_topic)
         return min(self._limits[topic] for topic in topics if topic)
 
     def _bury(
         self, key: TopicPartition, done: Rewritten, work: PendingTransaction
     ) -> bool:
-        """Add dead letters to the work; False if there is no topic for them."""
+        """Add dead letters to the transaction; False if their topic does not exist."""
         topic = self._flow.dead_letter_topic
         assert topic is not None
         if not self._dead_letter_partitions:
@@ -306,7 +306,7 @@ class Intake:
             self.set_aside(key, f"reading source partition {key[0]}-{key[1]}: {name}")
 
     def _doubt(self, key: TopicPartition) -> None:
-        """A leader does not have what was read, or not where it is read on."""
+        """Raise a suspicion: a leader's log does not fit the position to read from."""
         if (offset := self._reader.offset(key)) is not None:
             position = Position(
                 offset=offset,
@@ -318,11 +318,11 @@ class Intake:
 
     @property
     def jumps_wait(self) -> bool:
-        """Whether there is something for a work without any answer."""
+        """Whether `open` has something to put into a transaction."""
         return bool(self._jumps or self._settled)
 
     def heed(self, verdicts: Iterable[Verdict]) -> None:
-        """Go by what became of partitions under suspicion."""
+        """Carry out verdicts: set the partition aside, or jump."""
         for verdict in verdicts:
             if (jump := verdict.jump) is None:
                 self.set_aside(verdict.key, verdict.reason)

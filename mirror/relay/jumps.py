@@ -1,8 +1,8 @@
-"""Positions that move although nothing was copied: first ones, and those over gaps.
+"""Positions that move without copying: first positions, and jumps over gaps.
 
 Main type: `Jump`, a new position and the loss that its transaction records.
-`first_positions` asks the source where partitions begin that were never copied; which
-gaps there are, and what is lost in them, `gaps` finds out.
+`first_positions` asks the source where to begin partitions that were never copied.
+`gaps` finds the gaps and what is lost in them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """A position that moves without anything being copied."""
+    """A position that moves although nothing is copied."""
 
     to: Position
     loss: Loss
@@ -46,9 +46,9 @@ def first_positions(
     *,
     place: StartPoint,
 ) -> dict[TopicPartition, Position]:
-    """Partitions without progress begin at their first record. (Where a flow is to
-    begin elsewhere, the driver has written that as progress.) Those that did not
-    answer when it did so begin at `place`, as it was then.
+    """Partitions without progress begin at their first record. (If a flow begins
+    elsewhere, the driver has written that as progress.) Partitions that did not answer
+    the driver then begin at `place`, as of that time.
     """
     waiting = {
         key: known.unsettled[key]
@@ -68,8 +68,8 @@ def first_positions(
 def loss_of(
     flow: str, assignment: Assignment, gap: Gap, *, old: Position, end: int
 ) -> Loss:
-    """What to note about a gap, as of now. `old`: the position before; `end`: how far
-    its log was last seen to reach, -1 if it was not.
+    """The loss to record for a gap, as of now. `old`: the position before it. `end`:
+    the last known end of the log, -1 if unknown.
     """
     last = gap.last
     if last is None and end > gap.first:

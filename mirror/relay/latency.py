@@ -1,7 +1,7 @@
-"""Latencies of one lease as a histogram: counts that can be added up anywhere.
+"""Latencies of one lease as a histogram, whose counts can be added up anywhere.
 
-Main type: `Latencies`; `bounds` says where its buckets end, one of them at the flow's
-SLA, so that the share of records within it is exact. It holds no single records.
+Main type: `Latencies`. `bounds` returns the upper ends of its buckets; one is the
+flow's SLA, so that the share of records within it is exact.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _BOUNDS = (
 
 
 def bounds(sla_seconds: float) -> tuple[float, ...]:
-    """Upper ends of the buckets in seconds; beyond the last one is one more."""
+    """Upper ends of the buckets in seconds; one more bucket takes all above them."""
     return tuple(sorted({*_BOUNDS, sla_seconds}))
 
 
 class Latencies:
-    """How many records took how long."""
+    """Counts of records per latency bucket."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -28,7 +28,7 @@ class Latencies:
         self.sum_seconds = 0.0
 
     def add(self, seconds: float, count: int) -> None:
-        """So many records took so long."""
+        """Count records that took this long."""
         # Clocks differ: a record may be copied before its own time.
         seconds = max(seconds, 0.0)
         self.counts[bisect_left(self._bounds, seconds)] += count

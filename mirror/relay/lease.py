@@ -1,6 +1,7 @@
-"""What the driver hands a task: the flow's plan, and a lease on some partitions.
+"""What the driver hands to a task: the flow's plan, and a lease on some partitions.
 
-Main types: `LeasePlan`, `Assignment`, `Lease`. Values only; they travel pickled.
+Main types: `LeasePlan`, `Assignment`, `Lease`. They are plain values and travel pickled
+or as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasePlan:
-    """What a flow's slots have in common. Holds credentials: never printed."""
+    """What all slots of a flow share. Holds credentials, so never print it."""
 
     flow: FlowConfig
     source: ClusterConfig = field(repr=False)
@@ -27,9 +28,9 @@ class LeasePlan:
     source_id: str
     target_id: str
     feeders: tuple[str, ...] = ()
-    """The aliases of clusters that the configuration's flows copy to the source."""
+    """Aliases of the clusters that the configured flows copy to the source."""
     service: uuid.UUID = NO_ID
-    """Whose counters its records count for: the flow's in one process."""
+    """Identifies the service process whose counters the flow's records add to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Assignment:
     topic_id: str
     """The source topic's id in hex; all zeros where brokers have none."""
     paused_since: float = 0.0
-    """Since when it shall rest, epoch seconds; 0: it shall be copied."""
+    """When it was paused, epoch seconds; 0: it is not paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class Lease:
 
     slot: int
     number: int
-    """Counts up by one per lease of the flow's driver run."""
+    """Increases by one with each lease of the flow's driver run."""
     generation: str
-    """Names the driver run; the progress topic says which one may write."""
+    """Identifies the driver run; the progress topic says which run may write."""
     seconds: float
     assignments: tuple[Assignment, ...]

@@ -1,9 +1,8 @@
-"""What one transaction writes, and what it will have done once it is committed.
+"""What one transaction writes, and what it changes once it is committed.
 
-Main type: `PendingTransaction`. `filling` makes it from fetched answers; once it is
-committed its positions and counts hold, and if it is not they are dropped with it.
-Until then it owns the buffers that its batches lie in. How it is written is in
-`transaction_path`.
+Main type: `PendingTransaction`. `filling` builds it from fetched answers. Its positions
+and counts take effect when it commits, and are dropped with it if it does not. Until
+then it owns the buffers that hold its batches. `transaction_path` writes it.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ class PendingTransaction:
     rewriter: Rewriter
     batches: dict[TopicPartition, list[EncodedBatch]] = field(default_factory=dict)
     origins: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
-    """Source partition by target partition, for those that have batches."""
+    """The source partition of each target partition that has batches."""
     moved: dict[TopicPartition, Position] = field(default_factory=dict)
     counts: dict[TopicPartition, Part] = field(default_factory=dict)
     running: dict[TopicPartition, RunningCount] = field(default_factory=dict)
-    """What all transactions up to this one have done, known when it is written."""
+    """Counts of all transactions up to this one; set when it is written."""
     losses: list[Loss] = field(default_factory=list)
-    """What its positions jump over."""
+    """The gaps that its positions jump over."""
     buffers: list[bytearray] = field(default_factory=list)
-    """Fetched bytes, in which relayed batches still lie."""
+    """Fetched bytes that relayed batches still point into."""
     fetched_bytes: int = 0
     begun: float = field(default_factory=time.monotonic)
-    """When it was begun, by the monotonic clock."""
+    """When it was started, monotonic."""
     worked_bytes: int = 0
-    """The fetched bytes, with what was compressed counted as unpacked."""
+    """The fetched bytes, counting compressed data at its unpacked size."""
 
     @property
     def size(self) -> int:
-        """Bytes of its batches."""
+        """The size of its batches in bytes."""
         return sum(b.size for queue in self.batches.values() for b in queue)
 
     def count(self, key: TopicPartition, more: Part) -> None:
-        """Add to what it does to a source partition."""
+        """Add to the counts of a source partition."""
         known = self.counts.get(key)
         self.counts[key] = more if known is None else known + more

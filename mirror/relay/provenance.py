@@ -1,8 +1,8 @@
-"""The provenance header: which clusters a record has come through.
+"""The provenance header: which clusters a record has passed through.
 
-Every hop appends one header `mirror.via` with the value `<alias>/<cluster id>` of
-the cluster it read from. A record that names the target's cluster id would go in
-a circle and is left out. Main type: `Provenance`, the bytes the kernel works with.
+Every hop appends one header `mirror.via` with the value `<alias>/<cluster id>` of the
+cluster it read from. A record that names the target's cluster id would loop and is not
+copied. Main type: `Provenance`, the bytes that the kernel works with.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What to look for and what to add. All empty: leave records as they are."""
+    """What to look for and what to add. If all are empty, records stay as they are."""
 
     key: Bytes
     """The header's key."""
     stamp: Bytes
     """The encoded header to append to every record."""
     target_suffix: Bytes
-    """How a value ends that names the target."""
+    """The suffix of values that name the target."""
     feeders: Bytes
-    """How values begin that name clusters which are copied to the source, each behind
+    """The prefixes of values that name clusters copied to the source, each preceded by
     a byte with its size."""
 
     @property
@@ -47,9 +47,9 @@ def via(
 ) -> Provenance:
     """The provenance of records read from one cluster and written to another.
 
-    `feeders`: the aliases of clusters that are copied to the source. What goes in a
-    circle came from one of them last, unless another configuration's mirror copied it,
-    or a producer made its header.
+    `feeders`: the aliases of clusters that are copied to the source. The last hop of a
+    looping record is one of them, unless a mirror with another configuration copied the
+    record or a producer wrote the header.
     """
     key = HEADER.encode()
     value = f"{source_alias}/{source_id}".encode()
@@ -62,7 +62,7 @@ def via(
 
 
 def none() -> Provenance:
-    """Records go through byte for byte."""
+    """No header: records are copied byte for byte."""
     nothing = _array(b"")
     return Provenance(
         key=nothing, stamp=nothing, target_suffix=nothing, feeders=nothing

@@ -1,8 +1,7 @@
-"""What a task tells the driver at the end of its lease, one row per partition.
+"""What a task reports to the driver at the end of its lease, one row per partition.
 
 Main type: `PartitionReport`. Rows travel through Spark as Arrow; this module turns
-reports into a record batch and back. What they mean for status and metrics is
-decided in the driver.
+reports into a record batch and back. The driver turns them into status and metrics.
 """
 
 from __future__ import annotations
@@ -29,50 +28,50 @@ class PartitionReport:
     state: str
     reason: str = ""
     since: float = 0.0
-    """Since when it is in this state, epoch seconds; 0 if the slot cannot tell."""
+    """When it entered this state, epoch seconds; 0 if unknown."""
     position: int = -1
-    """The next source offset to copy, -1 while not known."""
+    """The next source offset to copy, -1 while unknown."""
     end_offset: int = -1
-    """The source's last stable offset as last seen, -1 while not known."""
+    """The source's last stable offset as last seen, -1 while unknown."""
     counts: Counts = NOTHING
-    """What was committed in this lease, and reported to this slot as such."""
+    """What this slot committed in this lease and knows to be committed."""
     total: Counts = NOTHING
-    """What the service has committed, as of the progress: that of leases which died
-    before they could report, too."""
+    """What the service has committed according to the progress topic, including leases
+    that died before they could report."""
     total_since: int = 0
-    """When the total was zero, epoch ms; 0: the slot cannot tell."""
+    """When the total was zero, epoch ms; 0 if unknown."""
     bytes_in: int = 0
-    """Record batches fetched, as they came, those of failed transactions too."""
+    """Bytes of record batches as fetched, including those of failed transactions."""
     transactions: int = 0
     latency_p50_ms: float = -1.0
-    """From a record's timestamp to its commit on the target, newest of each
-    transaction; -1 if nothing was copied."""
+    """From a record's timestamp to its commit on the target, for the newest record of
+    each transaction; -1 if nothing was copied."""
     latency_p99_ms: float = -1.0
     lag_seconds: float = -1.0
-    """The age of the oldest record not copied yet, 0 if there is none, when the lease
-    ended; -1 while not known (see `lateness`)."""
+    """The age of the oldest record not copied when the lease ended, 0 if there is none;
+    -1 while unknown (see `lateness`)."""
     latency_counts: tuple[int, ...] = ()
-    """Records by the same latency as above, per bucket of `latency.bounds`."""
+    """Records by the latency described above, per bucket of `latency.bounds`."""
     latency_sum_seconds: float = 0.0
     age_counts: tuple[int, ...] = ()
-    """The same from a record's timestamp to its fetch."""
+    """The same for the time from a record's timestamp to its fetch."""
     age_sum_seconds: float = 0.0
     slot_seconds: float = 0.0
-    """How long its slot was at work in this lease."""
+    """How long its slot ran in this lease."""
     slot_busy: float = 0.0
     """CPU seconds that the slot used per second; its threads may make it exceed 1."""
     slot_transactions: int = 0
     """Transactions that its slot committed."""
     slot_transaction_seconds: float = 0.0
-    """How long these took together, from the first write to the commit."""
+    """Total time of these, from when each was started to its commit."""
     slot_aborted: int = 0
-    """Transactions that its slot gave up."""
+    """Transactions that its slot aborted."""
     slot_takeovers: int = 0
-    """How often its slot began anew: took over, read progress, went on from there."""
+    """How often its slot took over: read the progress and continued from there."""
 
     @property
     def lag(self) -> int:
-        """Source offsets not copied yet, 0 while not known."""
+        """Source offsets not copied yet, 0 while unknown."""
         known = self.position >= 0 and self.end_offset >= 0
         return max(self.end_offset - self.position, 0) if known else 0
 
@@ -87,7 +86,7 @@ _TYPES = {
         f"struct<{','.join(f'{name}:bigint' for name in NAMES)}>",
     ),
 }
-"""Of a field: what it is in Arrow, and in Spark's SQL."""
+"""The Arrow and Spark SQL types for each type of field."""
 _FIELDS = {field.name: _TYPES[str(field.type)] for field in fields(PartitionReport)}
 _MADE_OF = {
     field.name: (lambda found: Counts(**found)) if field.type == "Counts" else tuple

@@ -1,10 +1,10 @@
-"""From fetched batches to batches to send: relayed as they are, or rewritten.
+"""Turns fetched batches into batches to send, relayed as they are or rewritten.
 
-Main type: `Rewriter`, one per slot, which owns the buffers it writes to: what it
-returns is valid until its next `begin`. Relay keeps a batch's bytes and makes a new
-header; rewrite unpacks, lets the kernel drop, stamp, renumber and merge, and packs
-again. `grouping` says which it is. Neither knows of partitions, producers or
-transactions.
+Main type: `Rewriter`, one per transaction in flight. It owns the buffers it writes to:
+what it returns is valid until its next `begin`. Relaying keeps a batch's bytes and
+builds a new header; rewriting unpacks, lets the kernel drop, stamp, renumber and merge
+records, and packs them again. `grouping` chooses between the two. Neither knows about
+producers or transactions.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from mirror.relay.provenance import Provenance
 
 _WORTH_SUMMING = 16 << 10
-"""Bytes of a batch whose sum is better made apart from its header's."""
+"""From this size on, a batch body's checksum is worth computing in advance."""
 _MOST_RUNS = 1 << 14
-"""Of a batch; so many holes, and it ends."""
+"""The most runs per batch: with more holes in its offsets, a batch ends early."""
 _UNPACK_BYTES = 4 << 20
-"""So much is unpacked before the next batch waits its turn."""
+"""How much is unpacked before the next batch must wait."""
 _ENOUGH_UNPACKED = 64 << 20
 _ENOUGH_MADE = 32 << 20
-"""So much of one partition is unpacked and made at a time: a few kilobytes may unpack
-to gigabytes, and must not fill the memory.
+"""How much of one partition is unpacked and written at a time: a few kilobytes may
+unpack to gigabytes and must not fill the memory.
 """
 _KEPT_BYTES = 8 << 20
 """A larger buffer is not kept for the next transaction."""
@@ -46,28 +46,28 @@ _KEPT_BYTES = 8 << 20
 
 @dataclass(slots=True, kw_only=True)
 class Rewritten:
-    """What became of some batches. Times are epoch milliseconds, -1 for none."""
+    """The result for some batches. Times are epoch milliseconds, -1 for none."""
 
     batches: list[EncodedBatch]
     counts: Counts = NOTHING
-    """What is not copied, and why; `batches` say what is."""
+    """What is not copied, and why; `batches` has what is copied."""
     newest: int = -1
     oldest: int = -1
-    """Of the first record that is copied, as the source has it."""
+    """The time of the first record that is copied, as on the source."""
     unpacked: int = 0
-    """Bytes of records that were compressed, and had to be unpacked."""
+    """Bytes of compressed records after unpacking."""
     dead_batches: list[EncodedBatch] = field(default_factory=list)
     """For the dead-letter topic."""
     stopped_at: int = -1
-    """The source offset from which on nothing was done, -1: all was."""
+    """The source offset from which nothing was done; -1 if all was."""
     reached: int = -1
-    """The source offset up to which all is done so far."""
+    """The source offset up to which everything is done so far."""
     made: int = 0
-    """Bytes of the batches, those for the dead-letter topic too."""
+    """Bytes of the batches, including those for the dead-letter topic."""
 
     @property
     def enough(self) -> bool:
-        """Whether what is left shall be done another time."""
+        """Whether to leave the rest for another time."""
         return self.made >= _ENOUGH_MADE
 
 
@@ -81,8 +81,8 @@ class Rewriter:
         codec: int | None,
         most_unpacked: int = codecs.MOST_UNPACKED,
     ) -> None:
-        """`codec`: what to compress with; None keeps what each source batch had.
-        `most_unpacked`: bytes that a batch may unpack to.
+        """`codec`: what to compress with; None keeps each source batch's codec.
+        `most_unpacked`: the most bytes that a batch may unpack to.
         """
         self._provenance = provenance
         self._relays = not provenance.changes_records
@@ -97,11 +97,11 @@ class Rewriter:
 
     @property
     def keeps_source(self) -> bool:
-        """Whether what it returns may lie in the buffers that it was given."""
+        """Whether returned batches may point into the buffers passed in."""
         return self._relays
 
     def begin(self) -> None:
-        """Take all output buffers back: what was returned before is sent by now."""
+        """Reuse all output buffers: what was returned before is sent by now."""
         self._used = 0
         self._outputs = [each for each in self._outputs if each.size <= _KEPT_BYTES]
         if self._unpacked.size > _KEPT_BYTES:
@@ -118,11 +118,11 @@ class Rewriter:
     ) -> Rewritten:
         """Batches of at most `max_bytes` with the records from `position` on.
 
-        `at`: the topic and partition that they are of. What would be too much for one
-        time is left, and so is all from a damaged batch on that is not the first.
+        `at`: their topic and partition. Stops early if there is too much to do at once,
+        or before a damaged batch that is not the first.
 
-        A single record larger than that gets a batch of its own all the same: the
-        broker will say so.
+        A single record larger than `max_bytes` still gets a batch of its own; the
+        broker will reject it.
 
         Raises:
             CorruptBatchError: records of the first batch do not fit it, or unpack to
@@ -143,7 +143,7 @@ class Rewriter:
         except CorruptBatchError:
             if done.reached <= position:
                 raise
-            done.stopped_at = done.reached  # the next time it comes first
+            done.stopped_at = done.reached  # next time it comes first, and raises
         if len(rows) and done.stopped_at > rows[-1, scan.LAST]:
             done.stopped_at = -1
         return done
@@ -189,7 +189,7 @@ class Rewriter:
         form: tuple[int, int],
         done: Rewritten,
     ) -> None:
-        """Add the records of some sections. `form`: a batch's size and its codec."""
+        """Add the records of some sections. `form`: a batch's size limit and codec."""
         limit, codec = form
         state = np.zeros(kernels.STATES, np.int64)
         provenance, result = self._provenance, self._result
@@ -211,11 +211,11 @@ class Rewriter:
                 self._used -= 1
                 if broken == row:
                     raise _damaged(part[row])
-                whole = broken  # what stands before it is copied
+                whole = broken  # what precedes it is copied
                 continue
             if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
                 self._used -= 1
-                capacity = 2 * out.size  # one record larger than all that
+                capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             done.reached = _reached(part, state)
             done.counts += Counts(
@@ -242,9 +242,8 @@ class Rewriter:
     def _sections(
         self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten
     ) -> Iterator[tuple[Buffer, Rows]]:
-        """Where the uncompressed records lie, some batches at a time: in place, or
-        unpacked, which holds until the next are asked for. Who asks is done with what
-        was given.
+        """The uncompressed records, some batches at a time: in place, or unpacked into
+        a buffer that is overwritten when the caller asks for the next ones.
         """
         found = sections(rows)
         if codec == codecs.NONE:
@@ -273,7 +272,7 @@ class Rewriter:
             self._unpacked.data[at:end] = unpacked
             found[row, kernels.SOURCE_AT], found[row, kernels.SOURCE_END] = at, end
             done.unpacked += len(unpacked)
-            del unpacked  # a large one need not be there twice
+            del unpacked  # do not hold a large one twice
             at = end
         yield self._unpacked, found[first:]
         done.reached = int(rows[-1, scan.LAST]) + 1
@@ -298,7 +297,7 @@ class Rewriter:
 
 
 def _reached(part: Rows, state: Rows) -> int:
-    """Up to which source offset a merge got."""
+    """The source offset that a merge reached."""
     row = int(state[kernels.ROW])
     if state[kernels.DONE]:
         return int(part[row, kernels.FIRST_OFFSET] + state[kernels.REACHED]) + 1
@@ -314,13 +313,13 @@ def _damaged(section: Rows) -> CorruptBatchError:
 
 
 def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:
-    """A batch of what `kernels.merge` laid out and told of it."""
+    """A batch of the records that `kernels.merge` laid out, described by its result."""
     body: memoryview | bytes = section
     used = codecs.NONE
     if codec != codecs.NONE:
         packed = codecs.compress(codec, section)
-        # What does not shrink is sent plain: so the limit that held for the
-        # uncompressed records holds for the batch.
+        # Send uncompressed what does not shrink: then the limit that held for the
+        # uncompressed records also holds for the batch.
         if len(packed) < len(section):
             body, used = packed, codec
     count = int(result[kernels.COPIED])
@@ -336,6 +335,6 @@ def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedB
         body=body,
         count=count,
         runs=runs[: int(result[kernels.RUNS])].copy(),
-        # Later the processor has other things at hand.
+        # Now, while the body is still in the CPU's cache.
         body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
     )

@@ -1,8 +1,8 @@
-"""What a slot's transactions carry on counting, so that no count dies with a process.
+"""Running counts in a slot's transactions, so that no count is lost with a process.
 
-Main type: `RunningCounts`. Each transaction writes beside a partition's position what
-was done to it so far. A take-over reads that and goes on from there, if the same
-service counted; else it begins at zero. It knows no broker.
+Main type: `RunningCounts`. With a partition's position, each transaction writes what
+was done to the partition so far. A take-over reads that and continues counting if the
+same service wrote it; otherwise it starts at zero. It knows no broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TopicPartition = tuple[str, int]
 
 
 class RunningCounts:
-    """Of the partitions of one slot."""
+    """The running counts of one slot's partitions."""
 
     def __init__(self, service: uuid.UUID) -> None:
         self._service = service
@@ -33,10 +33,10 @@ class RunningCounts:
         found: Mapping[TopicPartition, bytes],
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """Go on from what the progress says; begin at zero where it says nothing.
+        """Continue from the counts in the progress; start at zero where there are none.
 
         Raises:
-            ClusterError: what it says is damaged.
+            ClusterError: a count in the progress is damaged.
         """
         zero = RunningCount(service=self._service, begun=int(time.time() * 1000))
         self._committed = {
@@ -53,17 +53,17 @@ class RunningCounts:
         partitions: Iterable[TopicPartition],
         more: Mapping[TopicPartition, Counts],
     ) -> dict[TopicPartition, RunningCount]:
-        """What a transaction has to say that moves these and does so much, behind all
-        that were written before it.
+        """The counts to write in a transaction that moves these partitions and adds
+        `more` to what the transactions before it wrote.
         """
         said = {key: self._written[key] + more.get(key, NOTHING) for key in partitions}
         self._written.update(said)
         return said
 
     def commit(self, said: Mapping[TopicPartition, RunningCount]) -> None:
-        """The transaction that says this is committed."""
+        """Note that the transaction with these counts is committed."""
         self._committed.update(said)
 
     def committed(self, key: TopicPartition) -> RunningCount | None:
-        """None while the slot has not taken over since it got the partition."""
+        """None until the first take-over after the slot got the partition."""
         return self._committed.get(key)

@@ -1,10 +1,10 @@
-"""A slot: copies its partitions for the length of a lease, then tells what it did.
+"""A slot: copies its partitions for the length of a lease, then reports what it did.
 
-Main type: `Slot`. There is one way to begin and to recover: take over. It fences
-every owner of the slot's ids, reads the committed progress, and goes on from there;
-so no error needs a repair of its own. A slot that stays in one process keeps its
-connections, epochs and positions from lease to lease and need not take over again.
-Which partitions it gets, and when, is the driver's to decide.
+Main type: `Slot`. It starts and recovers in the same way: it takes over. A take-over
+fences every earlier owner of the slot's ids, reads the committed progress and continues
+from there, so no error needs its own repair. A slot that stays in one process keeps its
+connections, epochs and positions from lease to lease and need not take over again. The
+driver decides which partitions it gets, and when.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _HEAR_SECONDS = 0.05
-"""How soon an inquiry's end is noticed when nothing else happens."""
+"""How soon the end of an inquiry is noticed when nothing else happens."""
 _FINISH_SECONDS = 7.0
-"""Less than what makes a lease overdue: one slot's trouble does not end the flow."""
+"""Less than what makes a lease overdue, so that one slow slot does not end the flow."""
 
 
 class Slot:
@@ -123,10 +123,10 @@ class Slot:
     def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
         """Copy until the lease ends or the wakeup (a file descriptor) is readable.
 
-        Ends with no transaction open.
+        Leaves no transaction open.
 
         Raises:
-            FencedError: a newer owner is at work; this one did no harm.
+            FencedError: a newer owner is active; this one did no harm.
         """
         deadline = time.monotonic() + lease.seconds
         self._begin(lease)
@@ -137,9 +137,9 @@ class Slot:
                 woken = self._step(lease, deadline, wakeup)
                 pause = 0.0
             except FencedError as error:
-                # Another process had this slot for a lease, or a replaced one woke up
-                # late, and takes id by id before it learns that. A take-over shows
-                # which of us is superseded.
+                # Another process had this slot for a lease, or a superseded one woke up
+                # late and fences one id after the other until it finds out. A take-over
+                # shows which of the two is superseded.
                 self._owner = False
                 fenced += 1
                 if fenced > MAX_IN_FLIGHT or isinstance(error, SupersededError):
@@ -181,8 +181,8 @@ class Slot:
         )
 
     def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
-        """One round: take over if need be, read, fill, write. True when woken."""
-        # Taking over would forget what is being looked into.
+        """One round: take over if necessary, read, fill, write. True if woken."""
+        # A take-over would forget the suspicions that are being investigated.
         if self._owner and self._faults.due() and not self._suspicions.pending:
             self._writer.finish(_FINISH_SECONDS)
             self._owner = False
@@ -224,8 +224,8 @@ class Slot:
             self._count_committed()
 
     def _meanwhile(self) -> None:
-        """While the next transaction is filled, those under way go on, and leaders can
-        go on sending before there is room for what they send.
+        """While the next transaction is filled, keep those in flight going, and keep
+        receiving from leaders before there is room for their answers.
         """
         self._reader.read_on()
         ready, _ = wait(self._writer.connections(), None, 0.0)
@@ -244,10 +244,10 @@ class Slot:
         self._count_committed()
 
     def _look_at_resting(self) -> None:
-        """Where the source's ends are of what is not read: their lag is shown, too."""
+        """Look up the source's end of paused partitions: their lag is shown, too."""
         resting = [key for key, a in self._wanted.items() if a.paused_since]
         if resting and self._owner:
-            # Only a figure: what is wrong there shows when the partition is read.
+            # Only for display: problems show when the partition is read again.
             with contextlib.suppress(ClusterError):
                 self._tally.ends(
                     topic_admin.list_offsets(
@@ -256,12 +256,12 @@ class Slot:
                 )
 
     def _count_committed(self) -> None:
-        """What is committed counts from now on."""
+        """Count committed transactions and take over their positions."""
         for event in self._writer.take_events():
             transaction = event.transaction
             self._positions.update(transaction.moved)
             for key in transaction.moved:
-                # What is no longer read was set aside after this: the fault stays.
+                # A partition no longer read was set aside since: its fault stays.
                 if self._reader.offset(key) is not None:
                     self._faults.clear(key)
             self._tally.committed(
@@ -273,9 +273,9 @@ class Slot:
             self._filling.give_back(transaction)
 
     def _take_over(self, lease: Lease) -> None:
-        """Become the slot's owner and stand where the committed progress says."""
-        # What went wrong at the source leaves the target's side alone; and a commit
-        # that was asked for counts, whatever went wrong behind it.
+        """Become the slot's owner and continue from the committed progress."""
+        # An error at the source does not concern the target; and a requested commit
+        # counts, whatever failed after it.
         with contextlib.suppress(ClusterError, PartitionError):
             self._writer.finish()
         self._count_committed()
@@ -288,7 +288,7 @@ class Slot:
         self._owner = True
 
     def _stand(self, found: Found) -> None:
-        """Read on where the progress says, what can be read and written now."""
+        """Continue from the progress with the partitions that can be copied now."""
         aside = self._faults.start_retry()
         wanted = {
             key: assignment
@@ -324,8 +324,8 @@ class Slot:
         self._tally.slot_works(found.progress.running, self._wanted)
 
     def _set_aside(self, error: MirrorError) -> bool:
-        """After a failure: take over next. Returns whether only some partitions are to
-        blame, which are set aside.
+        """Take over next, after a failure. If only some partitions are to blame, set
+        them aside and return True.
         """
         self._owner = False
         guilty: dict[TopicPartition, str] = {}

@@ -1,11 +1,11 @@
-"""The source side of a slot: a Fetch on its way to every leader, always.
+"""The source side of a slot: there is always a Fetch in flight to every leader.
 
-Main type: `SourceReader`. It knows from which offset each partition is read next and
-asks all leaders, in a session each (KIP-227), so that a request names only what has
-moved and an answer only what has news; by topic id where brokers understand that. A
-leader that is far away is asked in several channels, each for its share of the
-partitions and for more of each. Answers to questions that a rewind has made stale are
-dropped. What is fetched is undecoded (see `batch`).
+Main type: `SourceReader`. It tracks the next offset of each partition and fetches from
+all leaders, each with its own session (KIP-227): requests name only partitions that
+moved, and answers only those with news. It uses topic ids if brokers support them. For
+a distant leader it uses several channels, each with a share of the partitions and
+larger fetches. It drops answers that a rewind has made stale, and does not decode what
+it fetches (see `batch`).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _MAX_WAIT_MS = 500
 _SMALL_BUFFER = 1 << 16
 _LAST_EPOCH = (1 << 31) - 1
 _HIGH_LATENCY_CHANNELS = 4
-"""So many questions are on their way to one far leader, one of each partition."""
+"""Requests in flight to one distant leader; each partition is in one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one leader answered: its partitions, and the bytes they lie in.
 
-    The bytes stay until they are given back.
+    The bytes are not reused until they are given back.
     """
 
     fetched: tuple[Fetched, ...]
@@ -60,21 +60,21 @@ class Answer:
 
 @dataclass(slots=True)
 class _FetchChannel:
-    """One connection to one broker, and what both sides know of each other."""
+    """One connection to one broker, and the state of its fetch session."""
 
     node: int
     purpose: str
     session: int = 0
     epoch: int = 0
     asked: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offsets that the broker goes by."""
+    """The offsets that the broker has in the session."""
     moved: dict[TopicPartition, None] = field(default_factory=dict)
-    """Which of ours it does not know yet, in order: served last, asked last."""
+    """Partitions whose offset the broker does not have yet, the last served last."""
     pending: Pending | None = None
     by_id: bool = False
-    """Whether it is asked by topic ids."""
+    """Whether requests name topics by id."""
     rests_until: float = 0.0
-    """It throttles us, and would not read what is sent before; monotonic."""
+    """Until when the broker throttles us and reads no requests; monotonic."""
     answered: float = 0.0
     """When it last answered, monotonic; 0 if it has not."""
 
@@ -95,12 +95,12 @@ class SourceReader:
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
         self._channels_each = 1
-        """Of a leader. Of a partition only one question can be on its way: it is asked
-        for as many times as much."""
+        """Channels per leader. A partition is in one request at a time, so each fetches
+        as many times more of it."""
         self._offsets: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
-        """Under which each partition's leader leads: an older or newer one refuses."""
+        """The epoch of each partition's leader; a leader of another epoch refuses."""
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[bytes, str] = {}
         self._channel_of: dict[TopicPartition, _FetchChannel] = {}
@@ -111,7 +111,7 @@ class SourceReader:
     def assign(
         self, positions: Mapping[TopicPartition, Position], topics: Mapping[str, Topic]
     ) -> None:
-        """Read exactly these partitions from these positions, forgetting all else."""
+        """Read exactly these partitions, from these positions; forget all others."""
         for purpose in {channel.purpose for channel in self._channels.values()}:
             self._cluster.drop(purpose)
         self._channels_each = (
@@ -121,7 +121,7 @@ class SourceReader:
         self._epochs = {key: each.leader_epoch for key, each in positions.items()}
         self._ids = {topic: topics[topic].topic_id for topic, _ in positions}
         self._names = {each.bytes: topic for topic, each in self._ids.items()}
-        # A new session takes the place of the old one: brokers keep only so many.
+        # Replace old sessions instead of adding to them: brokers keep only so many.
         self._channels = {
             at: _FetchChannel(
                 channel.node,
@@ -145,20 +145,20 @@ class SourceReader:
                 self._leader_epochs[topic, partition] = leader.epoch
 
     def _channel(self, node: int, number: int) -> _FetchChannel:
-        """That of a leader's partition with this number, all in turn."""
+        """The channel for a leader's partition with this number, in turn."""
         at = (node, number % self._channels_each)
         if at not in self._channels:
             self._channels[at] = _FetchChannel(node, f"{_PURPOSE} {at[1]}")
         return self._channels[at]
 
     def ask_for(self, max_bytes: int, partition_max_bytes: int) -> None:
-        """How much a leader shall answer from now on, and of one partition."""
+        """Set how much to fetch at a time from a leader, and of one partition."""
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
 
     @property
     def partition_max_bytes(self) -> int:
-        """How much a leader answers of one partition at most."""
+        """The most that a leader returns of one partition."""
         return min(self._partition_max_bytes * self._channels_each, self._max_bytes)
 
     @property
@@ -170,19 +170,19 @@ class SourceReader:
         return self._offsets.get(key)
 
     def last_epoch(self, key: TopicPartition) -> int:
-        """Under which leader the record before the offset was written; -1: unknown."""
+        """The leader epoch of the record before the offset; -1 if unknown."""
         return self._epochs.get(key, -1)
 
     def answered(self, key: TopicPartition) -> float:
         """When this partition's leader last answered, with or without news of it;
-        monotonic, 0 if it has not or is not asked.
+        monotonic, 0 if it has not answered or is not asked.
         """
         channel = self._channel_of.get(key)
         return channel.answered if channel is not None and key in self._offsets else 0.0
 
     def seek(self, key: TopicPartition, offset: int, last_epoch: int) -> None:
-        """Read on from here, after the others had their turn. `last_epoch`: of the
-        record before, -1 if that is not known.
+        """Continue from this offset, after the other partitions had their turn.
+        `last_epoch`: the leader epoch of the record before it, -1 if unknown.
         """
         self._offsets[key] = offset
         self._epochs[key] = last_epoch
@@ -197,7 +197,7 @@ class SourceReader:
         moved[key] = None
 
     def _next(self, key: TopicPartition) -> tuple[int, int]:
-        """What to ask for, and the epoch of the record before."""
+        """The offset to fetch, and the leader epoch of the record before it."""
         return self._foreseen.get(key) or (self._offsets[key], self._epochs[key])
 
     def leave_out(self, key: TopicPartition) -> None:
@@ -206,9 +206,9 @@ class SourceReader:
             channel.moved[key] = None
 
     def ask_ahead(self, foreseen: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Ask for what comes next, before what came is worked on. `foreseen`: the
-        arguments of `seek` that are likely for each partition; where it is not
-        called with them before `ask` is, the answer is dropped and it is asked again.
+        """Fetch what comes next before processing what came. `foreseen`: the likely
+        arguments of `seek` for each partition. If `seek` is not called with them before
+        `ask`, the answer is dropped and the partition fetched again.
 
         Raises:
             LeaderError: as `ask` does.
@@ -220,7 +220,7 @@ class SourceReader:
             self._ask_all()
 
     def ask(self) -> None:
-        """Send a Fetch on every channel on which no answer is owed.
+        """Send a Fetch on every channel that has none in flight.
 
         Raises:
             LeaderError: one of them cannot be reached, or refuses us.
@@ -248,7 +248,7 @@ class SourceReader:
         moved = {
             key: self._next(key)[0] for key in channel.moved if key in self._offsets
         }
-        # Who was served goes to the back: brokers fill answers in the order asked.
+        # Partitions just served go last: brokers fill answers in the order of requests.
         for key in moved:
             channel.asked.pop(key, None)
         channel.asked |= moved
@@ -288,7 +288,7 @@ class SourceReader:
         )
 
     def connections(self) -> list[Connection]:
-        """Those on which answers are waited for."""
+        """Connections with a Fetch in flight."""
         return [
             channel.pending.connection
             for channel in self._channels.values()
@@ -296,16 +296,16 @@ class SourceReader:
         ]
 
     def read_on(self) -> None:
-        """Take in what has come meanwhile, so that leaders need not stop sending."""
+        """Receive what has arrived meanwhile, so that leaders can keep sending."""
         for connection in self.connections():
             connection.read_on()
 
     def read(self, ready: AbstractSet[Connection]) -> Iterator[Answer]:
-        """The answers on connections that have something to read, those first whose
-        leader was read the longest ago: who takes one may leave the others.
+        """The answers on connections that have something to read. The leader read least
+        recently comes first, since callers may stop after any answer.
 
         Raises:
-            LeaderError: a connection failed, or has owed its answer for too long.
+            LeaderError: a connection failed, or an answer is overdue.
             ClusterError: a leader refused the request.
         """
         waiting = [
@@ -367,5 +367,5 @@ class SourceReader:
         return Answer(fetched, np.frombuffer(body, np.uint8), owned)
 
     def give_back(self, buffers: Iterable[bytearray]) -> None:
-        """Nothing of these answers is needed any longer."""
+        """Reuse the buffers of answers that are no longer needed."""
         self._spare += buffers

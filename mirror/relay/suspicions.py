@@ -1,9 +1,9 @@
-"""Partitions under suspicion: what follows when a broker does not have a position.
+"""Partitions under suspicion: what happens if a broker does not have a position.
 
-Main type: `Suspicions`, those of one slot. A partition under suspicion is not read
-until the source has said what became of the position (`inquiry`). Then there is a
-`Verdict`: the partition jumps over the offsets that are gone, or waits with a reason
-until people decide. Which of the two, the flow's settings say.
+Main type: `Suspicions`, those of one slot. The slot does not read such a partition
+until the source has said what happened to the position (`inquiry`). Then there is a
+`Verdict`: the partition jumps over the missing offsets, or is set aside with a reason
+until an operator decides. The flow's settings say which of the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _WORDS = {
-    Cause.DELETED: "deleted before they were copied:",
+    Cause.DELETED: "deleted records before they were copied:",
     Cause.TRUNCATED: "truncated its log and lost",
 }
 _DECIDE = (
@@ -42,12 +42,12 @@ _DECIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of a partition that was under suspicion."""
+    """What to do with a partition that was under suspicion."""
 
     key: TopicPartition
     jump: Jump | None = None
     reason: str = ""
-    """Why it is to be set aside, if it does not jump."""
+    """Why to set it aside, if it does not jump."""
 
 
 class Suspicions:
@@ -62,7 +62,7 @@ class Suspicions:
         *,
         tally: Tally,
     ) -> None:
-        """`source`: learns from the answers who leads. `inquiry` is this object's."""
+        """`source` learns the newest leaders from the answers. Takes over `inquiry`."""
         self._flow = flow
         self._source = source
         self._reader = reader
@@ -77,7 +77,7 @@ class Suspicions:
         wanted: Mapping[TopicPartition, Assignment],
         ids: Mapping[str, uuid.UUID],
     ) -> None:
-        """Forget all suspicions. `ids` are those of the source topics that are read."""
+        """Forget all suspicions. `ids`: the ids of the source topics that are read."""
         self._wanted = wanted
         self._ids = ids
         self._suspects = {}
@@ -87,24 +87,24 @@ class Suspicions:
 
     @property
     def pending(self) -> bool:
-        """Whether some partitions wait for what the source says of them."""
+        """Whether any partition waits for the source's answer."""
         return bool(self._suspects)
 
     def look_into(self, key: TopicPartition, position: Position) -> None:
-        """Read this partition no further until it is known what became of a position
-        that a broker does not have. What was committed last says so.
+        """Stop reading a partition until the source has said what happened to this
+        position, which a broker does not have.
         """
         self._suspects[key] = Suspect(topic=key[0], partition=key[1], position=position)
         self._inquiry.open(self._suspects[key])
         self._reader.leave_out(key)
 
     def verdicts(self) -> list[Verdict]:
-        """What was found out meanwhile; never waits."""
+        """What has been found out since the last call; never waits."""
         found = []
         for finding in self._inquiry.findings():
             suspect = finding.suspect
             if self._suspects.get(suspect.key) != suspect:
-                continue  # the slot took over since, and may stand elsewhere
+                continue  # the slot has taken over since and may be elsewhere
             del self._suspects[suspect.key]
             found.append(self._judge(finding))
         return found
@@ -132,7 +132,7 @@ class Suspicions:
         return Verdict(key=key, jump=Jump(to=gap.to, loss=loss))
 
     def _wait_for_owner(self, gap: Gap, suspect: Suspect) -> str:
-        """Why people have to decide where to go on; empty if settings do."""
+        """Why an operator must decide where to continue; empty if the settings do."""
         if gap.cause is Cause.RECREATED:
             if self._flow.on_recreated_topic == "continue":
                 return ""

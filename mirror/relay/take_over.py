@@ -1,9 +1,9 @@
-"""What a slot learns when it takes over, once it has fenced earlier owners.
+"""What a slot learns at a take-over, once it has fenced earlier owners.
 
-Main type: `Survey`, which asks both clusters, has transactions ended that brokers left
-open (`clusters.hanging`), and refuses a slot of an earlier run. `Found` is what the
-clusters say, `Standing` what follows for each partition: frozen values, which the slot
-hands to those that read, rewrite and write.
+Main type: `Survey`, which asks both clusters, ends transactions that brokers left open
+(`clusters.hanging`), and rejects a slot of a superseded run. `Found` is what the
+clusters say and `Standing` what follows for each partition: frozen values that the slot
+passes to its reader, intake and writer.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What follows for the partitions that a slot would copy."""
+    """What a take-over means for the partitions that the slot is to copy."""
 
     read: Mapping[TopicPartition, Position]
-    """Those that can be copied, and where each is read on."""
+    """Partitions that can be copied, and where to continue reading each."""
     obstacles: Mapping[TopicPartition, str]
     """Why each of the others cannot be copied now."""
     first: Mapping[TopicPartition, Position]
-    """Those read that have to commit their position even if there is no record: asked
-    for again, it would be another one."""
+    """Of those, partitions that must commit their position even without a record,
+    because a second lookup might not find it again."""
     doubtful: Mapping[TopicPartition, Position]
-    """Those read of which the source shows another topic, or an older leader, than was
-    copied."""
+    """Of those, partitions for which the source shows a different topic, or an older
+    leader, than what was copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +60,12 @@ class Found:
     limits: Mapping[str, int]
     """The largest batch of each target topic in bytes."""
     closed: Mapping[TopicPartition, str]
-    """Partitions of the target that nothing may be written to, and why."""
+    """Target partitions that must not be written to, and why."""
     dead_letter_partitions: int
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
-        """Of the source topics."""
+        """The ids of the source topics."""
         return {name: topic.topic_id for name, topic in self.source_topics.items()}
 
     def standing(
@@ -73,7 +73,7 @@ class Found:
         wanted: Mapping[TopicPartition, Assignment],
         positions: Mapping[TopicPartition, Position],
     ) -> Standing:
-        """What follows for these partitions, with the position of each that has one."""
+        """What follows for the wanted partitions; some may have no position."""
         reasons = {
             key: self._obstacle(assignment, positions.get(key))
             for key, assignment in wanted.items()
@@ -111,7 +111,7 @@ class Found:
 
 
 class Survey:
-    """Asks the clusters of one slot, at each of its take-overs."""
+    """Asks both clusters at each take-over of one slot."""
 
     def __init__(
         self,
@@ -132,10 +132,10 @@ class Survey:
         self._closed: dict[TopicPartition, str] = {}
 
     def find(self, lease: Lease, wanted: Collection[Assignment]) -> Found:
-        """What these partitions of the lease begin with; the slot's ids are ours.
+        """The state of these partitions of the lease. Call it after fencing.
 
         Raises:
-            SupersededError: a newer run of the flow is at work.
+            SupersededError: a newer run of the flow is active.
             MirrorError: a cluster does not answer, or refuses.
         """
         names = {each.target_topic for each in wanted}
@@ -165,12 +165,12 @@ class Survey:
     def _complete_transactions(
         self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
     ) -> None:
-        """What partitions missed the end of an earlier transaction get it now."""
+        """End earlier transactions in partitions that still have them open."""
         looked = self._writer.complete(topics, partitions)
         known, self._closed = set(self._closed.values()), dict(looked.unseen)
         for each in looked.hanging:
             if each.text not in known:
                 self._log.warning("transaction left open", what=each.text)
             if not each.ended:
-                # The next end of a transaction would decide on what is open there.
+                # The next commit or abort would also end what is open there.
                 self._closed |= dict.fromkeys(each.partitions, each.text)

@@ -1,7 +1,7 @@
-"""Counting what a slot did during one lease.
+"""Counts what a slot does during one lease.
 
-Main types: `Tally`, and `Part`, a transaction's part in one partition, which counts
-only once it is committed. It makes the reports, and knows no broker.
+Main types: `Tally`, and `Part`, what one transaction does to one partition, which
+counts only once it is committed. `Tally` builds the reports and knows no broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Part:
     newest: int = -1
     """The time of its newest record, epoch ms."""
     read_at: float = 0.0
-    """When that was fetched, epoch seconds."""
+    """When that record was fetched, epoch seconds."""
 
     def __add__(self, more: Part) -> Part:
         return Part(
@@ -86,7 +86,7 @@ class Tally:
         self._slot_error_since = 0.0
 
     def begin(self) -> None:
-        """A new lease: counters start at zero, what is known of the source stays."""
+        """Start a lease: reset the counters, keep what is known about the source."""
         self._partitions.clear()
         self._of_slot = _Slot()
 
@@ -106,16 +106,18 @@ class Tally:
         partition.behind = behind
 
     def end_offset(self, key: TopicPartition) -> int:
-        """The source's end as last seen, -1 while not known."""
+        """The source's end offset as last seen, -1 while unknown."""
         return self._lateness[key].end_offset
 
     def ends(self, found: Mapping[TopicPartition, int]) -> None:
-        """Ends of partitions that are not read, asked for otherwise."""
+        """Note the end offsets of partitions that are not read."""
         for key, end_offset in found.items():
             self._lateness[key].told(end_offset, time.monotonic())
 
     def waits(self, key: TopicPartition, oldest: int) -> None:
-        """Records are to be written, the first of them of this time in epoch ms."""
+        """Note that records wait to be written. `oldest`: the first one's time, epoch
+        ms.
+        """
         self._of(key).lateness.fetched(oldest / 1000)
 
     def written(
@@ -123,8 +125,8 @@ class Tally:
         parts: Mapping[TopicPartition, Part],
         moved: Mapping[TopicPartition, Position],
     ) -> dict[TopicPartition, RunningCount]:
-        """A transaction is about to be written that does this: what it says of all
-        that was done up to its positions.
+        """The running counts that a transaction with these parts must write: all that
+        was done up to its positions.
         """
         counts = {key: part.counts for key, part in parts.items()}
         return self._running.write(moved, counts)
@@ -137,7 +139,7 @@ class Tally:
         *,
         seconds: float,
     ) -> None:
-        """A transaction is committed that did this, and took so long."""
+        """Count a committed transaction and the time it took."""
         self._running.commit(running)
         now = time.time()
         self._of_slot.transactions += 1
@@ -158,7 +160,7 @@ class Tally:
                 partition.samples.append(latency * 1000)
 
     def aborted(self, transactions: int) -> None:
-        """So many transactions are given up."""
+        """Count aborted transactions."""
         self._of_slot.aborted += transactions
 
     def slot_failed(self, reason: str) -> None:
@@ -171,7 +173,7 @@ class Tally:
         running: Mapping[TopicPartition, bytes],
         wanted: Iterable[TopicPartition],
     ) -> None:
-        """It has taken over: so much was done to the partitions that it got."""
+        """Note that the slot has taken over. `running`: the counts in the progress."""
         self._running.take_over(running, wanted)
         self._slot_error = ""
         self._of_slot.takeovers += 1
@@ -184,8 +186,8 @@ class Tally:
         *,
         answered: Callable[[TopicPartition], float],
     ) -> list[PartitionReport]:
-        """One report per wanted partition. `answered` says when a partition's leader
-        last did, in monotonic seconds.
+        """One report per wanted partition. `answered` returns when a partition's leader
+        last answered, in monotonic seconds.
         """
         for key in self._lateness.keys() - wanted.keys():
             del self._lateness[key]
@@ -220,7 +222,7 @@ class Tally:
         elif partition.behind:
             state = PartitionState.CATCHING_UP
         if lag is None and since:
-            lag = now.of_day - since  # it has been stuck for so long at least
+            lag = now.of_day - since  # it has been stuck for at least this long
         samples = sorted(partition.samples)
         return PartitionReport(
             slot=self._slot,

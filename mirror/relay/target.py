@@ -1,10 +1,10 @@
-"""The target side of a slot: transactions that overlap, and commit in order.
+"""The target side of a slot: transactions overlap and commit in order.
 
-Main type: `TargetWriter`. Several transactional ids take turns, so that one
-transaction is filled while another is written and a third commits; each takes its own
-`transaction_path`. An event (`take_events`) says that one is committed. Without
-exactly-once there is one idempotent producer. Nothing is repaired here: after an error
-the slot takes over again.
+Main type: `TargetWriter`. Several transactional ids take turns, so that one transaction
+is filled while another is written and a third commits; each follows its own
+`transaction_path`. An event (`take_events`) reports each commit. Without exactly-once
+there is one idempotent producer. This module repairs nothing: after an error the slot
+takes over again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 MAX_IN_FLIGHT = 3
-"""Transactions under way at most, beside the one that is filled: one that is opened,
-one written, one committing."""
+"""The most transactions in flight, not counting the one being filled: one opening, one
+writing, one committing."""
 _WORTH_OVERLAPPING = 256 << 10
-"""Bytes of a transaction beside which the next one is better filled already."""
+"""From this size on, fill the next transaction while this one is in flight."""
 
 
 def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def transactional_ids(flow: str, slot: int) -> tuple[str, ...]:
 
 
 def owner_id(flow: str) -> str:
-    """The id of a driver that is the flow's owner, under which no slot writes."""
+    """The id of the driver that owns the flow. No slot writes under it."""
     return f"mirror.{flow}.owner"
 
 
@@ -59,11 +59,11 @@ class Committed:
 
     transaction: PendingTransaction
     seconds: float
-    """Since it was begun."""
+    """Time since it was started."""
 
 
 class TargetWriter:
-    """Writes what a slot copied, together with its progress."""
+    """Writes what a slot copies, together with its progress."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TargetWriter:
         self._divided = False
 
     def take_over(self) -> None:
-        """Fence earlier owners of this slot's ids; abort what they left open."""
+        """Fence earlier owners of this slot's ids and abort what they left open."""
         self._under_way.clear()
         self._copies.begin()
         for purpose in write.PURPOSES:
@@ -112,7 +112,7 @@ class TargetWriter:
     def complete(
         self, topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
     ) -> Looked:
-        """After a take-over, end what earlier transactions left open in partitions; see
+        """After a take-over, end transactions left open in these partitions; see
         `clusters.hanging`.
         """
         if self._producers[0].transactional_id is None:
@@ -121,7 +121,7 @@ class TargetWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether one more transaction would be on its way at once."""
+        """Whether one more transaction could be sent at once."""
         if len(self._under_way) == MAX_IN_FLIGHT:
             return False
         return not self._under_way or self._under_way[-1].sent
@@ -130,19 +130,19 @@ class TargetWriter:
     def room(self) -> bool:
         """Whether it is time to fill one more transaction.
 
-        Behind a small one that still waits for its answer it would only queue up: what
-        comes in meanwhile goes with the next, in fewer and fuller transactions.
+        After a small one that still waits for its answer, the next would only queue up.
+        What arrives meanwhile goes into fewer and fuller transactions.
         """
         return self.ready or self._under_way[-1].size >= _WORTH_OVERLAPPING
 
     @property
     def again_in(self) -> float | None:
-        """Seconds until `advance` has something to do without any answer."""
+        """Seconds until `advance` has something to do even without an answer."""
         pauses = [path.again_in for path in self._under_way]
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def connections(self) -> list[Connection]:
-        """Those on which answers are waited for."""
+        """Connections with outstanding answers."""
         return list(
             dict.fromkeys(
                 pending.connection
@@ -154,16 +154,16 @@ class TargetWriter:
     def write(
         self, transaction: PendingTransaction, topics: Mapping[str, Topic]
     ) -> None:
-        """Begin a transaction with fewer than `MAX_IN_FLIGHT` under way; `advance` has
-        to be called until it is committed.
+        """Begin a transaction while fewer than `MAX_IN_FLIGHT` are in flight; call
+        `advance` until it is committed.
 
         Raises:
-            ClusterError: as `advance`, or a topic is not the one of the take-over.
+            ClusterError: as `advance`, or a topic was re-created since the take-over.
         """
         self._copies.before(transaction.batches, topics)
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
-        # What goes another way than what is under way could overtake it.
+        # Changing connections could let this one overtake those in flight.
         if not self._under_way:
             self._divided = self._worth_dividing(producer, transaction)
         self._under_way.append(
@@ -180,20 +180,20 @@ class TargetWriter:
     def _worth_dividing(
         self, producer: Producer, transaction: PendingTransaction
     ) -> bool:
-        """Whether two requests at a time are worth it for the broker: channels open
-        one after the other, which takes a round trip each.
+        """Whether to send two requests at a time to a broker: each channel costs
+        another round trip to open.
         """
         if producer.transactional_id is not None and not producer.v2:
             return False
         return transaction.size >= _WORTH_OVERLAPPING and not self._cluster.high_latency
 
     def advance(self, ready: Iterable[Connection] = ()) -> None:
-        """Read one answer each from connections that have something to read, and do all
-        that can be done without waiting.
+        """Read one answer from each ready connection, and do all that is possible
+        without waiting.
 
         Raises:
             MirrorError: as `TransactionPath.advance`. Only a transaction whose commit
-                was asked for is still under way then.
+                was requested is still in flight then.
         """
         try:
             for connection in ready:
@@ -208,7 +208,7 @@ class TargetWriter:
     def _advance_each(self) -> None:
         before: TransactionPath | None = None
         for path in tuple(self._under_way):
-            # Behind batches that may be sent once more nothing else may go.
+            # Send nothing after batches that may still need a resend.
             if before is not None and not before.sent:
                 return
             path.advance(before)
@@ -226,15 +226,16 @@ class TargetWriter:
         )
 
     def take_events(self) -> list[Committed]:
-        """What became of transactions since this was last called, in their order."""
+        """The commits since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def finish(self, within: float = math.inf, *, left: int = 0) -> None:
-        """Wait until at most `left` are under way. Raises as `advance` does, and
+        """Wait until at most `left` transactions are in flight.
 
         Raises:
-            UnreachableError: more are under way after so many seconds.
+            UnreachableError: more than that are in flight after `within` seconds.
+            MirrorError: as `advance`.
         """
         self.advance()
         end = time.monotonic() + within
@@ -250,5 +251,5 @@ class TargetWriter:
 
 
 def _in_turn() -> defaultdict[TopicPartition, int]:
-    """Which channel a partition takes: in turn, as they come, and ever the same."""
+    """The channel of each partition: assigned in turn on first use, then fixed."""
     return defaultdict(cycle(range(write.CHANNELS)).__next__)

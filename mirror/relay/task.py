@@ -1,8 +1,8 @@
 """The function that Spark runs for a slot: one lease, from rows to report rows.
 
 Main type: `RelayTask`, a picklable callable for `mapInArrow`. The process keeps its
-slots between leases, so a slot that comes back is warm; if another process got it
-meanwhile, taking over sorts it out. Nothing of the data passes through Spark.
+slots between leases, so a slot that comes back is warm; if another process had it
+meanwhile, a take-over resolves that. No mirrored data passes through Spark.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _slots: dict[tuple[str, int], tuple[tuple[LeasePlan, log.Settings], Slot]] = {}
 _WAKEUP_TIMEOUT_SECONDS = 2.0
 
 TERM = "mirror.term"
-"""The job's property with what changes from lease to lease. Rows do not, as long as
-partitions stay where they are, so Spark need not plan them again."""
+"""The job property with what changes from lease to lease. Rows stay the same as long as
+assignments do, so Spark need not plan them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayTask:
-    """Runs the leases that come as rows of one JSON column."""
+    """Runs the leases that arrive as rows of one JSON column."""
 
     plan: LeasePlan
     wakeup: tuple[str, int]
-    """Where the driver listens: the connection ends when leases must."""
+    """The driver's address: it closes the connection when leases must end."""
     log_settings: log.Settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # To the end of the input first: Spark throws a worker away that leaves some.
+        # Read all input first: Spark discards a worker that leaves some unread.
         rows = [row for batch in batches for row in batch.column(0).to_pylist()]
         for row in rows:
             yield report.to_arrow(self._run(_lease_from(row, _term())))
@@ -54,7 +54,7 @@ class RelayTask:
         slot = _slot(self.plan, lease.slot, self.log_settings)
         with contextlib.ExitStack() as stack:
             wakeup = None
-            # A wakeup that cannot be reached means leases end on time, not early.
+            # If the wakeup cannot be reached, leases end on time instead of early.
             with contextlib.suppress(OSError):
                 wakeup = stack.enter_context(
                     socket.create_connection(self.wakeup, _WAKEUP_TIMEOUT_SECONDS)
@@ -67,7 +67,7 @@ class RelayTask:
 
 
 def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str:
-    """What a slot copies as one JSON text; credentials are not part of it."""
+    """What a slot copies, as JSON; contains no credentials."""
     return json.dumps(
         {
             "slot": slot,
@@ -81,7 +81,7 @@ def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str
 
 
 def to_term(number: int, seconds: float) -> str:
-    """The number and the length of a lease, for the property `TERM`."""
+    """The number and length of a lease, for the property `TERM`."""
     return json.dumps({"number": number, "seconds": seconds})
 
 
@@ -110,8 +110,8 @@ def _lease_from(row: str, term: str) -> Lease:
 
 
 def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
-    """The slot of this process, made anew when the flow's plan has changed, or how to
-    log: its logger keeps the level that it was made with.
+    """This process's slot. A change of the flow's plan or of the log settings makes a
+    new one, since a logger keeps the level that it was created with.
     """
     key = (plan.flow.name, number)
     made_for = (plan, log_settings)
@@ -124,7 +124,7 @@ def _slot(plan: LeasePlan, number: int, log_settings: log.Settings) -> Slot:
     retry.be_quiet()
     slot = Slot(plan, number)
     _slots[key] = (made_for, slot)
-    # Spark's worker collects garbage after every task; what is loaded by now stays.
+    # Spark's worker collects garbage after every task: skip what is loaded by now.
     gc.collect()
     gc.freeze()
     return slot

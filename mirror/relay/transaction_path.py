@@ -1,15 +1,15 @@
 """The path of one transaction: filled, written, recorded, committed.
 
 Main type: `TransactionPath`, whose `advance` reads from top to bottom. A slot's
-transactions overlap, and each one looks only at the one before it:
+transactions overlap, and each one waits only for the one before it:
 
-- It sends data, with exactly-once its positions too, when all data before is `sent`.
-- It sends its other records when all those before are on their way (`recorded`).
-- It asks for its commit when the one before is committed. `target` reports that as an
+- It sends its data (and its positions, with exactly-once) when that one's is `sent`.
+- It sends its other records when that one's are on their way (`recorded`).
+- It requests its commit when that one is committed. `target` reports the commit as an
   event, and the slot counts it.
 
-Without exactly-once there is no commit and the positions go last: dying in between
-then copies records twice, and loses none.
+Without exactly-once there is no commit and the positions go last: a crash in between
+makes records appear twice, but loses none.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ class Stage(IntEnum):
     """How far a transaction is on its path."""
 
     FILLED = 0
-    """Nothing of it is sent."""
+    """Nothing has been sent."""
     WRITING = 1
-    """Its data is on its way."""
+    """The data is on its way."""
     WRITTEN = 2
-    """Its data is acknowledged."""
+    """The data is acknowledged."""
     RECORDING = 3
-    """What it says about itself is on its way."""
+    """The transaction records are on their way."""
     RECORDED = 4
-    """That is acknowledged, too."""
+    """The transaction records are acknowledged."""
     COMMITTING = 5
-    """Its commit is asked for: whatever goes wrong now, it may be committed."""
+    """The commit is requested: whatever goes wrong now, it may take effect."""
     COMMITTED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """What all transactions of a slot go to, and what they teach about it."""
+    """Where a slot's transactions go, and what earlier ones revealed about it."""
 
     cluster: Cluster
     records: TransactionRecords
@@ -70,7 +70,7 @@ class Destination:
 
 
 class TransactionPath:
-    """Takes one transaction to its end. After an error it goes no further."""
+    """Takes one transaction to its commit. After an error it goes no further."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class TransactionPath:
         self._patience = time.monotonic() + _PATIENCE_SECONDS
 
     def advance(self, before: TransactionPath | None) -> None:
-        """Go as far as possible without waiting. `before` is the transaction before
-        this one, None if that is committed already.
+        """Go as far as possible without waiting. `before`: the transaction before this
+        one, None if that is already committed.
 
         Raises:
-            FencedError: another owner took over; this is not committed.
-            PartitionError: one partition refuses what we sent.
+            FencedError: another owner took over; this one is not committed.
+            PartitionError: a partition refuses what we sent.
             ClusterError: anything else.
         """
         if self.stage == Stage.FILLED:
@@ -129,7 +129,7 @@ class TransactionPath:
 
     @property
     def recorded(self) -> bool:
-        """The same for what it says about itself."""
+        """The same for the transaction records."""
         if self.stage == Stage.RECORDING:
             return not self._records and self._write.sent
         return self.stage > Stage.RECORDING
@@ -140,12 +140,12 @@ class TransactionPath:
 
     @property
     def outstanding(self) -> Sequence[Pending]:
-        """The answers that are waited for."""
+        """The answers it waits for."""
         return self._write.outstanding if self._commit is None else [self._commit]
 
     @property
     def again_in(self) -> float | None:
-        """Seconds until `advance` has something to do without any answer."""
+        """Seconds until `advance` has something to do even without an answer."""
         if self.stage == Stage.RECORDED and self._commit_at:
             return max(0.0, self._commit_at - time.monotonic())
         return self._write.again_in
@@ -156,15 +156,14 @@ class TransactionPath:
         )
 
     def _open(self) -> None:
-        """In transactions v2 the first write to a partition does this."""
+        """Add the partitions; in transactions v2 the first write to each does that."""
         if self._exactly_once and not self._producer.v2:
             records = self._to.records.written_by(self.transaction)
             self._producer.add_partitions([*self.transaction.batches, *records])
         self.stage = Stage.WRITING
 
     def _begin_records(self) -> None:
-        # Not before it is our turn: a log must be seen to grow in the order of
-        # transactions.
+        # Not earlier: `Copies` must see logs grow in the order of transactions.
         placed = self._write.placed
         self._to.copies.after(placed)
         records = self._to.records
@@ -174,7 +173,7 @@ class TransactionPath:
         self._write_records()
 
     def _write_records(self) -> None:
-        """Begin to write the next part of the records, if there is one."""
+        """Start writing the next part of the records, if there is one."""
         if not self._records:
             self.stage = Stage.RECORDED
             return

@@ -1,8 +1,8 @@
-"""The records that a transaction writes about itself, beside the data.
+"""The records that a transaction writes about itself, in addition to the data.
 
-Main type: `TransactionRecords`, of one flow: positions go to the progress topic, runs
-to the offset map, gaps to the loss ledger, all in the transaction itself. The runs can
-be written once the brokers have said where the data stands.
+Main type: `TransactionRecords`, one per flow. Positions go to the progress topic, runs
+to the offset map, gaps to the loss ledger, all within the transaction. Runs must wait
+until the brokers have said at which offsets they wrote the data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Batches = dict[TopicPartition, list["EncodedBatch"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecords:
-    """The partitions that take the records of one flow's transactions."""
+    """The partitions for the records of one flow's transactions."""
 
     progress: TopicPartition
     offset_map: TopicPartition
@@ -60,7 +60,7 @@ class TransactionRecords:
         return partitions
 
     def positions(self, transaction: PendingTransaction) -> Batches:
-        """How far source partitions are copied; holds as soon as it can be read."""
+        """How far source partitions are copied, once the transaction commits."""
         running = {key: each.encoded() for key, each in transaction.running.items()}
         return {self.progress: progress.encode(transaction.moved, running)}
 
@@ -70,7 +70,7 @@ class TransactionRecords:
         transaction: PendingTransaction,
         topics: Mapping[str, Topic],
     ) -> Batches:
-        """Where the data stands that was `placed` in `topics`, and what is lost."""
+        """Where the data was `placed` in `topics`, and what was lost."""
         batches: Batches = {}
         if values := runs.encode(_blocks(placed, transaction, topics)):
             batches[self.offset_map] = [

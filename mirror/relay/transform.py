@@ -1,9 +1,9 @@
-"""The user's function: found by its name, called, and its answer looked at.
+"""The user's function: finds it by name, calls it, and checks what it returns.
 
-Main type: `Transform`. The function is given a record batch (`schema.SCHEMA`) and
-returns the rows to keep, in order, with whatever it changed; an answer that is not
-that is an error which says what is wrong. `problems` finds functions that cannot be
-used before a flow runs. What happens to records that fail is decided in `transforming`.
+Main type: `Transform`. The function gets a record batch (`schema.SCHEMA`) and returns
+the rows to keep, in order, with its changes. Anything else is an error that says what
+is wrong. `problems` reports unusable functions before a flow runs. `transforming`
+decides what happens to records that fail.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LONGEST_TEXT = 300
 
 
 class Transform:
-    """One function of a user, with the options that the flow gives it."""
+    """One user function, with the options that the flow passes to it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         """Import it.
 
         Raises:
-            TransformError: it cannot be imported or called like that.
+            TransformError: it cannot be imported or called with these options.
         """
         self.name = name
         self._options = dict(options)
@@ -44,7 +44,7 @@ class Transform:
         """The rows to keep, with the schema `KEPT`.
 
         Raises:
-            TransformError: the function failed, or its answer is no subset.
+            TransformError: the function failed, or its answer is not a subset.
         """
         try:
             answer = self._function(batch, **self._options)
@@ -64,7 +64,7 @@ def transform_of(flow: FlowConfig) -> Transform | None:
 
 
 def problems(config: MirrorConfig) -> list[str]:
-    """What is wrong with the functions that enabled flows name."""
+    """What is wrong with the functions of enabled flows."""
     found = []
     for name, flow in config.flows.items():
         try:
@@ -76,7 +76,7 @@ def problems(config: MirrorConfig) -> list[str]:
 
 
 def one_line(error: BaseException) -> str:
-    """What kind of error it is, and the first line of what it says."""
+    """The type of the error and the first line of its message."""
     said = next((line for line in str(error).splitlines() if line.strip()), "")
     kind = type(error).__name__
     return (f"{kind}: {said.strip()}" if said else kind)[:_LONGEST_TEXT]
@@ -112,7 +112,7 @@ def _load(name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
             f'"{name}" cannot be called with ({given}): {error}'
         ) from error
     except ValueError:
-        pass  # written in C, and says nothing of its parameters
+        pass  # written in C, without a signature
     return found  # type: ignore[no-any-return]
 
 
@@ -129,12 +129,12 @@ def _checked(given: pa.RecordBatch, answer: Any) -> pa.RecordBatch:
     for name in KEPT.names:
         if names.count(name) != 1:
             raise TransformError(
-                f'its answer has {names.count(name) or "no"} column "{name}"'
+                f'it returned {names.count(name) or "no"} column "{name}"'
             )
     for name in names:
         if name not in SCHEMA.names:
             raise TransformError(
-                f'its answer has a column "{name}", which records do not have'
+                f'it returned a column "{name}", which records do not have'
             )
         if name not in KEPT.names:
             _same(name, answer.column(name), given)
@@ -144,7 +144,7 @@ def _checked(given: pa.RecordBatch, answer: Any) -> pa.RecordBatch:
 
 
 def _same(name: str, column: Any, given: pa.RecordBatch) -> None:
-    """Records stay in their partition: order and progress hang on it."""
+    """Records stay in their partition: order and progress depend on it."""
     value = given.column(name)[0]
     if not pc.all(pc.equal(column, value), skip_nulls=False, min_count=0).as_py():
         raise TransformError(
@@ -157,39 +157,39 @@ def _typed(name: str, column: Any) -> pa.Array:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if array.type != wanted:
         if name == "timestamp" and pa.types.is_timestamp(array.type):
-            # A zone only says how to show a time.
+            # A time zone only affects how a time is displayed.
             zoned = pa.timestamp("ms", array.type.tz)
             array = array.cast(zoned, safe=False).cast(pa.int64())
         try:
             array = array.cast(wanted)
         except pa.ArrowException as error:
             raise TransformError(
-                f'the column "{name}" of its answer is {column.type} instead of '
+                f'the column "{name}" that it returned is {column.type} instead of '
                 f"{wanted}"
             ) from error
     if name == "headers":
         pairs = array.flatten()
         if array.null_count or pairs.null_count or pairs.field("key").null_count:
             raise TransformError(
-                "headers of its answer are null; use an empty list for no headers; "
-                "only a header's value may be null"
+                "the headers that it returned are null; use an empty list for no "
+                "headers; only a header's value may be null"
             )
     elif array.null_count and name in {"offset", "timestamp"}:
-        raise TransformError(f'the column "{name}" of its answer has nulls')
+        raise TransformError(f'the column "{name}" that it returned has nulls')
     return array
 
 
 def _subset(kept: pa.Array, given: pa.RecordBatch) -> None:
-    """Whether the offsets are some of those given, and in order."""
+    """Check that the offsets are a subset of those given, in order."""
     offered = given.column("offset").to_numpy()
     offsets = kept.to_numpy()
     back = np.flatnonzero(np.diff(offsets) <= 0)
     if len(back):
         first, second = offsets[back[0] : back[0] + 2].tolist()
         raise TransformError(
-            f"its answer has offset {second} twice"
+            f"it returned offset {second} twice"
             if first == second
-            else f"its answer has offset {second} after {first}: rows must keep "
+            else f"it returned offset {second} after {first}: rows must keep "
             "their order"
         )
     if np.array_equal(offered, offsets):
@@ -198,6 +198,6 @@ def _subset(kept: pa.Array, given: pa.RecordBatch) -> None:
     strange = offsets[offered[places] != offsets]
     if len(strange):
         raise TransformError(
-            f"its answer has offset {strange[0]}, which its input did not have: it "
+            f"it returned offset {strange[0]}, which its input did not have: it "
             "cannot add records"
         )

@@ -1,10 +1,10 @@
-"""Rewriting through a user's function: unpack, decode, call it, encode, pack.
+"""Rewriting with a user's function: unpack, decode, call it, encode, pack.
 
-Main type: `TransformingRewriter`, which takes the place of `Rewriter` in flows with a
-transform. Where the function fails, what came before is copied and the rest is left,
-so that the next time the failure is what comes first; or, with a dead-letter topic,
-ever smaller parts are tried until single records are found. Looping records are left
-out before the function sees any, and provenance headers stay whatever it does.
+Main type: `TransformingRewriter`, which replaces `Rewriter` in flows with a transform.
+If the function fails, the records before are copied and the rest is left, so that the
+failure comes first next time. With a dead-letter topic, it tries smaller and smaller
+parts instead until it finds the single records that fail. The function never sees
+looped records, and cannot change provenance headers.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from mirror.relay.transform import Transform
 
 _TRYING_SECONDS = 1.0
-"""How long to look for records that fail before going on with what is found."""
+"""How long to search for failing records before going on with what is found."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Tried:
-    """What the function did with a chunk."""
+    """The function's results for a chunk."""
 
     kept: list[pa.RecordBatch]
     failed: list[tuple[int, str]]
-    """Records by their place in the chunk, each with what is wrong."""
+    """Records by their index in the chunk, each with its error."""
     count: int
-    """How many records it was tried on, from the first on."""
+    """How many records were tried, from the first on."""
 
 
 class TransformingRewriter(Rewriter):
-    """Turns the batches of one partition at a time into what the function leaves."""
+    """Applies the function to the batches of one partition at a time."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class TransformingRewriter(Rewriter):
         spares: Callable[[str], bool] = lambda _topic: False,
         most_unpacked: int = codecs.MOST_UNPACKED,
     ) -> None:
-        """`dead_letters_of`: the source's alias, where records that fail become dead
-        letters; None: they hold their partition up. `spares`: topics that the function
-        is not meant for.
+        """`dead_letters_of`: the source's alias if failing records become dead letters;
+        None if they hold up their partition. `spares`: says which topics bypass the
+        function.
         """
         super().__init__(provenance, codec=codec, most_unpacked=most_unpacked)
         self._relays = False
@@ -96,7 +96,7 @@ class TransformingRewriter(Rewriter):
 
         Raises:
             CorruptBatchError: records do not fit their batch.
-            TransformError: the function fails on what comes first.
+            TransformError: the function fails on the first records.
         """
         self._deadline = time.monotonic() + _TRYING_SECONDS
         return super().rewrite(
@@ -120,7 +120,7 @@ class TransformingRewriter(Rewriter):
                     return
 
     def _take(self, chunk: Chunk, codec: int, limit: int, done: Rewritten) -> bool:
-        """Add one chunk to what is done; False if what follows must wait."""
+        """Add one chunk to `done`; False if what follows must wait."""
         offsets = chunk.offsets
         left_out = Counts(looped=chunk.looped, unexplained=chunk.unexplained)
         if not len(offsets):
@@ -150,9 +150,7 @@ class TransformingRewriter(Rewriter):
             dead: list[EncodedBatch] = []
             self._encode(chunk, letters, codec, limit, dead)
             for batch in dead:
-                batch.runs = (
-                    None  # a dead letter is no copy, and no group resumes there
-                )
+                batch.runs = None  # a dead letter is not a copy: no group resumes there
             done.dead_batches += dead
             done.made += sum(batch.size for batch in dead)
         done.counts += Counts(
@@ -170,7 +168,7 @@ class TransformingRewriter(Rewriter):
         return not done.enough
 
     def _try(self, batch: pa.RecordBatch) -> _Tried:
-        """All of it at once; where that fails, by halves down to single records."""
+        """Try all records at once; if that fails, halves, down to single records."""
         tried = _Tried(kept=[], failed=[], count=0)
         waiting = [(0, batch.num_rows)]
         while waiting:
@@ -198,14 +196,14 @@ class TransformingRewriter(Rewriter):
         limit: int,
         batches: list[EncodedBatch],
     ) -> int:
-        """Add batches of at most `limit` bytes; the newest time in them."""
+        """Add batches of at most `limit` bytes; returns the newest time in them."""
         wanted = Columns.of(chunk, rows)
         provenance, result = self._provenance, self._result
         state = np.zeros(1, np.int64)
         capacity, newest = limit, -1
         while (first := int(state[0])) < wanted.count:
             out = self._output(capacity)
-            from_columns.put(  # type: ignore[call-arg]  # numba's types know none
+            from_columns.put(  # type: ignore[call-arg]  # numba has no types for it
                 *wanted.records,
                 provenance.key,
                 provenance.stamp,
@@ -217,7 +215,7 @@ class TransformingRewriter(Rewriter):
             )
             if first == state[0]:
                 self._used -= 1
-                capacity = 2 * out.size  # one record larger than all that
+                capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             newest = max(newest, int(result[kernels.NEWEST]))
             section = out.data[HEADER_SIZE : int(result[kernels.END])]
@@ -231,10 +229,10 @@ class TransformingRewriter(Rewriter):
 def rewriters(
     flow: FlowConfig, provenance: Provenance, *, codec: int | None, count: int
 ) -> list[Rewriter]:
-    """Some of them with the flow's function.
+    """As many rewriters with the flow's function as requested.
 
     Raises:
-        TransformError: it cannot be imported or called.
+        TransformError: the function cannot be imported or called.
     """
     transform = transform_of(flow)
     assert transform is not None
@@ -245,7 +243,7 @@ def rewriters(
             codec=codec,
             transform=transform,
             dead_letters_of=flow.source if flow.dead_letter_topic else None,
-            # Mirrors read them, on every hop, as they were written.
+            # Mirrors on every hop read heartbeats as they were written.
             spares=lambda topic: names.original_topic(topic) == HEARTBEATS,
             most_unpacked=flow.max_unpacked_bytes,
         )

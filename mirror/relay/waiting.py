@@ -1,6 +1,6 @@
-"""Waiting for whichever connection has something to read, or for the wakeup.
+"""Waits until any connection has something to read, or for the wakeup.
 
-One function, `wait`. It reads nothing itself, and only sends on what was begun.
+One function, `wait`. It reads nothing itself, and only continues requests partly sent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 def wait(
     connections: Iterable[Connection], wakeup: int | None, timeout: float
 ) -> tuple[list[Connection], bool]:
-    """Those with something to read, and whether the wakeup (a file descriptor) came.
+    """Connections with something to read, and whether the wakeup (a file descriptor) is
+    readable.
 
-    `timeout` is in seconds. A closed connection counts as one to read: reading it
-    tells why it is closed. Requests that are not sent whole are sent on meanwhile.
+    `timeout` is in seconds. A closed connection counts as readable: reading it raises
+    the reason. Meanwhile, partly sent requests are sent on.
     """
     poller = select.poll()
     known: dict[int, Connection] = {}
@@ -37,7 +38,7 @@ def wait(
         poller.register(wakeup, select.POLLIN)
     end = time.monotonic() + timeout
     while True:
-        # Rounded up: a timeout below a millisecond must not become a busy loop.
+        # Round up: a timeout below a millisecond must not become a busy loop.
         left = 0.0 if ready else max(0.0, end - time.monotonic())
         events = poller.poll(int(left * 1000 + 0.999))
         woken = any(descriptor == wakeup for descriptor, _ in events)
@@ -50,7 +51,7 @@ def wait(
 
 
 def _came(connection: Connection, event: int) -> bool:
-    """Whether there is something to read; where there is room instead, it is used."""
+    """Whether there is something to read. If there is room to send, send on."""
     if event & select.POLLOUT:
         connection.send_on()
     return connection.closed or bool(event & ~select.POLLOUT)

@@ -145,7 +145,7 @@ def test_too_little_memory_sets_a_partition_aside(monkeypatch):
     taking = Taking(bomb(), good())
     monkeypatch.setattr(codecs, "decompress", none_left)
     taking.take()
-    assert "more memory than there is" in taking.reason(0)
+    assert "more memory than is available" in taking.reason(0)
     assert "max_unpacked_bytes" in taking.reason(0)
     assert taking.reader.at["t", 1] == (3, 0)
 

@@ -166,11 +166,11 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda given: given.drop_columns(["offset"]),
-            'its answer has no column "offset"',
+            'it returned no column "offset"',
         ),
         (
             lambda given: given.append_column("age", pa.array([1] * 4)),
-            'its answer has a column "age", which records do not have',
+            'it returned a column "age", which records do not have',
         ),
         (
             lambda _: with_column("topic", pa.array(["orders"] * 3 + ["other"])),
@@ -182,38 +182,38 @@ def test_times_keep_their_moment() -> None:
         ),
         (
             lambda _: with_column("value", pa.array([1, 2, 3, 4])),
-            'the column "value" of its answer is int64 instead of binary',
+            'the column "value" that it returned is int64 instead of binary',
         ),
         (
             lambda _: with_column("timestamp", pa.array([1, None, 3, 4])),
-            'the column "timestamp" of its answer has nulls',
+            'the column "timestamp" that it returned has nulls',
         ),
         (
             lambda _: with_column("headers", pa.array([[], None, [], []], HEADERS)),
-            "headers of its answer are null",
+            "the headers that it returned are null",
         ),
         (
             lambda _: with_column(
                 "headers",
                 pa.array([[{"key": None, "value": b""}], [], [], []], HEADERS),
             ),
-            "headers of its answer are null",
+            "the headers that it returned are null",
         ),
         (
             lambda given: given.take(pa.array([0, 2, 1])),
-            "its answer has offset 10 after 20: rows must keep their order",
+            "it returned offset 10 after 20: rows must keep their order",
         ),
         (
             lambda given: given.take(pa.array([0, 0, 1])),
-            "its answer has offset 0 twice",
+            "it returned offset 0 twice",
         ),
         (
             lambda _: with_column("offset", pa.array([0, 10, 20, 25])),
-            "its answer has offset 25, which its input did not have",
+            "it returned offset 25, which its input did not have",
         ),
         (
             lambda _: with_column("offset", pa.array([0, 10, 20, 99])),
-            "its answer has offset 99, which its input did not have",
+            "it returned offset 99, which its input did not have",
         ),
         (
             lambda given: given.column("nothing"),

@@ -28,9 +28,6 @@ _TRANSLATED = re.compile(
     r"|what bec(o|a)mes? of|right would be|beside MirrorMaker 2)\b",
     re.IGNORECASE,
 )
-NOT_YET_REWRITTEN = {"batches", "relay"}
-"""Rooms of `mirror/` still to be rewritten. Empty the list, then remove it."""
-GENERATED_FROM_THEM = {ROOT / "docs" / "reference" / "settings.md"}
 
 
 def _words(text: str) -> list[str]:
@@ -41,7 +38,7 @@ def _words(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in [*pages(), ROOT / "CHANGELOG.md"] if p not in GENERATED_FROM_THEM],
+    [*pages(), ROOT / "CHANGELOG.md"],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_pages_are_plain_english(page: Path) -> None:
@@ -58,7 +55,6 @@ def _sources() -> list[Path]:
             path
             for path in sorted(package.rglob("*"))
             if path.suffix in {".py", ".html", ".js"}
-            and path.relative_to(package).parts[0] not in NOT_YET_REWRITTEN
         ),
         *sorted((ROOT / "dashboards").rglob("*.*")),
         *(path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()),
@@ -88,8 +84,3 @@ def test_sources_are_plain_english(path: Path) -> None:
     found = [(line, words) for line, text in _texts(path) if (words := _words(text))]
 
     assert found == []
-
-
-def test_rooms_not_yet_rewritten_exist() -> None:
-    """The list of exceptions has only rooms that exist."""
-    assert all((ROOT / "mirror" / room).is_dir() for room in NOT_YET_REWRITTEN)
