@@ -117,7 +117,7 @@ def test_missing_rights_are_told_one_by_one(
     assert len(nothing) == len(needed)
     assert all(each.fix.startswith("kafka-acls.sh ") for each in nothing)
     assert any(
-        each.where == "cluster A" and f"READ on topic {topic_name} " in each.detail
+        each.where == "cluster A" and f"READ on topic {topic_name}," in each.detail
         for each in nothing
     )
 

@@ -296,7 +296,7 @@ def test_commands_and_mistakes_keep_secrets(
     twice = json.loads(json.dumps(config))
     twice["clusters"]["A"]["sasl_password_file"] = str(tmp_path / "token")
     say("given twice", twice, "check")
-    assert "given twice" in said["given twice"]
+    assert "set twice" in said["given twice"]
     unread = json.loads(json.dumps(config))
     del unread["clusters"]["A"]["sasl_password"]
     unread["clusters"]["A"]["sasl_password_file"] = str(tmp_path)
