@@ -210,7 +210,8 @@ METRICS: tuple[Metric, ...] = (
     of_transactions(
         "mirror_transaction_duration_seconds",
         MetricType.SUMMARY,
-        "Time of transactions committed on the target, from first write to commit.",
+        "Time of transactions committed on the target, from their first batch to the "
+        "commit.",
         lambda t: (t.committed, t.seconds),
     ),
     of_transactions(

@@ -152,7 +152,8 @@ def test_wakes_id_by_id(
             ),
         )
         wait_for(lambda: zombie.suspended)
-        living = start_slot(flow.own(), lease_seconds=15)
+        # A lease fails at its fourth fencing, and each id may be taken over twice.
+        living = start_slot(flow.own(), lease_seconds=4)
         goes_on()
         for _ in range(MAX_IN_FLIGHT):
             zombie.resume()
