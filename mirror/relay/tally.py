@@ -214,11 +214,14 @@ class Tally:
         state, reason, since = PartitionState.RUNNING, "", 0.0
         if assignment.paused_since:
             state, since = PartitionState.PAUSED, assignment.paused_since
-        elif fault is not None:
-            state, reason, since = PartitionState.FAULTED, fault.reason, fault.since
         elif self._slot_error:
+            # It outlasts what set the partition aside before: nothing is copied now.
             state, reason = PartitionState.FAULTED, self._slot_error
             since = self._slot_error_since
+            if fault is not None:
+                since = min(since, fault.since)
+        elif fault is not None:
+            state, reason, since = PartitionState.FAULTED, fault.reason, fault.since
         elif partition.behind:
             state = PartitionState.CATCHING_UP
         if lag is None and since:

@@ -38,15 +38,29 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def send(client: Producer, topic: str, order: Order, value: bytes) -> None:
+    """Send a record for each key, and wait until the brokers have them all."""
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
     for partition, names in order.items():
         for key in names:
             while True:
                 try:
-                    client.produce(topic, key=key, value=value, partition=partition)
+                    client.produce(
+                        topic,
+                        key=key,
+                        value=value,
+                        partition=partition,
+                        on_delivery=delivered,
+                    )
                     break
                 except BufferError:
                     client.poll(0.1)
     assert client.flush(120) == 0
+    assert not failures, failures[0]
 
 
 def keys(partitions: int, each: int, *, first: int = 0) -> Order:

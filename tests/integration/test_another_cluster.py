@@ -26,7 +26,7 @@ from mirror.metadata import topics
 from mirror.offsets import progress
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
-from tests.harness.admin import create_topic
+from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import keys, producer, send
 from tests.harness.proxy import BrokerProxy
 from tests.harness.service import RunningMirror
@@ -359,6 +359,7 @@ def test_what_the_other_cluster_does_not_have_stays_behind(
     send(producer(other), topic_name, keys(1, 3), b"v")
     with contextlib.closing(Cluster(plan.target).connect()) as target:
         selected = topics.select(target, plan.flow).topics
+        assert end_offsets(other, topic_name) == {0: 3}
         for chosen, expected in (
             ((), {0: _EACH, 1: _EACH}),
             (selected, {0: 3, 1: 0}),
