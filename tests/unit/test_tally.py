@@ -26,9 +26,9 @@ def _reasons(tally: Tally, faults: Faults) -> list[str]:
 
 
 def test_what_stops_a_slot_stops_its_partitions():
-    """A partition was set aside because its leader was moving, and then the whole source
-    refuses: both partitions name the refusal, so that the flow does, too. Once the slot
-    works again, the partition that is still set aside has its own reason back.
+    """A partition was set aside because its leader was moving, and then the source
+    refuses: both partitions name the refusal, so that the flow does, too. Once the
+    slot works again, the partition that is still set aside has its own reason back.
     """
     tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
     faults = Faults()
