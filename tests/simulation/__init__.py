@@ -1,0 +1,13 @@
+"""Histories from seeds: the real slots and driver against a model of Kafka, in one
+process and in virtual time.
+
+One seed decides everything: what is written, which faults strike and when, who dies.
+`python -m tests.simulation` runs seeds, `--seed N` replays one and prints what happened.
+
+- `world`: virtual time, processes that take turns, the history.
+- `network`: lines between processes and brokers.
+- `partition`, `coordinator`, `model`: the clusters; `serving` speaks their protocol.
+- `faults`, `sources`, `flows`: what goes wrong, what is written, who copies it.
+- `judge`: looks at the clusters from outside and says what is wrong.
+- `histories`: one seed from its first event to the verdict.
+"""

@@ -1,0 +1,111 @@
+"""One seed from its first event to the verdict.
+
+Main function: `run`, which builds the clusters, lets writer, flow and faults go on for
+a while, ends the faults, waits until the copy is complete, and has the judge look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import traceback
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirror import retry
+from tests.simulation import serving
+from tests.simulation.flows import SOURCE, SimulatedFlow
+from tests.simulation.judge import Judge, WrongError
+from tests.simulation.model import ModelCluster
+from tests.simulation.network import Network, simulated
+from tests.simulation.sources import Writer
+from tests.simulation.world import Stuck, World
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from typing import Any
+
+_STEPS = 60
+_HEALING_SECONDS = 180.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of a seed."""
+
+    seed: int
+    wrong: str = ""
+    """Empty if all is as promised."""
+    seconds: float = 0.0
+    """Of virtual time."""
+    records: int = 0
+    history: list[tuple[float, str]] = field(default_factory=list, repr=False)
+
+
+def run(seed: int, *, faults: bool = True) -> Verdict:
+    """One history."""
+    retry.be_quiet()
+    world = World(seed)
+    network = Network(world)
+    wrong = ""
+    records = 0
+    structlog.configure(processors=[lambda _, level, event: _log(world, level, event)])
+    with simulated(network):
+        try:
+            records = _history(world, network, faults=faults)
+        except (WrongError, Stuck) as error:
+            wrong = str(error) or type(error).__name__
+        except Exception:  # noqa: BLE001  a verdict as well
+            wrong = traceback.format_exc()
+    return Verdict(
+        seed=seed, wrong=wrong, seconds=world.now, records=records,
+        history=world.history,
+    )  # fmt: skip
+
+
+def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
+    world.note(f"{world.process.name} {level}: {dict(event)}")
+    raise structlog.DropEvent
+
+
+def _history(world: World, network: Network, *, faults: bool) -> int:
+    random = world.random
+    v2, by_id = random.random() < 0.6, random.random() < 0.7  # noqa: PLR2004
+    source = ModelCluster(
+        network, "a", brokers=random.choice((1, 2, 3)), v2=False, by_id=by_id
+    )
+    target = ModelCluster(
+        network, "b", brokers=random.choice((1, 2, 3)), v2=v2, by_id=True
+    )
+    ModelCluster.serve = staticmethod(serving.serve)
+    network.delay = lambda _: random.uniform(0.0002, 0.002)
+    names = ["t0", "t1"][: random.choice((1, 2))]
+    for name in names:
+        source.create(name, random.choice((1, 2, 3)), {})
+    writer = Writer(source, names)
+    flow = SimulatedFlow(
+        source,
+        target,
+        slots=random.choice((1, 1, 2)),
+        lease_seconds=random.choice((0.5, 2.0)),
+        settings={},
+    )
+    judge = Judge(writer, target, f"{SOURCE}.", once=True)
+    flow.begin()
+
+    def write() -> None:
+        if world.now < _STEPS * 0.1:
+            writer.step()
+            world.after(random.expovariate(10), write)
+
+    write()
+    world.run(lambda: False, _STEPS * 0.1 + 1)
+    writer.end_all()
+
+    def complete() -> bool:
+        judge.look()
+        return not judge.missing({})
+
+    if not world.run(complete, _HEALING_SECONDS):
+        raise WrongError(f"still not copied: {judge.missing({})}")
+    return len(writer.records)
