@@ -111,11 +111,14 @@ class SimulatedFlow:
         )
         self.flow = self.config.flows[name]
 
+    driver: Process
+
     def begin(self) -> None:
         """Start a driver; when it dies, another one."""
         self._serial += 1
         process = Process(f"driver {self._serial}")
         self.everyone.append(process)
+        self.driver = process
         self.world.start(process, self._drive, process.name)
         self._watch(process)
 

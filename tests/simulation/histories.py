@@ -6,14 +6,14 @@ a while, ends the faults, waits until the copy is complete, and has the judge lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import traceback
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirror import retry
-from tests.simulation import serving
+from tests.simulation.faults import Faults
 from tests.simulation.flows import SOURCE, SimulatedFlow
 from tests.simulation.judge import Judge, WrongError
 from tests.simulation.model import ModelCluster
@@ -63,6 +63,12 @@ def run(seed: int, *, faults: bool = True) -> Verdict:
     )  # fmt: skip
 
 
+def judged(seed: int) -> Verdict:
+    """As `run`, with the history only where something is wrong."""
+    verdict = run(seed)
+    return verdict if verdict.wrong else replace(verdict, history=[])
+
+
 def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
     world.note(f"{world.process.name} {level}: {dict(event)}")
     raise structlog.DropEvent
@@ -77,8 +83,6 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     target = ModelCluster(
         network, "b", brokers=random.choice((1, 2, 3)), v2=v2, by_id=True
     )
-    ModelCluster.serve = staticmethod(serving.serve)
-    network.delay = lambda _: random.uniform(0.0002, 0.002)
     names = ["t0", "t1"][: random.choice((1, 2))]
     for name in names:
         source.create(name, random.choice((1, 2, 3)), {})
@@ -90,8 +94,20 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
         lease_seconds=random.choice((0.5, 2.0)),
         settings={},
     )
-    judge = Judge(writer, target, f"{SOURCE}.", once=True)
+    judge = Judge(
+        writer,
+        target,
+        prefix=f"{SOURCE}.",
+        ledger=f"mirror-losses.{SOURCE}.internal",
+        once=True,
+    )
+    trouble = Faults(network, source, target, flow, writer, judge)
+    ModelCluster.serve = staticmethod(trouble.serve)
+    trouble.on = faults
+    target.committed = judge.look
     flow.begin()
+    if faults:
+        trouble.begin()
 
     def write() -> None:
         if world.now < _STEPS * 0.1:
@@ -99,13 +115,15 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
             world.after(random.expovariate(10), write)
 
     write()
-    world.run(lambda: False, _STEPS * 0.1 + 1)
+    world.run(_STEPS * 0.1 + 1)
+    trouble.end()
     writer.end_all()
-
-    def complete() -> bool:
-        judge.look()
-        return not judge.missing({})
-
-    if not world.run(complete, _HEALING_SECONDS):
-        raise WrongError(f"still not copied: {judge.missing({})}")
+    end = world.now + _HEALING_SECONDS
+    while missing := judge.missing():
+        if world.now > end:
+            raise WrongError(f"still not copied: {missing}")
+        world.run(0.5)
+    # What is on its way now must change nothing.
+    world.run(1.0)
+    judge.look()
     return len(writer.records)

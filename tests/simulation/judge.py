@@ -7,14 +7,15 @@ kafka-python.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from kafka.record.memory_records import MemoryRecords
+from tests.simulation.partition import records_of
 
 if TYPE_CHECKING:
     from tests.simulation.model import ModelCluster
-    from tests.simulation.partition import Batch, PartitionLog
-    from tests.simulation.sources import Writer
+    from tests.simulation.partition import PartitionLog
+    from tests.simulation.sources import Writer, Written
 
 TopicPartition = tuple[str, int]
 
@@ -23,28 +24,29 @@ class WrongError(AssertionError):
     """What no history may show."""
 
 
-def records_of(batch: Batch) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of a batch's records."""
-    found = []
-    records = MemoryRecords(batch.data)
-    while (each := records.next_batch()) is not None:
-        found += [(r.offset, r.key, r.value) for r in each]
-    return found
-
-
 class Judge:
     """Judges the copies that one flow makes."""
 
     def __init__(
-        self, writer: Writer, target: ModelCluster, prefix: str, *, once: bool
+        self,
+        writer: Writer,
+        target: ModelCluster,
+        *,
+        prefix: str,
+        ledger: str,
+        once: bool,
     ) -> None:
         self.copies: dict[bytes, list[tuple[TopicPartition, int]]] = {}
         """Where each record's copies are, in the order in which they became visible."""
         self._writer = writer
         self._target = target
         self._prefix = prefix
+        self._ledger = ledger
         self._once = once
         self._read: dict[TopicPartition, int] = {}
+        self._begun: set[tuple[str, int]] = set()
+        self._truncated: set[tuple[str, int]] = set()
+        self._deleted: list[Written] = []
         self._last: dict[TopicPartition, tuple[int, bytes]] = {}
 
     def look(self) -> None:
@@ -60,24 +62,10 @@ class Judge:
 
     def _follow(self, where: TopicPartition, log: PartitionLog) -> None:
         at, end = self._read.get(where, 0), log.stable
-        if at >= end:
-            return
-        aborted = log.aborted_in(at, end)
-        for batch in log.batches:
-            if batch.base < at or batch.control:
-                continue
-            if batch.base >= end:
-                break
-            if not (
-                batch.transactional
-                and any(
-                    a.producer == batch.producer and a.first <= batch.base < a.last
-                    for a in aborted
-                )
-            ):
-                for offset, key, value in records_of(batch):
-                    self._judge(where, offset, key, value)
-        self._read[where] = end
+        if at < end:
+            for offset, key, value in _committed(log, at):
+                self._judge(where, offset, key, value)
+            self._read[where] = end
 
     def _judge(
         self,
@@ -109,34 +97,104 @@ class Judge:
             raise WrongError(f"{place}: {key!r} comes after {of!r}")
         if number > last:
             self._last[where] = (number, record.name)
+        self._begun.add((record.topic_id, record.where[1]))
         self.copies.setdefault(record.name, []).append((where, offset))
 
-    def missing(self, lost: dict[TopicPartition, list[tuple[str, int, int]]]) -> str:
-        """The first record that is on the source and not on the target, though no loss
-        explains it; empty if there is none.
+    def deleted(self, where: TopicPartition, until: int | None = None) -> None:
+        """What is before an offset of the source is about to be deleted; None: all.
+
+        Of a partition from which nothing was copied, that is no loss: a flow begins
+        with what is there.
         """
-        source = self._writer.cluster
+        self.look()
+        partition = self._writer.cluster.partition(where)
+        assert partition is not None
+        log = partition.log
+        end = log.end if until is None else until
+        key = (self._writer.cluster.topics[where[0]].id.hex, where[1])
+        watched = key in self._begun and key not in self._truncated
+        for batch in log.batches if watched else ():
+            for offset, name, _ in () if batch.control else records_of(batch):
+                if log.start <= offset < end and name is not None:
+                    self._deleted.append(self._writer.records[name])
+
+    def truncated(self, where: TopicPartition) -> None:
+        """A source partition is about to lose its end: what is written there now and
+        deleted before the flow comes to see it, the flow cannot know.
+        """
+        self._truncated.add((self._writer.cluster.topics[where[0]].id.hex, where[1]))
+
+    def missing(self) -> str:
+        """The first record that was or is on the source and is not on the target,
+        though no loss explains it; empty if there is none.
+        """
+        lost = self._lost()
         for record in self._writer.records.values():
-            topic = source.topics.get(record.where[0])
-            if topic is None or topic.id.hex != record.topic_id:
-                continue
-            log = topic.partitions[record.where[1]].log
-            if not record.committed or record.name in self.copies:
-                continue
-            if record.offset < log.start or not _has(log, record.offset, record.name):
-                continue
-            if any(
-                topic_id == record.topic_id and first <= record.offset <= last
-                for topic_id, first, last in lost.get(record.where, ())
+            if (
+                record.committed
+                and record.name not in self.copies
+                and self._is_there(record)
+                and not _explained(record, lost)
             ):
-                continue
-            return f"{record.name!r} at {record.where}@{record.offset}"
+                return f"{record.name!r} at {record.where}@{record.offset}"
+        for record in self._deleted:
+            if (
+                record.committed
+                and record.name not in self.copies
+                and not _explained(record, lost)
+            ):
+                return f"deleted {record.name!r} at {record.where}@{record.offset}"
         return ""
 
+    def _is_there(self, record: Written) -> bool:
+        """Whether the source has the record still."""
+        topic = self._writer.cluster.topics.get(record.where[0])
+        if topic is None or topic.id.hex != record.topic_id:
+            return False
+        log = topic.partitions[record.where[1]].log
+        if record.offset < log.start:
+            return False
+        for batch in log.batches:
+            if batch.base <= record.offset <= batch.last:
+                return any(name == record.name for _, name, _ in records_of(batch))
+        return False
 
-def _has(log: PartitionLog, offset: int, name: bytes) -> bool:
-    """Whether the log still has this record there."""
-    for batch in log.batches:
-        if batch.base <= offset <= batch.last:
-            return any(at == offset and key == name for at, key, _ in records_of(batch))
-    return False
+    def _lost(self) -> list[dict[str, Any]]:
+        """What the ledger says, read as any consumer would."""
+        ledger = self._target.topics.get(self._ledger)
+        if ledger is None:
+            return []
+        log = ledger.partitions[0].log
+        return [json.loads(value or b"") for _, _, value in _committed(log, 0)]
+
+
+def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
+    return any(
+        (loss["topic"], loss["partition"]) == record.where
+        and loss["topic_id"].replace("-", "") == record.topic_id
+        and loss["first"] <= record.offset
+        and (loss["last"] is None or record.offset <= loss["last"])
+        for loss in lost
+    )
+
+
+def _committed(
+    log: PartitionLog, at: int
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What `read_committed` shows from an offset on."""
+    end = log.stable
+    aborted = log.aborted_in(at, end)
+    return [
+        record
+        for batch in log.batches
+        if at <= batch.base < end
+        and not batch.control
+        and not (
+            batch.transactional
+            and any(
+                a.producer == batch.producer and a.first <= batch.base < a.last
+                for a in aborted
+            )
+        )
+        for record in records_of(batch)
+    ]

@@ -110,6 +110,8 @@ class ModelCluster:
         self.coordinators: dict[str, int] = {}
         """The coordinator of each transactional id; -1 while it moves."""
         self.view_delay: Callable[[], float] = lambda: 0.001
+        self.committed: Callable[[], None] = lambda: None
+        """Called after each marker."""
         self.waiting: list[Callable[[], bool]] = []
         """Fetches that wait for data: each returns whether it is answered now."""
         self.brokers = [
@@ -198,6 +200,7 @@ class ModelCluster:
         partition.log.end_transaction(
             producer, epoch, commit=commit, at=self.world.now
         )
+        self.committed()
         self.stir()
         return True
 

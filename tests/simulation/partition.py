@@ -13,6 +13,7 @@ import struct
 from typing import NamedTuple
 
 from crc32c import crc32c
+from kafka.record.memory_records import MemoryRecords
 
 NONE, CORRUPT, OUT_OF_ORDER, INVALID_EPOCH = 0, 2, 45, 47
 _HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -231,6 +232,12 @@ class PartitionLog:
         self.start = min(max(offset, self.start), self.end)
         self.batches = [batch for batch in self.batches if batch.last >= self.start]
         self.aborted = [each for each in self.aborted if each.last >= self.start]
+        ended = [at for _, at in self.epochs[1:]] + [self.end + 1]
+        self.epochs = [
+            (epoch, max(at, self.start))
+            for (epoch, at), end in zip(self.epochs, ended, strict=True)
+            if end > self.start
+        ]
 
     def read(self, offset: int, *, limit: int, max_bytes: int) -> bytes:
         """Whole batches from the one with this offset, below `limit`."""
@@ -248,15 +255,17 @@ class PartitionLog:
         return [each for each in self.aborted if each.last >= first and each.first < end]
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to this one, and where it ends; -1 and -1 if none."""
-        found = -1
-        for number, (known, _) in enumerate(self.epochs):
-            if known <= epoch:
-                found = number
-        if found < 0:
+        """The newest epoch up to this one, and where it ends; -1 and -1 if unknown.
+
+        Source: Kafka's `LeaderEpochFileCache.endOffsetFor`.
+        """
+        if self.epochs and epoch == self.epochs[-1][0]:
+            return epoch, self.end
+        higher = [at for known, at in self.epochs if known > epoch]
+        if not higher or epoch < 0:
             return -1, -1
-        at = self.epochs[found + 1][1] if found + 1 < len(self.epochs) else self.end
-        return self.epochs[found][0], at
+        lower = [known for known, _ in self.epochs if known <= epoch]
+        return (lower[-1] if lower else epoch), higher[0]
 
 
 def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
@@ -279,3 +288,12 @@ def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
     )
     struct.pack_into(">I", head, 17, crc32c(bytes(head[21:]) + record))
     return bytes(head) + record
+
+
+def records_of(batch: Batch) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of a batch's records."""
+    found = []
+    records = MemoryRecords(batch.data)
+    while (each := records.next_batch()) is not None:
+        found += [(r.offset, r.key, r.value) for r in each]
+    return found

@@ -17,7 +17,7 @@ from tests.simulation import coordinator
 from tests.simulation.model import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.simulation.model import ModelBroker, ModelCluster
     from tests.simulation.network import Wire
@@ -65,18 +65,64 @@ class Request:
         self.body = kind.decode(frame, version=self.version, header=True)
         self.kind: Any = _ANSWERS[self.api]
         self.answer = self.kind[self.version]()
+        self.silent = False
+        """Do it, and do not answer."""
+        self.delay = 0.0
+        """Answer so many seconds late."""
+        self.refused: dict[tuple[str, int], int] = {}
+        """Of a Produce: partitions that refuse, each with its error."""
+        self.spoil: Callable[[Any], None] = lambda _: None
+        """Changes the answer."""
 
     def send(self) -> None:
         """The answer is complete."""
+        self.spoil(self.answer)
         self.answer.with_header(correlation_id=self._correlation)
-        self.wire.answer(bytes(self.answer.encode(header=True)))
+        frame = None if self.silent else bytes(self.answer.encode(header=True))
+        if self.delay:
+            self.cluster.world.after(self.delay, lambda: self.wire.answer(frame))
+        else:
+            self.wire.answer(frame)
 
 
 def serve(broker: ModelBroker, frame: bytes, wire: Wire) -> None:
-    """Handle one request, unless a fault strikes; see `ModelCluster.serve`."""
-    request = Request(broker, frame, wire)
+    """Handle one request; see `ModelCluster.serve`."""
+    handle(Request(broker, frame, wire))
+
+
+def handle(request: Request) -> None:
+    """Do what is asked, and answer, now or later."""
     if _HANDLERS[request.api](request):
         request.send()
+
+
+def answer_with(request: Request, code: int) -> None:
+    """Refuse the whole request."""
+    body, answer = request.body, request.answer
+    if request.api == "CreateTopics":
+        entry = request.kind.CreatableTopicResult
+        answer.topics = [
+            entry(
+                name=topic.name, topic_id=_NO_ID, error_code=code, error_message=None,
+                num_partitions=-1, replication_factor=-1, configs=[],
+            )
+            for topic in body.topics
+        ]  # fmt: skip
+    elif request.api == "AddPartitionsToTxn":
+        _added(request, lambda _: code)
+    else:
+        answer.error_code = code
+        answer.producer_id = answer.producer_epoch = -1
+    request.send()
+
+
+def refuse(answer: Any, parts: Iterable[tuple[str, int]], code: int) -> None:
+    """Let the answer to a Produce say that these partitions refused."""
+    refused = set(parts)
+    for topic in answer.responses:
+        for part in topic.partition_responses:
+            if (topic.name, part.index) in refused:
+                part.error_code, part.base_offset = code, -1
 
 
 def _versions(request: Request) -> bool:
@@ -208,6 +254,15 @@ def _add(request: Request) -> bool:
         error = request.cluster.transactions.add(
             name, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch, where
         )
+    _added(
+        request,
+        lambda key: error or ((UNKNOWN_TOPIC if key in missing else 55) if missing else 0),
+    )
+    return True
+
+
+def _added(request: Request, code: Callable[[tuple[str, int]], int]) -> None:
+    """The answer to AddPartitionsToTxn, given the error of each partition."""
     entry = request.kind.AddPartitionsToTxnTopicResult
     result = entry.AddPartitionsToTxnPartitionResult
     request.answer.results_by_topic_v3_and_below = [
@@ -216,19 +271,13 @@ def _add(request: Request) -> bool:
             results_by_partition=[
                 result(
                     partition_index=number,
-                    partition_error_code=error
-                    or (
-                        (UNKNOWN_TOPIC if (topic.name, number) in missing else 55)
-                        if missing
-                        else 0
-                    ),
+                    partition_error_code=code((topic.name, number)),
                 )
                 for number in topic.partitions
             ],
         )
-        for topic in body.v3_and_below_topics
+        for topic in request.body.v3_and_below_topics
     ]
-    return True
 
 
 def _seen(request: Request, where: tuple[str, int]) -> bool:
@@ -331,6 +380,8 @@ def _write(
     request: Request, name: str | None, topic: str, part: Any
 ) -> tuple[int, int]:
     cluster = request.cluster
+    if error := request.refused.get((topic, part.index), 0):
+        return error, -1
     if error := _leads(request, topic, part.index):
         return error, -1
     log = cluster.topics[topic].partitions[part.index].log
@@ -451,13 +502,20 @@ def _parts(
             committed = request.body.isolation_level == _READ_COMMITTED
             limit = stable if committed else high
             last = getattr(part, "last_fetched_epoch", -1)
-            if last is not None and last >= 0:
-                epoch, end = log.end_of_epoch(last)
-                if epoch < last or end < part.fetch_offset:
-                    diverging = (epoch, end)
-            if not start <= part.fetch_offset <= high:
+            epoch, end = (
+                log.end_of_epoch(last)
+                if last is not None and last >= 0
+                else (0, part.fetch_offset)
+            )
+            if epoch < 0 or part.fetch_offset < start:
                 error = OFFSET_OUT_OF_RANGE
-            elif diverging is None and room > 0:
+            elif last is not None and last >= 0 and (
+                epoch < last or end < part.fetch_offset
+            ):
+                diverging = (epoch, end)
+            elif part.fetch_offset > high:
+                error = OFFSET_OUT_OF_RANGE
+            elif room > 0:
                 records = log.read(
                     part.fetch_offset,
                     limit=limit,

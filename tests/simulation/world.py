@@ -173,12 +173,15 @@ class World:
             if (following := self._due()) is not None:
                 break
             if not self._events:
-                self._error = Stuck("nothing is left to happen")
+                self._error = self._error or Stuck("nothing is left to happen")
                 following = self._main
                 break
             at, _, action = heapq.heappop(self._events)
             self.now = max(self.now, at)
-            action()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  not for the code that waits
+                self._error = self._error or error
         else:
             following = self._main
         following.ready = None
@@ -188,23 +191,20 @@ class World:
             following.turn.release()
         return following
 
-    def run(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Let things happen until they are done; False if time is over before.
+    def run(self, seconds: float) -> None:
+        """Let things happen for so long.
 
         Raises:
             Stuck: it cannot go on.
         """
         end = self.now + seconds
         self.after(seconds, lambda: None)
-        self._main_done = lambda: (
-            self._error is not None or self.now >= end or done()
-        )
+        self._main_done = lambda: self._error is not None or self.now >= end
         if self._pass_on(self._main) is not self._main:
             if not self._main.turn.acquire(timeout=_REAL_SECONDS):
                 raise Stuck("a thread waits for what is not simulated")
         if self._error is not None:
             raise self._error
-        return done()
 
     def kill(self, process: Process) -> None:
         """As SIGKILL: its lines end, its threads do nothing more."""
