@@ -186,7 +186,7 @@ class ModelCluster:
         partition.epoch += 1
         if lose_from >= 0:
             partition.log.truncate(lose_from)
-        partition.log.epoch = partition.epoch
+        partition.log.begin_epoch(partition.epoch)
         self.spread()
 
     def _mark(

@@ -78,7 +78,7 @@ class PartitionLog:
         self.end = 0
         self.epoch = 0
         """The leader epoch of what is appended now."""
-        self.epochs: list[tuple[int, int]] = []
+        self.epochs: list[tuple[int, int]] = [(0, 0)]
         """Epochs with records, and the offset where each begins."""
         self.aborted: list[Aborted] = []
         self._producers: dict[int, _Producer] = {}
@@ -187,7 +187,7 @@ class PartitionLog:
 
     def _add(self, batch: Batch) -> None:
         if not self.epochs or self.epochs[-1][0] < batch.epoch:
-            self.epochs.append((batch.epoch, batch.base))
+            self.epochs.append((batch.epoch, batch.base))  # of a log built up again
         self.batches.append(batch)
         self.end = batch.last + 1
         if batch.producer < 0:
@@ -253,6 +253,12 @@ class PartitionLog:
     def aborted_in(self, first: int, end: int) -> list[Aborted]:
         """The aborted transactions that reach into a range."""
         return [each for each in self.aborted if each.last >= first and each.first < end]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A leader begins; an epoch without a record is forgotten."""
+        self.epoch = epoch
+        self.epochs = [each for each in self.epochs if each[1] < self.end]
+        self.epochs.append((epoch, self.end))
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The newest epoch up to this one, and where it ends; -1 and -1 if unknown.
