@@ -85,7 +85,7 @@ def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
 def test_what_is_gone_follows_from_the_leaders_log(
     first: int, end: int, common: tuple[int, int] | None, expected: Gap | None
 ) -> None:
-    """Only what the newest leader does not have is lost, and copying goes on at the
+    """Only what the newest leader does not have is lost, and copying continues at the
     first offset that may differ: never further back.
     """
     found = gaps.judge(
@@ -135,7 +135,7 @@ class _Source:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Topic]]:
-    """Whom the offsets were asked of; every log has the offsets 0 to 1999."""
+    """The leaders whose offsets were requested; every log has the offsets 0 to 1999."""
     leaders: list[Mapping[str, Topic]] = []
 
     def list_offsets(
@@ -203,8 +203,8 @@ def test_who_may_be_cut_off_is_not_believed(
     reason: str,
     asked: list[Mapping[str, Topic]],
 ) -> None:
-    """A minority of brokers, an older leader or a topic id that was left cause no loss:
-    the partition waits with a reason.
+    """A minority of brokers, an older leader, or a topic id from before a re-creation
+    cause no loss: the partition waits with a reason.
     """
     found = _look(_Source(views), position)
 
@@ -214,7 +214,7 @@ def test_who_may_be_cut_off_is_not_believed(
 
 
 def test_most_brokers_name_a_new_topic(asked: list[Mapping[str, Topic]]) -> None:
-    """More than half of them are enough; one still shows the topic that was deleted."""
+    """More than half of the brokers are enough; one still shows the deleted topic."""
     views = [_topic(_OLD, (1, 9)), _topic(_NEW, (2, 0)), _topic(_NEW, (2, 0))]
     found = _look(_Source(views))
 
@@ -224,8 +224,8 @@ def test_most_brokers_name_a_new_topic(asked: list[Mapping[str, Topic]]) -> None
 
 
 def test_leaders_only_get_newer() -> None:
-    """An older view changes nothing, a newer one and another topic do; partitions that
-    an old view does not have stay.
+    """An older view changes nothing, a newer one or another topic does; partitions that
+    an old view is missing stay.
     """
     leaders = Leaders()
     leaders.newest(_topic(_OLD, (1, 4), (2, 4)))
