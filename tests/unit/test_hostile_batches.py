@@ -255,14 +255,14 @@ def test_offsets_outside_a_batch_are_damage(made, deltas):
     wrong: they are not copied.
     """
     section = b"".join(record(delta=delta) for delta in deltas)
-    with pytest.raises(CorruptBatchError, match="offset 10 is damaged: .*offsets"):
+    with pytest.raises(CorruptBatchError, match=r"offset 10 is damaged: .*offsets"):
         rewrite(made(), stored(section, count=2, base=10))
 
 
 @pytest.mark.parametrize("made", [stamped, transforming, plain])
 def test_bytes_behind_the_last_record_are_damage(made):
     """A batch with bytes after its last record is damage."""
-    with pytest.raises(CorruptBatchError, match="offset 0 is damaged: .*counts"):
+    with pytest.raises(CorruptBatchError, match=r"offset 0 is damaged: .*counts"):
         rewrite(made(), stored(record() + record(delta=1), count=1, last_delta=1))
 
 
