@@ -5,15 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
+import uuid
 
 import pytest
 
 from mirror.errors import UnreachableError
+from mirror.offsets import progress
+from mirror.offsets.progress import Position, RunningCount
 from mirror.relay import target, transaction_path
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.target import TargetWriter
 from mirror.relay.transaction_path import Stage
 from mirror.relay.transaction_records import TransactionRecords
+from mirror.status.counts import Counts
 
 pytestmark = pytest.mark.unit
 
@@ -54,6 +58,10 @@ class Producer:
         self.transactional_id = transactional_id
         self.v2 = True
         self.answers: list[Any] = []
+        self.added: list[Any] = []
+
+    def add_partitions(self, partitions: Any) -> None:
+        self.added += partitions
 
     def begin_commit(self) -> Any:
         answer = SimpleNamespace(answered=False, said=None, connection=Mock())
@@ -183,6 +191,20 @@ def test_at_least_once_writes_positions_last() -> None:
     assert writing.committed() == [transaction]
 
 
+def test_in_v1_all_partitions_are_added_once_before_the_data() -> None:
+    """Older clusters must know which partitions a transaction writes to, also those of
+    its records.
+    """
+    writing = Writing()
+    writing.producers[0].v2 = False
+    _, data = writing.begin()
+    writing.writer.advance()
+
+    assert data.begun
+    added = writing.producers[0].added
+    assert added == [COPY, RECORDS.progress, RECORDS.offset_map]
+
+
 def test_the_next_one_keeps_behind() -> None:
     """A transaction sends nothing before the one ahead has sent all its data, no
     records before that one's records are sent, and requests no commit before that one
@@ -265,3 +287,22 @@ def test_a_commit_counts_when_the_next_transaction_fails_beside_it() -> None:
         writing.writer.advance()
     assert writing.stages == []
     assert writing.committed() == [first]
+
+
+def test_positions_are_written_with_their_running_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition that a transaction moves gets its position and its count in one
+    record.
+    """
+    monkeypatch.setattr(progress.records, "encode_all", list)
+    key, position = ("t", 0), Position(offset=5, topic_id=uuid.uuid4())
+    count = RunningCount(service=uuid.uuid4(), begun=1, counts=Counts(records=5))
+    rewriter: Any = None
+    transaction = PendingTransaction(
+        rewriter, moved={key: position}, running={key: count}
+    )
+
+    (record,) = RECORDS.positions(transaction)[RECORDS.progress]
+    written: Any = record
+    assert progress.decode(*written) == (key, position, count.encoded())
