@@ -66,6 +66,10 @@ class RunningCounts:
         """Note that the transaction with these counts is committed."""
         self._committed.update(counts)
 
+    def forget(self) -> None:
+        """Other slots may have counted since: nothing is known until a take-over."""
+        self._committed.clear()
+
     def committed(self, key: TopicPartition) -> RunningCount | None:
-        """None until the first take-over after the slot got the partition."""
+        """None until a take-over has read it."""
         return self._committed.get(key)

@@ -105,3 +105,18 @@ def test_a_first_position_is_written_with_a_count_of_nothing():
     tally.slot_works({}, _PARTITIONS)
 
     assert tally.written({}, _MOVED)[_KEY].counts == NOTHING
+
+
+@pytest.mark.parametrize("owner", [True, False])
+def test_counts_of_a_slot_that_must_take_over_are_not_reported(owner: bool):
+    """Another slot may have counted the partition since, from another moment: only a
+    take-over can tell. Until then a report has no total.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.slot_works({}, _PARTITIONS)
+    running = tally.written(_TEN, _MOVED)
+    _commit(tally, running)
+    tally.begin(owner=owner)
+
+    known = (running[_KEY].counts, running[_KEY].begun)
+    assert _total(tally) == (known if owner else (NOTHING, 0))
