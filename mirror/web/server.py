@@ -12,7 +12,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from tornado.http1connection import HTTP1Connection
+    from tornado.httputil import HTTPServerRequest
+
     from mirror.status.store import StatusStore
     from mirror.web.routing import Request
 
     Handler = Callable[[Request], Response]
 
 _PATIENCE_SECONDS = 30.0
-"""For a request's headers, and once more for its body."""
+"""For a request's headers, for its body, and for reading the answer."""
 _LARGEST_BODY = 1 << 16
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 8
@@ -108,7 +111,7 @@ class StatusServer:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mirror-http")
         server = HTTPServer(
-            WSGIContainer(self._application, workers),
+            _Answering(self._application, workers),
             no_keep_alive=True,
             ssl_options=self._certificates and self._certificates.context,
             idle_connection_timeout=_PATIENCE_SECONDS,
@@ -169,3 +172,21 @@ class StatusServer:
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
+
+
+class _Answering(WSGIContainer):
+    """Calls the application, and closes connections whose answer is not read."""
+
+    def environ(self, request: HTTPServerRequest) -> dict[str, Any]:
+        # Tornado fails on a name such as "localhost:x". What the client sent is in
+        # HTTP_HOST, which `access` checks.
+        request.host = ""
+        return super().environ(request)
+
+    async def handle_request(self, request: HTTPServerRequest) -> None:
+        try:
+            await super().handle_request(request)
+        finally:  # also after an error, when Tornado would wait for an answer forever
+            connection = cast("HTTP1Connection", request.connection)
+            loop = asyncio.get_running_loop()
+            loop.call_later(_PATIENCE_SECONDS, connection.close)

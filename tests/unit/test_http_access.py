@@ -129,6 +129,7 @@ def test_changes_need_who_is_known_and_their_own_page():
         for foreign in (
             {"Origin": "http://evil.example"},
             {"Origin": "null"},
+            {"Origin": "http://["},
             {"Sec_Fetch_Site": "cross-site"},
         ):
             assert ask(url, method="POST", **shown, **foreign)[0] == 403
