@@ -53,8 +53,8 @@ class ConfigFollower:
             self._watch.close()
 
     def take(self) -> Changes | None:
-        """Apply a new configuration if there is one; returns its changes, or None if
-        nothing changed.
+        """Apply the newest reading; returns its changes, or None if there is none or it
+        was refused.
         """
         reading = self._watch.take() if self._watch else None
         return self.judge(reading) if reading else None
