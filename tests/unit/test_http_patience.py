@@ -128,7 +128,7 @@ def test_a_host_without_a_port_number(port: _Port, named: str, answer: bytes) ->
 
 
 def test_silent_clients_hold_up_no_one(port: _Port) -> None:
-    """Beside 200 connections on which nothing comes, 20 of them with half a request,
+    """With 200 connections open on which nothing comes, 20 of them with half a request,
     others are answered in time; then the silent ones are closed.
     """
     with ExitStack() as stack:
