@@ -12,8 +12,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import structlog
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from mirror.web.routing import Request
 
     Handler = Callable[[Request], Response]
+
+log = structlog.get_logger()
 
 _PATIENCE_SECONDS = 30.0
 """For a request's headers, for its body, and for reading the answer."""
@@ -109,6 +113,7 @@ class StatusServer:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_failed)
         workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mirror-http")
         server = HTTPServer(
             _Answering(self._application, workers),
@@ -172,6 +177,16 @@ class StatusServer:
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
+
+
+def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of the loop; a client that hangs up before TLS begins is none."""
+    if isinstance(error := context.get("exception"), OSError):
+        log.debug("request ended early", error=str(error))
+        # Close its socket now, which `ssl` leaves to the garbage collector.
+        traceback.clear_frames(error.__traceback__)
+    else:
+        loop.default_exception_handler(context)
 
 
 class _Answering(WSGIContainer):
