@@ -94,7 +94,10 @@ def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
     alert.reason = "SSLV3_ALERT_CERTIFICATE_UNKNOWN"
     said = of_tls(cluster(ssl_certificate_file=ours), "h", alert)
     assert "it refused our certificate (SSLV3_ALERT_CERTIFICATE_UNKNOWN)" in said
-    assert "CN=mirror, must be signed by a CA" in said
+    assert f"ssl_certificate_file {ours}, of CN=mirror, must be signed by a CA" in said
+    issued = authority.issue("mirror")
+    inline = cluster(ssl_certificate_chain=issued.bundle_pem, ssl_key=issued.bundle_pem)
+    assert "; ssl_certificate_chain, of CN=mirror" in of_tls(inline, "h", alert)
     ours.unlink()
     assert "it requires a client certificate" in of_tls(
         cluster(ssl_certificate_file=ours), "h", alert

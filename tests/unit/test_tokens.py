@@ -9,8 +9,14 @@ import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    pkcs12,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 import pytest
 
 from mirror.clusters.auth import token_endpoint, token_provider, tokens
@@ -111,6 +117,29 @@ def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
         assert "sasl_oauthbearer_ca_file cannot be used" in refused(lost)
         right = client(provider, sasl_oauthbearer_ca_file=tmp_path / "ca.pem")
         assert tokens.token_of(right).count(".") == 2
+
+
+def test_a_corrected_password_of_the_trust_store_counts(tmp_path: Path) -> None:
+    """A service that read its file again uses the new password, not the first one."""
+    authority, store = CertificateAuthority(), tmp_path / "ca.p12"
+    trusted = x509.load_pem_x509_certificate(authority.pem.encode())
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"ca", None, None, [trusted], BestAvailableEncryption(b"right")
+        )
+    )
+    (tmp_path / "id.pem").write_text(
+        authority.issue("id", hosts=LOCAL_HOSTS).bundle_pem
+    )
+    with IdentityProvider(bundle=tmp_path / "id.pem") as provider:
+        first = client(
+            provider,
+            sasl_oauthbearer_ca_file=store,
+            sasl_oauthbearer_ca_password="wrong",
+        )
+        assert "this password does not open" in refused(first)
+        right = {"sasl_oauthbearer_ca_password": SecretStr("right")}
+        assert tokens.token_of(first.model_copy(update=right))
 
 
 def test_a_token_that_has_ended_is_not_shown_to_brokers(
