@@ -56,6 +56,7 @@ def read(path: Path, text: str) -> Document:
     """
     try:
         found = YAML(typ="safe", pure=True).load(text)
+        circular = _holds_itself(found, above=set(), done=set())
     except YAMLError as error:
         raise ConfigError([f"{path}: not valid YAML: {_reason(error)}"]) from error
     except RecursionError as error:
@@ -67,7 +68,7 @@ def read(path: Path, text: str) -> Document:
         raise ConfigError([f"{path}: is empty; it must hold {_SHAPE}"])
     if not isinstance(found, Mapping):
         raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(text)}"])
-    if _holds_itself(found, above=set(), done=set()):
+    if circular:
         raise ConfigError([f"{path}: {_ITSELF}"])
     raw = {str(key).lower(): value for key, value in found.items()}
     layer = Dynaconf(**_ONE_LAYER)  # type: ignore[no-untyped-call]

@@ -83,6 +83,24 @@ YAML = [
         ["{file}: not valid YAML: nested too deeply"],
     ),
     (
+        "a deep list that ends",
+        "{topics: [orders]}",
+        "[" * 400 + "]" * 400,
+        ["{file}: not valid YAML: nested too deeply"],
+    ),
+    (
+        "a setting that is a number",
+        "flows:",
+        "service: {8083: open-sesame}\nflows:",
+        ["service.8083: unknown setting"],
+    ),
+    (
+        "a default that is a number",
+        "flows:",
+        "defaults: {1: 2}\nflows:",
+        ["defaults.1: unknown setting"],
+    ),
+    (
         "a flow twice",
         "  A->B: {topics: [orders]}",
         "  A->B: {}\n  A->B: {}",

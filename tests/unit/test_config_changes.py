@@ -123,15 +123,28 @@ def test_every_setting_has_an_effect() -> None:
     assert Later.effect("groups") is Effect.JOBS
 
 
-def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
-    """A changed password reaches every flow of its cluster, and is not told."""
-    old = config(clusters={"A": {**SASL, "sasl_password": "before"}})
-    new = config(clusters={"A": {**SASL, "sasl_password": SECRET}})
+@pytest.mark.parametrize(
+    ("setting", "login"),
+    [
+        ("sasl_password", SASL),
+        ("ssl_key_password", {"security_protocol": "SSL"}),
+        ("ssl_certificate_password", {"security_protocol": "SSL"}),
+        ("ssl_ca_password", {"security_protocol": "SSL"}),
+    ],
+)
+def test_credentials_make_the_flows_of_a_cluster_run_again(
+    setting: str, login: dict[str, Any]
+) -> None:
+    """A changed password, a key's too, reaches every flow of its cluster with new
+    connections. It is not shown.
+    """
+    old = config(clusters={"A": {**login, setting: "before"}})
+    new = config(clusters={"A": {**login, setting: SECRET}})
     found = compare(old, new)
 
     assert found.effects == {"A->B": Effect.RUN, "C->B": Effect.NONE}
     assert found.refused == ()
-    assert [each.setting for each in found.settings] == ["clusters.A.sasl_password"]
+    assert [each.setting for each in found.settings] == [f"clusters.A.{setting}"]
     assert SECRET not in repr(found)
     assert version(old) == version(new)
 

@@ -248,6 +248,25 @@ flows:
     ]
 
 
+def test_show_hides_an_empty_secret(tmp_path: Path) -> None:
+    """It is one all the same, and must not stop the command."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        """
+clusters:
+  A: {bootstrap_servers: "a:1", security_protocol: SASL_PLAINTEXT,
+      sasl_mechanism: PLAIN, sasl_username: u, sasl_password: ""}
+  B: {bootstrap_servers: "b:1"}
+flows:
+  A->B: {}
+"""
+    )
+    done = mirror("config", "show", "-c", path, "-o", "json")
+    assert done.exit_code == 0, done.output
+    found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+    assert found["clusters.A.sasl_password"]["value"] == "***"
+
+
 @pytest.mark.parametrize(
     ("path", "made"),
     [
