@@ -545,7 +545,7 @@ PROPERTIES = [
         "a policy without its package",
         "replication.policy.class = IdentityReplicationPolicy",
         [
-            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; use org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; what another class calls its copies can be said by policy rename in a YAML file'
+            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; use org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; policy rename in a YAML file can name copies as another class does'
         ],
     ),
     (
@@ -622,7 +622,7 @@ PROPERTIES = [
         "a Java class",
         "topic.filter.class = com.example.Mine",
         [
-            'topic.filter.class: "com.example.Mine" is a Java class, which cannot run here; say what it does with topics and topics.exclude, or remove it'
+            'topic.filter.class: "com.example.Mine" is a Java class, which cannot run here; use topics and topics.exclude for what it does, or remove it'
         ],
     ),
     (

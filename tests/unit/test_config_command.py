@@ -144,6 +144,8 @@ def test_conversion_says_what_differs_and_shows_no_secret(tmp_path: Path) -> Non
     ) in text
     assert "#   offset.lag.max: not needed, ignored: offsets are translated" in text
     assert "#   isolation_level: read_uncommitted there; here: leaves out" in text
+    assert "#   heartbeats_replication_factor: 3 there; here: as replication" in text
+    assert "#   sync_group_offsets_seconds: 60 there; here: with every look" in text
     assert "#   tasks:" not in text
 
 

@@ -225,15 +225,15 @@ def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
         (
             "target.topic.creation.enable = false",
             (
-                "target.topic.creation.enable: missing copies are always created; take "
-                "the right to create topics away on the target, or remove this line"
+                "target.topic.creation.enable: missing copies are always created; "
+                "revoke the right to create topics on the target, or remove this line"
             ),
         ),
         (
             "topic.filter.class = com.example.Mine",
             (
                 'topic.filter.class: "com.example.Mine" is a Java class, which cannot '
-                "run here; say what it does with topics and topics.exclude, or remove "
+                "run here; use topics and topics.exclude for what it does, or remove "
                 "it"
             ),
         ),

@@ -362,8 +362,8 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
                 "replication.policy.class: there is no replication policy "
                 '"com.example.Mine" '
                 f"here; use {POLICY}.DefaultReplicationPolicy or "
-                f"{POLICY}.IdentityReplicationPolicy; what another class calls its "
-                "copies can be said by policy rename in a YAML file"
+                f"{POLICY}.IdentityReplicationPolicy; policy rename in a YAML "
+                "file can name copies as another class does"
             ),
         ),
         (
