@@ -62,7 +62,7 @@ def read(path: Path, text: str) -> Document:
     except RecursionError as error:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from error
     except ValueError as error:
-        # YAML makes dates of what looks like one, also where there is no such day.
+        # Mostly dates: YAML reads what looks like one, also where there is no such day.
         raise ConfigError([f"{path}: {_no_date(text)}: {error}"]) from error
     if found is None or found == {}:
         raise ConfigError([f"{path}: is empty; it must hold {_SHAPE}"])
@@ -104,14 +104,14 @@ def _reason(error: Exception) -> str:
 
 
 def _no_date(text: str) -> str:
-    """Which of the file's dates cannot be."""
+    """Which of the file's dates does not exist, or that it is something else."""
     for number, line in enumerate(text.splitlines(), 1):
         for found in _DATE.finditer(line):
             try:
                 date(*map(int, found.groups()))
             except ValueError:
                 return f'"{found[0]}" in line {number} is not a date'
-    return "holds what is not a date, and no text in quotes"
+    return "a value cannot be read; write it in quotes"
 
 
 def _other_kind(text: str) -> str:

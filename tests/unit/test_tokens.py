@@ -119,6 +119,17 @@ def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
         assert tokens.token_of(right).count(".") == 2
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_said(
+    provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """It comes from the environment; the message has the endpoint and the reason."""
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert "proxy" in refused(client(provider)).lower()
+
+
 def test_a_corrected_password_of_the_trust_store_counts(tmp_path: Path) -> None:
     """After a reload the new password is used, not the first one."""
     authority, store = CertificateAuthority(), tmp_path / "ca.p12"

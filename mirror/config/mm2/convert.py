@@ -38,7 +38,7 @@ def convert(document: Document) -> str:
     config = built.config
     lines = ["# Converted from MirrorMaker 2's configuration."]
     if document.warnings:
-        lines += ["#", "# What stands there and not here, or means something else:"]
+        lines += ["#", "# What is left out here, or has another meaning:"]
         lines += [f"#   {warning}" for warning in document.warnings]
     lines.append("clusters:")
     for alias, cluster in config.clusters.items():
