@@ -18,12 +18,12 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.reader import ReaderError
 
 from mirror.config.document import Document
+from mirror.config.schema import SECTIONS
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SECTIONS = frozenset({"clusters", "flows", "defaults", "service"})
 _ONE_LAYER: Any = {
     "settings_files": [],
     "loaders": [],
@@ -72,8 +72,9 @@ def read(path: Path, text: str) -> Document:
         raise ConfigError([f"{path}: {_ITSELF}"])
     raw = {str(key).lower(): value for key, value in found.items()}
     layer = Dynaconf(**_ONE_LAYER)  # type: ignore[no-untyped-call]
-    layer.update({key: raw[key] for key in _SECTIONS & raw.keys()}, tomlfy=False)
-    return Document(raw=raw | {key: layer[key] for key in _SECTIONS & raw.keys()})
+    sections = SECTIONS.keys() & raw.keys()
+    layer.update({key: raw[key] for key in sections}, tomlfy=False)
+    return Document(raw=raw | {key: layer[key] for key in sections})
 
 
 def _holds_itself(value: Any, *, above: set[int], done: set[int]) -> bool:
