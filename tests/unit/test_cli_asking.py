@@ -71,6 +71,26 @@ def test_a_token_is_shown(tmp_path: Path):
     assert "cannot be read" in missing.stderr
 
 
+def test_a_token_may_have_any_character_of_a_header(tmp_path: Path):
+    """A token with letters outside of ASCII lets a command in."""
+    secret = tmp_path / "token"
+    secret.write_text("gehe\u00efm", encoding="utf-8")
+    with service(tmp_path, http_token_file=str(secret)) as (url, _):
+        let_in = mirror("status", "-u", url, "--token-file", str(secret))
+    assert let_in.exit_code == 0, let_in.stderr
+
+
+@pytest.mark.parametrize("text", [f"{TOKEN}\nmore", f"{TOKEN}\u20ac"])
+def test_a_useless_token_is_refused_and_not_printed(tmp_path: Path, text: str):
+    """A file whose content cannot be in a header ends in a sentence without it."""
+    secret = tmp_path / "token"
+    secret.write_text(text, encoding="utf-8")
+    refused = mirror("status", "-u", "http://127.0.0.1:1", "--token-file", str(secret))
+    assert refused.exit_code == 1
+    assert "the token for http://127.0.0.1:1 has a line break" in refused.stderr
+    assert TOKEN not in refused.stderr
+
+
 def test_a_password_is_shown(tmp_path: Path):
     """A configuration whose service knows a name and a password is enough, too, also
     with the password in a variable.
