@@ -27,7 +27,7 @@ from mirror.errors import FencedError, SupersededError
 from mirror.offsets import progress, starting
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -155,7 +155,7 @@ class _OwnProcess:
         """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed,
         or goes on.
         """
-        self._process.join(timeout)
+        self._process.join(timeout * crowd())
         assert self._process.exitcode in {None, 0, -signal.SIGKILL}
         return "" if self._result.empty() else self._result.get()
 

@@ -182,9 +182,9 @@ class Witness:
         self, count: int, timeout: float, lease: RunningLease | None = None
     ) -> None:
         """Read until there are so many records."""
-        end = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while (have := sum(map(len, self.found.values()))) < count:
-            assert time.monotonic() < end, f"{have} of {count} in {timeout} s"
+            assert time.monotonic() < deadline, f"{have} of {count} in {timeout} s"
             assert lease is None or not lease.ended, f"it ended: {lease.end()}"
             self._look()
 
@@ -201,7 +201,7 @@ class Witness:
         """Read to the very end, behind which no transaction is open: these keys were
         found, once and in order, and no other.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while len(self._ends) < len(self.found) or self._ends != {
             p: self._other.get_watermark_offsets(TopicPartition(self._topic, p), 30)[1]
             for p in self.found

@@ -26,7 +26,7 @@ from tests.harness.slot_processes import (
     SlotProcess,
 )
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
-from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def copy_to_the_end(flow: SparklessFlow) -> None:
     """Run leases until everything on the source is copied."""
     assert isinstance(flow.source, str)
     ends = end_offsets(flow.source, flow.topic)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = deadline_in(PATIENCE_SECONDS)
     with flow.slot() as slot:
         while True:
             reports = slot.run(flow.lease(0.5))

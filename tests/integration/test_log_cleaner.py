@@ -16,6 +16,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from tests.harness.admin import create_topic
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def test_a_control_batch_without_records_ends_no_flow(
     aborted_by_its_successor(source, topic_name, f"x-{topic_name}")
     time.sleep(0.11)  # a segment ends by the clock
     send(bytes(700_000))
-    deadline = time.monotonic() + 60
+    deadline = deadline_in(60)
     with closing(Cluster(flow.plan.source).connect()) as cluster:
         # Each record is a segment of its own, and work for the cleaner.
         while not any(
