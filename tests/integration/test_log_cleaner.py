@@ -1,4 +1,4 @@
-"""What the log cleaner leaves of transactions, read by us as by anybody."""
+"""What the log cleaner leaves of transactions can be read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def batches(cluster: Cluster, topic: str) -> Iterator[tuple[int, int, int]]:
 
 def aborted_by_its_successor(bootstrap: str, topic: str, transactional_id: str) -> None:
     """A transaction of a producer that is replaced: the marker has the new epoch, of
-    which there is no record, so that the cleaner has to keep it.
+    which there is no record, so the cleaner keeps it.
     """
     settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
     first = Producer(settings)
@@ -73,9 +73,9 @@ def aborted_by_its_successor(bootstrap: str, topic: str, transactional_id: str) 
 def test_a_control_batch_without_records_ends_no_flow(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
 ) -> None:
-    """A compacted topic is cleaned until a control batch without records stands in its
-    log: a slot copies what is behind it, each record once, and the reader of progress
-    and offset map goes through it as well.
+    """A compacted topic is cleaned until its log has a control batch without records: a
+    slot copies what follows it, each record once, and the reader of progress and offset
+    map passes it too.
     """
     made = make_clusters(
         "a", "b", settings={"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1"}
