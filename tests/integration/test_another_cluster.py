@@ -24,7 +24,7 @@ from mirror.driver import reset
 from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
-from mirror.offsets import progress
+from mirror.offsets import progress, runs
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
 from tests.harness.admin import create_topic, end_offsets
@@ -135,7 +135,7 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
         names = {
             flow.copy: _PARTITIONS,
             flow.progress: 1,
-            f"mirror-offset-map.{flow.alias}.internal": 1,
+            runs.topic_name(flow.alias): 1,
         }
         for name, partitions in names.items():
             create_topic(other.bootstrap, name, partitions)

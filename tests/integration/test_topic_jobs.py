@@ -201,8 +201,8 @@ def test_missing_rights_are_shown_and_stop_nothing(
 def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
-    """With least_partitions a copy is created larger than its topic, with
-    min.insync.replicas of its own; its records are in the partitions they came from.
+    """With least_partitions a copy is created larger than its topic, and with
+    min_insync_replicas with that config; its records stay in their partitions.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -220,6 +220,7 @@ def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
         found = eventually(target, f"A.{topic_name}", load.total)
     copied = {partition: keys for partition, keys in keys_of(found).items() if keys}
     assert_exactly_once(copied, load.order)
+    assert overrides(target, f"A.{topic_name}")["min.insync.replicas"] == "1"
     consumer = KafkaConsumer(bootstrap_servers=target)
     try:
         assert consumer.partitions_for_topic(f"A.{topic_name}") == {0, 1, 2}
