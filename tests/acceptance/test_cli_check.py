@@ -78,7 +78,7 @@ def list_topics(bootstrap: str) -> set[str]:
 def test_check_tells_what_would_be_mirrored(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """Copies that exist, are missing or too small are told apart, and not changed."""
+    """Copies that exist, are missing or too small are distinguished, not changed."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create(source, {f"{topic_name}-{end}": 3 for end in ("new", "same", "small")})
     create(target, {f"A.{topic_name}-same": 3, f"A.{topic_name}-small": 2})

@@ -218,8 +218,8 @@ class Copied:
 def test_share_groups_are_named_as_not_covered(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A share group is told apart from a group with offsets, and neither disturbs the
-    other; a group of other topics appears in neither list.
+    """A share group is distinguished from a group with offsets, and neither disturbs
+    the other; a group of other topics appears in neither list.
     """
     source = clusters["a"].bootstrap
     create_topic(source, topic_name)

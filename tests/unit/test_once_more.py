@@ -1,4 +1,4 @@
-"""`make test` runs what failed once more: the end of its output says what that was."""
+"""`make test` runs failed tests once more, and its last lines name them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_sound(): pass
 
 
 def run_tests(folder: Path, *options: str) -> list[str]:
-    """What a run of the made-up tests says, with this project's conftest."""
+    """The output of the made-up tests, with this project's conftest."""
     file = folder / "test_made_up.py"
     file.write_text(SHAKY)
     return subprocess.run(
@@ -40,7 +40,7 @@ def run_tests(folder: Path, *options: str) -> list[str]:
 
 
 def test_the_end_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second go, and every run after it, ends with the number and the names."""
+    """The second run, and each run after it, ends with the number and the names."""
     monkeypatch.setenv("MIRROR_TEST_RETRIED", str(tmp_path / "retried"))
 
     first = run_tests(tmp_path, "-n", "1")
