@@ -37,7 +37,7 @@ _TROUBLE = (
     "job failed",
     "topics failed",
     "flow failed",
-    "cannot agr",
+    "cannot elect",
 )
 
 
