@@ -177,18 +177,25 @@ def judge(
         )
     if position.offset < first:
         return _gap(Cause.DELETED, position, position.offset, first - 1, to=first)
-    at = position.offset
+    at, last_epoch = position.offset, -1
     if common is None or common.epoch < 0:
         at = min(at, end)
-    elif common.offset < at:
-        at = max(common.offset, first)
-    elif common.epoch < position.leader_epoch:
-        # The record before the position is a different one now, and perhaps more are;
-        # how many is unknown. What follows is there, so copying continues here.
-        return _gap(Cause.TRUNCATED, position, at - 1, at - 1, to=at)
+    else:
+        # Of the record before, so that one more loss is noticed before the next copy.
+        last_epoch = common.epoch if common.offset >= first else -1
+        if common.offset < at:
+            at = max(common.offset, first)
+        elif common.epoch < position.leader_epoch:
+            # The record before the position is a different one now, and perhaps more
+            # are; how many is unknown. What follows is there, so copying continues.
+            return _gap(
+                Cause.TRUNCATED, position, at - 1, at - 1, to=at, last_epoch=last_epoch
+            )
     if at == position.offset:
         return None
-    return _gap(Cause.TRUNCATED, position, at, position.offset - 1, to=at)
+    return _gap(
+        Cause.TRUNCATED, position, at, position.offset - 1, to=at, last_epoch=last_epoch
+    )
 
 
 def remade(topic_id: uuid.UUID, position: Position) -> bool:
@@ -196,12 +203,25 @@ def remade(topic_id: uuid.UUID, position: Position) -> bool:
     return topic_id != position.topic_id and NO_ID not in (topic_id, position.topic_id)
 
 
-def _gap(cause: Cause, position: Position, first: int, last: int, *, to: int) -> Gap:
+def _gap(
+    cause: Cause,
+    position: Position,
+    first: int,
+    last: int,
+    *,
+    to: int,
+    last_epoch: int = -1,
+) -> Gap:
     return Gap(
         cause=cause,
         first=first,
         last=last,
-        to=Position(offset=to, topic_id=position.topic_id, left_id=position.left_id),
+        to=Position(
+            offset=to,
+            leader_epoch=last_epoch,
+            topic_id=position.topic_id,
+            left_id=position.left_id,
+        ),
     )
 
 

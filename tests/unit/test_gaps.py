@@ -25,10 +25,11 @@ _OLD, _NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 _AT = Position(offset=1000, leader_epoch=5, topic_id=_OLD)
 
 
-def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
-    return Gap(
-        cause=cause, first=first, last=last, to=Position(offset=to, topic_id=_OLD)
-    )
+def _gap(
+    cause: Cause, first: int, last: int, *, to: int, last_epoch: int = -1
+) -> Gap:
+    position = Position(offset=to, leader_epoch=last_epoch, topic_id=_OLD)
+    return Gap(cause=cause, first=first, last=last, to=position)
 
 
 @pytest.mark.parametrize(
@@ -48,21 +49,21 @@ def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
             0,
             1400,
             (5, 900),
-            _gap(Cause.TRUNCATED, 900, 999, to=900),
+            _gap(Cause.TRUNCATED, 900, 999, to=900, last_epoch=5),
             id="truncated, and grown beyond the position",
         ),
         pytest.param(
             0,
             900,
             (4, 900),
-            _gap(Cause.TRUNCATED, 900, 999, to=900),
+            _gap(Cause.TRUNCATED, 900, 999, to=900, last_epoch=4),
             id="truncated by a leader that has nothing of the epoch",
         ),
         pytest.param(
             0,
             1400,
             (4, 1200),
-            _gap(Cause.TRUNCATED, 999, 999, to=1000),
+            _gap(Cause.TRUNCATED, 999, 999, to=1000, last_epoch=4),
             id="another record stands before the position",
         ),
         pytest.param(
@@ -86,7 +87,8 @@ def test_what_is_gone_follows_from_the_leaders_log(
     first: int, end: int, common: tuple[int, int] | None, expected: Gap | None
 ) -> None:
     """Only what the newest leader does not have is lost, and copying continues at the
-    first offset that may differ: never further back.
+    first offset that may differ: never further back. The epoch of the record before it
+    comes along where the leader tells it, so that one more loss right there is noticed.
     """
     found = gaps.judge(
         _AT,
