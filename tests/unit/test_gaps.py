@@ -25,9 +25,7 @@ _OLD, _NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 _AT = Position(offset=1000, leader_epoch=5, topic_id=_OLD)
 
 
-def _gap(
-    cause: Cause, first: int, last: int, *, to: int, last_epoch: int = -1
-) -> Gap:
+def _gap(cause: Cause, first: int, last: int, *, to: int, last_epoch: int = -1) -> Gap:
     position = Position(offset=to, leader_epoch=last_epoch, topic_id=_OLD)
     return Gap(cause=cause, first=first, last=last, to=position)
 
