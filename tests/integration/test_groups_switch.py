@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+# One worker for all of them: what they share takes longest to set up.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("groups switch")]
 
 LAGS = (0, 10, 1000, 100_000)
 RECORDS = 60_000

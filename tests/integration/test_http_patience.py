@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.integration
 
 _PATIENCE = 2.0
 _MANY = 200

@@ -11,7 +11,7 @@ import pytest
 
 from tests import tools
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 NEEDS = """
