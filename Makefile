@@ -58,20 +58,21 @@ define once_more
     printf '\n== Once more, one by one: those that failed ==\n'; \
     $(PYTEST) --last-failed --last-failed-no-failures none --exitfirst -rap $(TEST_ARGS) $(TESTS); }
 endef
-TESTS := tests/unit tests/integration tests/acceptance
+# The longest first: short ones fill the gaps at the end.
+TESTS := tests/acceptance tests/integration tests/unit
 
-# Tests with services and brokers mostly wait, so there are more workers than cores.
-# A worker that runs out of tests takes some of those that wait at another one.
+# Tests with services and brokers mostly wait, so there are more workers than cores. A
+# worker gets the next test as it finishes one; those of a group stay on one worker.
 .PHONY: test
 test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
 test: install ## all tests, three at a time; those that measure time last, one by one
 	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
-	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
+	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
 	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
 
 .PHONY: test-quick
 test-quick: install ## the unit tier, one flow, one kill, one failover of a group
-	$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "unit or quick" $(TEST_ARGS) $(TESTS)
+	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup -m "unit or quick" $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-unit
 test-unit: install ## run the tests that need neither brokers nor Java

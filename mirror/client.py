@@ -13,7 +13,7 @@ source nor a running service. It changes nothing on any cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import ValidationError
 
@@ -28,6 +28,8 @@ from mirror.policy.names import HEARTBEATS, is_internal
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
+
+Policy = Literal["default", "identity"]
 
 
 class TopicPartition(NamedTuple):
@@ -54,7 +56,7 @@ class MirrorClient:
         self,
         target: ClusterConfig | Mapping[str, Any],
         *,
-        policy: Literal["default", "identity"] = "default",
+        policy: Policy = "default",
         separator: str = ".",
         source_alias: str = "",
     ) -> None:
@@ -66,6 +68,9 @@ class MirrorClient:
         Raises:
             ConfigError: the settings cannot be used.
         """
+        if policy not in get_args(Policy):
+            known = ", ".join(get_args(Policy))
+            raise ConfigError([f'policy: "{policy}" is not one of {known}'])
         self._cluster = Cluster(_config(target), client_id="mirror.client")
         self._is_connected = False
         self._separator = separator

@@ -18,6 +18,7 @@ import structlog
 if TYPE_CHECKING:
     from structlog.typing import Processor
 
+_AGAIN_SECONDS = 60.0
 _PY4J_MODULES = {"java_gateway", "clientserver"}
 _QUIET = {
     "kafka": logging.ERROR,
@@ -26,7 +27,6 @@ _QUIET = {
     "tornado": logging.ERROR,
     "tornado.access": logging.CRITICAL,  # a line per scrape would drown what matters
 }
-
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["auto", "console", "json"]
@@ -86,9 +86,6 @@ def set_up(level: Level, form: Form) -> None:
 def _is_worth_it(record: logging.LogRecord) -> bool:
     """Py4J reports lost connections through the root logger, not its own."""
     return not (record.name == "root" and record.module in _PY4J_MODULES)
-
-
-_AGAIN_SECONDS = 60.0
 
 
 class LogThrottle:

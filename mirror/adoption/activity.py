@@ -99,7 +99,7 @@ def require_rest(activity: Activity, *, source_alias: str) -> None:
         shown = ", ".join(activity.growing[:5])
         more = len(activity.growing) - 5
         raise MirrorError(
-            f"{shown}{f' and {more} more' if more > 0 else ''} are being written to: "
+            f"something writes to {shown}{f' and {more} more' if more > 0 else ''}: "
             f"stop what copies {source_alias} there; if other producers write to "
             "these topics, pass --although-written"
         )
@@ -133,7 +133,7 @@ def shut_out(
 
 
 def _workers(target: Cluster, group: str) -> tuple[str, ...]:
-    # Asked by name: a list would leave out topics without DESCRIBE for us.
+    # Asked by name: a list would leave out a group that we may not describe.
     asked = Group(group=group, kind=GroupKind.CLASSIC, state="")
     inside = groups.members(target, [asked]).get(group, ())
     return tuple(sorted({member.host for member in inside}))

@@ -2,8 +2,8 @@
 
 Main functions: `plan`, which compares mirror's positions with MirrorMaker 2's, and
 `apply`, which writes them to Kafka Connect's offsets topic, with an offset sync for
-each partition, so that groups are translated from there on. Both must be stopped;
-`apply` checks that mirror is.
+each partition, so that groups are translated from there on. Both must be stopped:
+`require_no_service` and `stop_copying` check that mirror is.
 """
 
 from __future__ import annotations

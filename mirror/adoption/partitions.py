@@ -2,7 +2,7 @@
 
 Main types: `Adopted`, what happens to one partition, and `Survey`, one look at all of
 them: their logs, their copies, MirrorMaker 2's positions and its offset syncs. It
-changes nothing; where one partition goes on is `resume_point`'s duty.
+changes nothing; `resume_point` finds the place of one partition.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ def plan(
     *,
     selected: AbstractSet[str],
 ) -> Adoption:
-    """Find where the partitions of some topics go on; `selected` are all that the flow
-    copies.
+    """Find where the partitions of some topics continue.
+
+    `selected`: all topics that the flow copies.
 
     Raises:
         MirrorError: a cluster or the leader of a partition does not answer.

@@ -1,7 +1,7 @@
-"""Where a partition goes on: what MirrorMaker 2 says, what the copy says.
+"""Where copying a partition continues: by MirrorMaker 2's position, and by its copy.
 
 Main function: `find`, which looks at ever longer ends of a partition and its copy
-until they tell where copying has to go on, and how much may be copied again where they
+until they show where copying continues, and how much may be copied again where they
 do not. It reads and changes nothing.
 """
 

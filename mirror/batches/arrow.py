@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mirror.batches import kernels, to_columns
+from mirror.batches.batch import damaged_records
 from mirror.batches.schema import HEADERS, SCHEMA
-from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,10 +110,7 @@ class Decoder:
                 unexplained=int(found[to_columns.UNEXPLAINED]),
             )
         if whole < len(sections):
-            raise CorruptBatchError(
-                f"the batch at offset {sections[whole, kernels.FIRST_OFFSET]} is "
-                "damaged: its records do not fit"
-            )
+            raise damaged_records(sections[whole, kernels.FIRST_OFFSET])
 
     def _batch(
         self, source: Buffer, places: Rows, at: tuple[str, int]

@@ -160,6 +160,14 @@ def sections(rows: Rows) -> Rows:
     return out
 
 
+def damaged_records(offset: int) -> CorruptBatchError:
+    """The error for records that do not fit their batch, which begins at `offset`."""
+    return CorruptBatchError(
+        f"the batch at offset {offset} is damaged: the lengths, offsets and counts in "
+        "its records cannot all be right"
+    )
+
+
 def _behind(buffer: Buffer, rows: Rows) -> tuple[int, int]:
     """The offset after the last batch, and that batch's leader epoch."""
     at, last = int(rows[-1, scan.AT]), int(rows[-1, scan.LAST])

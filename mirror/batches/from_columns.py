@@ -10,7 +10,14 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from mirror.batches.compiled import copy_bytes, equals, put_varint, sized, varint_size
+from mirror.batches.compiled import (
+    compiled,
+    copy_bytes,
+    equals,
+    put_varint,
+    sized,
+    varint_size,
+)
 from mirror.batches.kernels import COPIED, END, NEWEST, OLDEST, RUNS
 from mirror.batches.to_columns import HEADERS, HEADERS_AT, HIDDEN
 
@@ -57,12 +64,10 @@ def _hidden(buffer, places, record, via, out, at):
     return total
 
 
-@numba.njit(
+@compiled(
     f"void({_LONGS}, {_LONGS}, {_LONGS}, {_BINARY}, {_BINARY}, {_ENDS}, {_BINARY},"
     f" {_BINARY}, {_BYTES}, {_TABLE}, {_BYTES}, {_BYTES}, int64[::1], uint8[::1],"
-    " int64, int64[:, ::1], int64[::1])",
-    cache=True,
-    nogil=True,
+    " int64, int64[:, ::1], int64[::1])"
 )
 def put(
     offsets,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import codecs, kernels, scan, to_columns
-from mirror.batches.batch import CODEC_MASK, sections
+from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.clusters.wire.produce import HEADER_SIZE
-from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +53,5 @@ def listed(
                 _NOTHING, _NOTHING, _NOTHING, _MOST_BYTES, places, result,
             )  # fmt: skip
             if result[to_columns.BROKEN]:
-                raise CorruptBatchError(
-                    f"the batch at offset {row[scan.BASE]} is damaged: a record does "
-                    "not fit"
-                )
+                raise damaged_records(row[scan.BASE])
             yield source, places[: result[to_columns.FOUND]]

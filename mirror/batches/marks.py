@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from mirror.batches import to_columns
-from mirror.batches.compiled import ends_with, sized
+from mirror.batches.compiled import compiled, equals, sized
 
 _BASIS = 0xCBF29CE484222325
 _PRIME = 0x100000001B3
@@ -31,11 +31,7 @@ def _add(mark, buffer, at, size):
     return mark
 
 
-@numba.njit(
-    "void(uint8[::1], int64[:, ::1], uint8[::1], int64, uint64[::1])",
-    cache=True,
-    nogil=True,
-)
+@compiled("void(uint8[::1], int64[:, ::1], uint8[::1], int64, uint64[::1])")
 def mark(buffer, places, without, timed, marks):
     """Write one mark per record. Records with the same key, value and headers in the
     same order get the same mark; headers called `without` are ignored. Unless `timed`
@@ -53,11 +49,7 @@ def mark(buffer, places, without, timed, marks):
         for _ in range(places[i, to_columns.HEADERS]):
             name_size, name_at, p = sized(buffer, p, buffer.size)
             content_size, content_at, p = sized(buffer, p, buffer.size)
-            if (
-                without.size > 0
-                and name_size == without.size
-                and ends_with(buffer, name_at, name_size, without)
-            ):
+            if without.size > 0 and equals(buffer, name_at, name_size, without):
                 continue
             made = _add(made, buffer, name_at, name_size)
             made = _add(made, buffer, content_at, content_size)

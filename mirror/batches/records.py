@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import codecs, kernels, scan
-from mirror.batches.batch import CODEC_MASK
+from mirror.batches.batch import CODEC_MASK, damaged_records
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
-from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -124,9 +123,7 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
             count = min(int(row[scan.COUNT]) - done, _AT_ONCE)
             at = kernels.fields(source, at, end, count, places)
             if at < 0:
-                raise CorruptBatchError(
-                    f"the batch at offset {base} is damaged: a record does not fit"
-                )
+                raise damaged_records(base)
             for key_at, key_size, value_at, value_size in places[:count].tolist():
                 if key_size >= 0 and value_size >= 0:
                     yield (

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from mirror.batches.compiled import compiled
+
 # Columns of the rows that `index` writes.
 AT, SIZE, BASE, LAST, COUNT, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER = range(9)
 COLUMNS = 9
@@ -55,13 +57,7 @@ def crc_tables() -> np.ndarray:
     return tables
 
 
-# Signatures are spelled out: a call with anything else fails at once instead of
-# compiling a second version in the middle of a flow.
-@numba.njit(
-    "UniTuple(int64, 2)(uint8[::1], int64, int64, int64[:, ::1])",
-    cache=True,
-    nogil=True,
-)
+@compiled("UniTuple(int64, 2)(uint8[::1], int64, int64, int64[:, ::1])")
 def index(buffer, start, end, rows):
     """List the whole batches between start and end.
 
@@ -111,9 +107,7 @@ def index(buffer, start, end, rows):
     return count, at
 
 
-@numba.njit(
-    "int64(uint8[::1], int64[:, ::1], uint32[:, ::1], int64)", cache=True, nogil=True
-)
+@compiled("int64(uint8[::1], int64[:, ::1], uint32[:, ::1], int64)")
 def first_damaged(buffer, rows, tables, largest):
     """The first row of at most `largest` bytes whose CRC-32C is wrong, or their count.
 

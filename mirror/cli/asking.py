@@ -11,6 +11,7 @@ import base64
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
+import re
 import ssl
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT_SECONDS = 10.0
+_IN_A_HEADER = re.compile(r"[\t -~\x80-\xff]*")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  asked, not bound
 
 Url = Annotated[
@@ -140,12 +142,19 @@ def _authorization(service: ServiceConfig) -> str:
 
 def _ask(way: _Way, path: str) -> dict[str, Any]:
     where = f"{way.url}{path}"
+    if not _IN_A_HEADER.fullmatch(way.authorization):
+        raise MirrorError(
+            f"the token for {way.url} has a line break or another character that an "
+            "HTTP header cannot carry: does its file have anything but the token?"
+        )
     try:
         # No redirects, so the token goes nowhere else. Proxies of the environment are
         # not meant for a service's own port.
         answer = httpx.get(
             where,
-            headers={"Authorization": way.authorization} if way.authorization else {},
+            headers=[(b"Authorization", way.authorization.encode("latin-1"))]
+            if way.authorization
+            else [],
             verify=_tls(way),
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,

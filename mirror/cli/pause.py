@@ -1,8 +1,7 @@
 """`mirror pause` and `mirror resume`: stop copying topics of a flow, and continue.
 
 Both write the request to the target, where a running service finds it within seconds
-and a service started later finds it too. If the source answers, they show which of its
-topics are affected.
+and a service started later finds it too. They need no source.
 """
 
 from __future__ import annotations

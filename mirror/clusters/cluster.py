@@ -2,8 +2,8 @@
 
 Main type: `Cluster`, which keeps one connection per broker and purpose and asks
 for metadata (see `topics`). A purpose keeps long polls and bulk data apart from
-small requests. It does not interpret requests (see `admin`, `fetch`, `produce`,
-`transactions`).
+small requests. It does not interpret requests: see `admin`, `wire` and
+`transactions`.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class _Builder:
                 }
                 if not bad:
                     return {}
-                entries = {key: entries[key] for key in entries if key not in bad}
+                entries = {key: entries[key] for key in entries if str(key) not in bad}
             else:
                 break
         return {key: entries[key] for key in entries if key not in ends}

@@ -1,7 +1,8 @@
 """Whether a cluster's credentials fit its protocol, and each other.
 
-Main function: `check`. It refuses what is missing, set twice, or has no effect: a
-password that is set is meant to be used. It opens no files.
+Main function: `check`. It refuses what is missing, set twice, or has no effect: a login
+that is set is meant to be used. A password of a store or key that is not set is
+harmless, and passes. It opens no files.
 """
 
 from __future__ import annotations

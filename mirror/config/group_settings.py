@@ -19,6 +19,7 @@ GroupPatterns = Annotated[tuple[str, ...], BeforeValidator(values.group_patterns
 
 GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
 """MirrorMaker 2's default."""
+_REPLICAS = Differs("3", "as replication_factor")
 
 
 class GroupSettings(Section):
@@ -65,6 +66,7 @@ class GroupSettings(Section):
         gt=0,
         mm2=keys("sync.group.offsets.interval.seconds")
         + keys("sync.group.offsets.interval", read=readers.duration),
+        mm2_default=Differs("60", "with every look at the groups"),
         description="How often, at most. Null: with every look at the groups; zero is "
         "refused.",
     )
@@ -111,6 +113,7 @@ class GroupSettings(Section):
         ge=-1,
         le=32767,
         mm2=keys("checkpoints.topic.replication.factor"),
+        mm2_default=_REPLICAS,
         description="Replicas of the checkpoints topic. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )
@@ -119,6 +122,7 @@ class GroupSettings(Section):
         ge=-1,
         le=32767,
         mm2=keys("heartbeats.topic.replication.factor"),
+        mm2_default=_REPLICAS,
         description="Replicas of the topic `heartbeats`. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )
@@ -129,6 +133,7 @@ class GroupSettings(Section):
         mm2=keys(
             "offset-syncs.topic.replication.factor", "offsets.topic.replication.factor"
         ),
+        mm2_default=_REPLICAS,
         description="Replicas of the offset syncs topic. Null: as "
         "replication_factor; -1: the brokers' default; 0 is refused.",
     )

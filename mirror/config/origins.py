@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SecretStr
+
 from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
 from mirror.config.traits import may_hide_secrets, settings, traits
@@ -64,7 +66,9 @@ def shown(info: FieldInfo, value: Any) -> Any:
 
 def hidden(info: FieldInfo, value: Any) -> Any:
     """The same, with stars in place of a whole mapping that may hold secrets."""
-    return HIDDEN if may_hide_secrets(info) and value else plain(value)
+    # An empty secret is hidden, too; it counts as false.
+    secret = isinstance(value, SecretStr) or (may_hide_secrets(info) and value)
+    return HIDDEN if secret else plain(value)
 
 
 def _settings(

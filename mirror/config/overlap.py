@@ -1,10 +1,10 @@
 """The ways that topics take through several flows, found by trying names.
 
 Main type: `Ways`, all ways from one cluster to others, each with the names that get
-through and what they are called at its end. The names to try come from the flows' own
-filters: those listed, and those that patterns could match. A pattern for which no name
-can be made up matches everything with the same beginning, so the answer errs towards
-yes. No cluster is asked.
+through and their names at its end. The names to try come from the flows' own filters:
+those listed, and those that patterns could match. A pattern that is too complex to make
+up names for counts as matching everything with the same beginning: rather one way too
+many than one too few. No cluster is asked.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _OPEN = re.compile(rf"(?:\\[wdWDS]|(?<!\\)\.|\[\^?\]?[^\]]*\])(?:{_COUNT})?\??")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Flows that follow one another, and the names that topics have behind them."""
+    """Flows that follow one another, and the names that topics have after them."""
 
     flows: tuple[FlowConfig, ...]
     names: Mapping[str, str]
-    """What a topic of the first cluster is called at the end; what never gets there
-    is left out."""
+    """By each topic of the first cluster, its name at the end; without topics that
+    never get there."""
 
     @property
     def source(self) -> str:
@@ -86,7 +86,7 @@ class Ways:
         return topic in self._listed
 
     def again(self, circle: Way, name: str) -> str | None:
-        """What `name` is called after one more round; None if it gets stuck."""
+        """The name of `name`'s copy after one more round; None if a flow stops it."""
         current: str | None = name
         for flow in circle.flows:
             if current is not None:
@@ -167,10 +167,12 @@ def _count_ways(flows_from: Mapping[str, Sequence[FlowConfig]]) -> int:
 
 
 def _names_to_try(flows: Sequence[FlowConfig]) -> dict[str, None]:
-    """Names that flows want, and what these were called before other flows."""
-    policies = dict.fromkeys(  # whose alias it is makes no difference backwards
-        flow.model_copy(update={"source": ""}).replication_policy for flow in flows
-    )
+    """Names that flows copy, and the names that these had on earlier clusters."""
+    # Any one flow of a policy will do: no policy needs its alias to read a name back.
+    policies = {
+        (flow.policy, flow.separator, flow.rename): flow.replication_policy
+        for flow in flows
+    }.values()
     ruled = [pattern for policy in policies for pattern in policy.patterns]
     patterns = list(dict.fromkeys([p for f in flows for p in f.topics] + ruled))
     words = dict.fromkeys(
@@ -218,7 +220,7 @@ def _meant_by(pattern: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _filled(pattern: str, words: Iterable[str]) -> Iterator[str]:
-    """The pattern with one thing in place of each choice that it leaves."""
+    """The pattern with one text in place of each choice that it leaves open."""
     group = _GROUP.search(pattern)
     if group is not None:
         choices = group[1].split("|")
@@ -244,7 +246,7 @@ def _as_name(pattern: str) -> str | None:
 
 
 def _start(pattern: str) -> str:
-    """How every name that the pattern matches begins."""
+    """The text that every name begins with that the pattern matches."""
     text = None if "|" in pattern else _TEXT.match(pattern)
     return _plain(text.group()) if text else ""
 

@@ -35,6 +35,7 @@ class Section(BaseModel):
         own = traits(cls.model_fields[name]).on_change
         if own is not None:
             return own
+        # The last class of the MRO that has it is the one that declares it.
         *_, declared = (
             each
             for each in cls.__mro__

@@ -117,7 +117,7 @@ def setting(
     **field: Any,
 ) -> Any:
     """Pydantic's `Field` with traits. `repr=False`: it may hold secrets."""
-    traits = Traits(
+    own = Traits(
         on_change=on_change,
         mm2=mm2,
         mm2_default=mm2_default,
@@ -125,7 +125,7 @@ def setting(
         secret_keys=secret_keys,
         from_key=from_key,
     )
-    return Field(description=description, json_schema_extra=traits, **field)
+    return Field(description=description, json_schema_extra=own, **field)
 
 
 EXISTS = object()

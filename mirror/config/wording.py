@@ -72,7 +72,7 @@ def _sentence(
 ) -> str:
     if kind == "mirror_section":
         return str(context["what"])
-    if kind == "extra_forbidden":
+    if kind in {"extra_forbidden", "invalid_key"}:  # a name that is no text, too
         return f"unknown setting{_meant(place[-1], model)}"
     if kind == "missing":
         return "is missing" + _example(place[-1])

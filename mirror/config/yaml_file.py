@@ -18,12 +18,12 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.reader import ReaderError
 
 from mirror.config.document import Document
+from mirror.config.schema import SECTIONS
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SECTIONS = frozenset({"clusters", "flows", "defaults", "service"})
 _ONE_LAYER: Any = {
     "settings_files": [],
     "loaders": [],
@@ -56,23 +56,25 @@ def read(path: Path, text: str) -> Document:
     """
     try:
         found = YAML(typ="safe", pure=True).load(text)
+        circular = _holds_itself(found, above=set(), done=set())
     except YAMLError as error:
         raise ConfigError([f"{path}: not valid YAML: {_reason(error)}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from error
     except ValueError as error:
-        # YAML makes dates of what looks like one, also where there is no such day.
+        # Mostly dates: YAML reads what looks like one, also where there is no such day.
         raise ConfigError([f"{path}: {_no_date(text)}: {error}"]) from error
     if found is None or found == {}:
         raise ConfigError([f"{path}: is empty; it must hold {_SHAPE}"])
     if not isinstance(found, Mapping):
         raise ConfigError([f"{path}: must hold {_SHAPE}{_other_kind(text)}"])
-    if _holds_itself(found, above=set(), done=set()):
+    if circular:
         raise ConfigError([f"{path}: {_ITSELF}"])
     raw = {str(key).lower(): value for key, value in found.items()}
     layer = Dynaconf(**_ONE_LAYER)  # type: ignore[no-untyped-call]
-    layer.update({key: raw[key] for key in _SECTIONS & raw.keys()}, tomlfy=False)
-    return Document(raw=raw | {key: layer[key] for key in _SECTIONS & raw.keys()})
+    sections = SECTIONS.keys() & raw.keys()
+    layer.update({key: raw[key] for key in sections}, tomlfy=False)
+    return Document(raw=raw | {key: layer[key] for key in sections})
 
 
 def _holds_itself(value: Any, *, above: set[int], done: set[int]) -> bool:
@@ -103,14 +105,14 @@ def _reason(error: Exception) -> str:
 
 
 def _no_date(text: str) -> str:
-    """Which of the file's dates cannot be."""
+    """Which of the file's dates does not exist, or that it is something else."""
     for number, line in enumerate(text.splitlines(), 1):
         for found in _DATE.finditer(line):
             try:
                 date(*map(int, found.groups()))
             except ValueError:
                 return f'"{found[0]}" in line {number} is not a date'
-    return "holds what is not a date, and no text in quotes"
+    return "a value cannot be read; write it in quotes"
 
 
 def _other_kind(text: str) -> str:

@@ -21,7 +21,7 @@ from mirror.status.events import Event, EventKind
 if TYPE_CHECKING:
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
-    from mirror.driver.reload import Reading, Watch
+    from mirror.driver.reload import Watch
     from mirror.status.store import StatusStore
 
 log = structlog.get_logger()
@@ -53,14 +53,11 @@ class ConfigFollower:
             self._watch.close()
 
     def take(self) -> Changes | None:
-        """Apply a new configuration if there is one; returns its changes, or None if
-        nothing changed.
+        """Apply the newest reading; returns its changes, or None if there is none or it
+        was refused.
         """
-        reading = self._watch.take() if self._watch else None
-        return self.judge(reading) if reading else None
-
-    def judge(self, reading: Reading) -> Changes | None:
-        """Apply what was read if it is usable, else refuse it."""
+        if self._watch is None or (reading := self._watch.take()) is None:
+            return None
         for warning in reading.warnings:
             log.warning("configuration", warning=warning)
         if reading.config is None:

@@ -29,6 +29,9 @@ Slot = tuple[str, int]
 
 _SCHEMA = """{"type": "struct", "fields": [{"name": "lease", "type": "string",
     "nullable": false, "metadata": {}}]}"""
+_SLOT = "MIRROR_SLOT"
+# Spark reads its `environment` when a function is wrapped: one flow at a time.
+_wrapping = threading.Lock()
 
 
 def place(
@@ -141,11 +144,6 @@ def _place(executor: Any) -> str:
 def _seq(jvm: Any, only: Any) -> Any:
     one = jvm.java.util.Collections.singletonList(only)
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(one).toSeq()
-
-
-_SLOT = "MIRROR_SLOT"
-# Spark reads its `environment` when a function is wrapped: one flow at a time.
-_wrapping = threading.Lock()
 
 
 def slot_frames(

@@ -103,17 +103,19 @@ class Service:
                 )
             )
             self._listen_to_signals()
+            spark, listener = None, QueryListener(self.store)
             self._follower.start()
             self._leadership.start()
-            # A local session cannot get more threads after its start.
-            slots = max(self._least_slots(), usable_cores())
-            spare = 0 if self._watch is None else _SPARE_SLOTS
-            spark = session(service, slots=slots + spare)
-            self._listen_to_signals()  # again: Spark has installed its own handler
-            on_signals(spark, {each.name: call for each, call in self._calls().items()})
-            listener = QueryListener(self.store)
-            spark.streams.addListener(listener)
             try:
+                # A local session cannot get more threads after its start.
+                slots = max(self._least_slots(), usable_cores())
+                spare = 0 if self._watch is None else _SPARE_SLOTS
+                spark = session(service, slots=slots + spare)
+                self._listen_to_signals()  # again: Spark has installed its own handler
+                on_signals(
+                    spark, {each.name: call for each, call in self._calls().items()}
+                )
+                spark.streams.addListener(listener)
                 self._warn_of_few(wait_for_cores(spark, slots, self._stopping))
                 self._leadership.ready()
                 supervisor = Supervisor(
@@ -134,7 +136,7 @@ class Service:
             finally:
                 self._follower.close()
                 self._leadership.close()
-                if is_alive(spark):
+                if spark is not None and is_alive(spark):
                     end(spark, listener)
         states = self.store.read().flows
         return all(

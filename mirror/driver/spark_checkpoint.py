@@ -30,7 +30,7 @@ def state_folder(named: Path | None) -> Path:
     Base Directory Specification), which defaults to ~/.local/state.
 
     Raises:
-        ConfigError: none is named, and this user has no home directory.
+        ConfigError: none is set, and this user has no home directory.
     """
     if named is not None:
         return named.absolute()

@@ -104,7 +104,7 @@ class GroupJobs:
         )
 
     def jobs(self) -> list[Job]:
-        """What the flow's settings ask for."""
+        """The jobs that the flow's settings ask for."""
         flow = self._flow
         jobs = []
         if flow.emit_checkpoints or flow.emit_offset_syncs:
@@ -175,8 +175,8 @@ class GroupJobs:
     def _take_back(
         self, target: Cluster, due: Due, copies: Mapping[str, Copy]
     ) -> GroupSyncResult:
-        """Take groups out of what is gone of their copies, but those at work: their
-        offsets are their own from then on.
+        """Move idle groups out of what is gone of their copies. Active groups commit
+        their own offsets, and are left alone.
         """
         if not (due.withdrawn and self._flow.sync_group_offsets):
             return GroupSyncResult()
@@ -195,7 +195,7 @@ class GroupJobs:
         copies: Mapping[str, Copy],
         back: GroupSyncResult,
     ) -> None:
-        """All but those that should have moved `back` and could not."""
+        """Set the offsets of all groups but those that could not move `back`."""
         known = {g: at for g, at in result.known.items() if g not in back.refused}
         done = group_sync.sync(target, _alone(known, copies))
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
@@ -322,8 +322,8 @@ def _alone(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     copies: Mapping[str, Copy],
 ) -> dict[str, dict[TopicPartition, Checkpoint]]:
-    """Those outside of copies that several flows write: each of these flows knows
-    another offset, and the largest one would leave records of the others out.
+    """Offsets in copies that one flow writes. If several do, each of them knows another
+    offset, and the largest one would leave out records of the others.
     """
     merged = _merged(copies)
     found = {

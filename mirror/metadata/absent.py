@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
 
-_UNKNOWN_TOPIC = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
@@ -53,11 +51,15 @@ def look(
         missing, flow.topic_filter, flow.replication_policy, flow.target
     )
     shown = source.topics([mapping.topic for mapping in chosen.mappings])
-    gone = {name for name, topic in shown.items() if topic.error == _UNKNOWN_TOPIC}
+    gone = {
+        name
+        for name, topic in shown.items()
+        if topic.error == codes.UNKNOWN_TOPIC_OR_PARTITION
+    }
     hidden = {
         name
         for name, topic in shown.items()
-        if topic.error not in (codes.NONE, _UNKNOWN_TOPIC)
+        if topic.error not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
     }
     return Absent(
         gone=tuple(missing[name] for name in sorted(gone)),

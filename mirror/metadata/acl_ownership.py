@@ -32,7 +32,7 @@ Via = tuple[str, ...]
 
 
 class AclOwnership:
-    """The claims as read when this is created, updated by `add` and `remove`."""
+    """What was read when this was created, updated by `add` and `remove`."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Read what all flows own on a cluster.

@@ -1,8 +1,8 @@
 """The ACLs that copies should have: MirrorMaker 2's rules, and revocation.
 
 Main functions: `wanted`, what a source's ACLs mean on the target, and `plan`, what must
-change there. Pure: the inputs are ACLs as `clusters.acls` reads them, and the claims
-that `acl_ownership` keeps.
+change there. Pure: the inputs are ACLs as `clusters.admin.acls` reads them, and who
+added them as `acl_ownership` keeps it.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class OffsetMap:
             return set(self._positions)
 
     def origins(self) -> dict[TopicPartition, str]:
-        """The same the other way: the source topic of every target partition."""
+        """The reverse of `partitions`: the source topic of every target partition."""
         return {
             (copy, partition): topic
             for (topic, partition), copy in self.partitions().items()

@@ -9,9 +9,9 @@ that finds a generation other than its own has been replaced and must stop.
 Layout, big-endian: key = topic (INT16 length + UTF-8), partition INT32; value = version
 INT16 = 0, next offset INT64 (-1: `UNSETTLED`), leader epoch INT32, topic id 16 bytes,
 the id before the topic was re-created 16 bytes (zeros: none), running count: service 16
-bytes, begun INT64 in epoch ms, n INT16, n INT64. Either of the last two may be missing
-at the end: the first release writes no count, and reads over it. The generation's key
-has an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
+bytes, begun INT64 in epoch ms, n INT16, n INT64. The count, or both of the last two,
+may be missing: the first release does not write it, and ignores it. The generation's
+key has an empty topic and partition -1; its value is version INT16 = 0 and UTF-8 text.
 Tombstones with partition -2 mean nothing: a leader proves with them that it leads.
 """
 
@@ -64,9 +64,9 @@ class Position:
     """The next source offset to copy, and the topic and epoch that it belongs to."""
 
     offset: int
-    """`UNSETTLED`: where the records of `leader_epoch` end, yet to be asked for."""
+    """`UNSETTLED`: the end of `leader_epoch`'s records, not known yet."""
     leader_epoch: int = -1
-    """The epoch under which the record before it was written; -1 if not known."""
+    """The epoch under which the record before it was written; -1 if unknown."""
     topic_id: uuid.UUID = NO_ID
     left_id: uuid.UUID = NO_ID
     """The topic's id before it was re-created: it never comes back."""
@@ -74,12 +74,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningCount:
-    """What was done to a partition since a moment, up to the position beside it."""
+    """What was done to a partition since `begun`, up to the position beside it."""
 
     service: uuid.UUID
-    """Who counts: a flow in one process of the service."""
+    """Identifies a flow in one process of the service, for which the slots count."""
     begun: int
-    """When it was zero, epoch ms: tells a service's counts of a partition apart."""
+    """When it was zero, epoch ms: distinguishes a service's counts of a partition."""
     counts: Counts = NOTHING
 
     def __add__(self, more: Counts) -> RunningCount:
@@ -123,8 +123,8 @@ class Progress:
     unsettled: Mapping[TopicPartition, Position] = field(default_factory=dict)
     """Of partitions that have no position yet; see `starting.settle`."""
     running: Mapping[TopicPartition, bytes] = field(default_factory=dict)
-    """Beside the positions, `RunningCount`s as they are written; empty where there is
-    none. Only a slot that goes on counting decodes them."""
+    """The encoded `RunningCount` written with each position; empty if there is none.
+    Only the slot that continues it decodes it."""
 
 
 def topic_name(source_alias: str) -> str:
@@ -135,7 +135,7 @@ def encode(
     positions: Mapping[TopicPartition, Position],
     running: Mapping[TopicPartition, bytes] | None = None,
 ) -> list[EncodedBatch]:
-    """Batches that every topic takes, with one record per partition."""
+    """Batches that every topic accepts, with one record per partition."""
     running = running or {}
     return records.encode_all(
         (_key(*where), _value(position, running.get(where, b"")))
@@ -220,7 +220,7 @@ class ProgressReader:
         self._running: dict[TopicPartition, bytes] = {}
 
     def read(self, *, at_least: int = 0, wait: bool = True) -> Progress:
-        """As the function; what it returns is not changed by later calls. It waits
+        """As the function `read`; later calls do not change what it returned. It waits
         until the leader shows the offsets below `at_least`.
         """
         try:

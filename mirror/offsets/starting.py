@@ -31,13 +31,13 @@ class StartPoint:
     """Where partitions begin; an offset is moved into the existing range."""
 
     timestamp: int = topic_admin.EARLIEST
-    """Epoch milliseconds, `admin.EARLIEST` or `admin.LATEST`."""
+    """Epoch milliseconds, `topic_admin.EARLIEST` or `topic_admin.LATEST`."""
     offset: int | None = None
     """Instead of the timestamp."""
 
 
 def start_point(start: str | int) -> StartPoint:
-    """The place given by the setting `start`."""
+    """The start point that the setting `start` names."""
     words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     return StartPoint(timestamp=words[start] if isinstance(start, str) else start)
 
@@ -75,7 +75,7 @@ def begin(
     Raises:
         ClusterError: the source does not answer.
     """
-    # First: a leader's end of later on would be too late.
+    # Ask for the leaders first: the end of a later one's epoch would be too late.
     topics = source.topics({topic for topic, _ in partitions})
     found = find(source, partitions, place)
     patience = time.monotonic() + _PATIENCE_SECONDS
@@ -100,8 +100,8 @@ def settle(
     """The positions of partitions that did not answer at first; one that does not
     answer now either is left out.
 
-    The end is that of the leader's records which the partition had then: a partition
-    without a leader takes none, so that later ones are those that came since.
+    With `latest`, that is the end of the epoch of the leader at that time: a partition
+    without a leader accepts no records, so later epochs have those that came since.
 
     Raises:
         ClusterError: the source does not answer.
@@ -110,7 +110,7 @@ def settle(
     found = find(source, ids, place)
     if place.timestamp != topic_admin.LATEST:
         return found
-    # Behind it: what has no end of the epoch has nothing that came since, either.
+    # Ask after `find`: a log that knows no epoch even now had no records then.
     then = {k: e.leader_epoch for k, e in unsettled.items() if e.leader_epoch >= 0}
     topics = source.topics({topic for topic, _ in then})
     ends = topic_admin.epoch_ends(source, then, topics)

@@ -54,8 +54,8 @@ def _topics(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "topics", f"no topic of {ground.flow.source} matches",
-                "compare topics and topics_exclude with the existing topics; a topic "
-                "without DESCRIBE for us is invisible",
+                "compare topics and topics_exclude with the existing topics; topics "
+                "that we may not DESCRIBE are invisible",
             )
         )  # fmt: skip
     kinds: dict[str, int] = {}

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
 """Never deleted: audits need it."""
-_UNKNOWN_TOPIC = 3
 
 
 class Cause(StrEnum):
@@ -154,7 +153,7 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
     """
     topic = topic_name(source_alias)
     shown = target.topics([topic])[topic]
-    if shown.error == _UNKNOWN_TOPIC:
+    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         return ()
     if shown.error != codes.NONE:
         raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")

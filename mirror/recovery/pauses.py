@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 EVERY_TOPIC = ".*"
-_UNKNOWN_TOPIC = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +140,7 @@ class PausesReader:
             ClusterError: the target does not answer, or does not let us read.
         """
         shown = self.target.topics([self._topic])[self._topic]
-        if shown.error == _UNKNOWN_TOPIC:
+        if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
             self._begin()
             return self._pauses
         if shown.error != codes.NONE:

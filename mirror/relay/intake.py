@@ -101,13 +101,13 @@ class Intake:
         self._jumps = {}
         self._settled = {}
 
-    def open(self, work: PendingTransaction) -> None:
+    def open(self, transaction: PendingTransaction) -> None:
         """Put what needs no answer into the transaction: jumps and first positions."""
         for key, jump in self._jumps.items():
-            self._jump(key, jump, work)
+            self._jump(key, jump, transaction)
         self._jumps = {}
         for key, position in self._settled.items():
-            work.moved.setdefault(key, position)
+            transaction.moved.setdefault(key, position)
         self._settled = {}
 
     def settle(self, key: TopicPartition, position: Position) -> None:
@@ -129,14 +129,14 @@ class Intake:
         }
         return {key: (end, epoch) for key, (end, epoch) in ends.items() if end >= 0}
 
-    def take(self, answer: Answer, work: PendingTransaction) -> Iterator[None]:
+    def take(self, answer: Answer, transaction: PendingTransaction) -> Iterator[None]:
         """Put what one leader answered into the transaction, a partition at a time.
 
         Raises:
             UnreachableError: another broker must be asked.
         """
         for fetched in answer.fetched:
-            if work.worked_bytes > _ENOUGH_BYTES:
+            if transaction.worked_bytes > _ENOUGH_BYTES:
                 break  # the rest is fetched again
             key = (fetched.topic, fetched.partition)
             if fetched.error != codes.NONE:
@@ -144,10 +144,10 @@ class Intake:
             elif fetched.diverging >= 0:
                 self._doubt(key)
             else:
-                self._take(fetched, answer.buffer, work)
+                self._take(fetched, answer.buffer, transaction)
             yield
-        if work.rewriter.keeps_source:
-            work.buffers.append(answer.owned)
+        if transaction.rewriter.keeps_source:
+            transaction.buffers.append(answer.owned)
         else:
             self._reader.give_back([answer.owned])
 
@@ -169,7 +169,9 @@ class Intake:
         self._faults.set_aside(key, reason)
         self._reader.leave_out(key)
 
-    def _take(self, fetched: Fetched, buffer: Buffer, work: PendingTransaction) -> None:
+    def _take(
+        self, fetched: Fetched, buffer: Buffer, transaction: PendingTransaction
+    ) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
         end_offset = fetched.last_stable_offset
@@ -187,7 +189,7 @@ class Intake:
         if not size or position is None:
             return
         assignment = self._wanted[key]
-        if (made := self._rewritten(fetched, buffer, position, work)) is None:
+        if (made := self._rewritten(fetched, buffer, position, transaction)) is None:
             return
         found, done = made
         whole = done.stopped_at < 0
@@ -196,26 +198,30 @@ class Intake:
             next_offset, leader_epoch = found.until(buffer, done.stopped_at)
         if next_offset == position:
             return
-        if done.dead_batches and not self._bury(key, done, work):
+        if done.dead_batches and not self._bury(key, done, transaction):
             return
         if done.oldest >= 0:
             self._tally.waits(key, done.oldest)
-        work.fetched_bytes += size
-        work.worked_bytes += max(size, done.unpacked)
+        transaction.fetched_bytes += size
+        transaction.worked_bytes += max(size, done.unpacked)
         if done.batches:
             where = (assignment.target_topic, key[1])
-            work.batches.setdefault(where, []).extend(done.batches)
-            work.origins[where] = key
-        self._move(key, next_offset, leader_epoch, work)
+            transaction.batches.setdefault(where, []).extend(done.batches)
+            transaction.origins[where] = key
+        self._move(key, next_offset, leader_epoch, transaction)
         counts = done.counts + Counts(
             records=sum(encoded.count for encoded in done.batches),
             bytes=sum(encoded.size for encoded in done.batches),
             skipped=found.skipped if whole else 0,
         )
-        work.count(key, Part(counts, newest=done.newest, read_at=time.time()))
+        transaction.count(key, Part(counts, newest=done.newest, read_at=time.time()))
 
     def _rewritten(
-        self, fetched: Fetched, buffer: Buffer, position: int, work: PendingTransaction
+        self,
+        fetched: Fetched,
+        buffer: Buffer,
+        position: int,
+        transaction: PendingTransaction,
     ) -> tuple[Batches, Rewritten] | None:
         """The batches in a partition's answer, and the rewritten ones; None if they
         make it set the partition aside.
@@ -230,7 +236,7 @@ class Intake:
                 aborted=fetched.aborted,
                 scratch=self._scratch,
             )
-            done = work.rewriter.rewrite(
+            done = transaction.rewriter.rewrite(
                 buffer,
                 found.rows,
                 position=position,
@@ -256,7 +262,7 @@ class Intake:
         return min(self._limits[topic] for topic in topics if topic)
 
     def _bury(
-        self, key: TopicPartition, done: Rewritten, work: PendingTransaction
+        self, key: TopicPartition, done: Rewritten, transaction: PendingTransaction
     ) -> bool:
         """Add dead letters to the transaction; False if their topic does not exist."""
         topic = self._flow.dead_letter_topic
@@ -265,7 +271,7 @@ class Intake:
             self.set_aside(key, f"the dead-letter topic {topic} does not exist")
             return False
         where = (topic, key[1] % self._dead_letter_partitions)
-        work.batches.setdefault(where, []).extend(done.dead_batches)
+        transaction.batches.setdefault(where, []).extend(done.dead_batches)
         self._dead_lettering.add(key)
         return True
 
@@ -274,9 +280,9 @@ class Intake:
         key: TopicPartition,
         offset: int,
         leader_epoch: int,
-        work: PendingTransaction,
+        transaction: PendingTransaction,
     ) -> None:
-        work.moved[key] = Position(
+        transaction.moved[key] = Position(
             offset=offset,
             leader_epoch=leader_epoch,
             topic_id=self._ids[key[0]],
@@ -284,16 +290,18 @@ class Intake:
         )
         self._reader.seek(key, offset, leader_epoch)
 
-    def _jump(self, key: TopicPartition, jump: Jump, work: PendingTransaction) -> None:
+    def _jump(
+        self, key: TopicPartition, jump: Jump, transaction: PendingTransaction
+    ) -> None:
         loss = jump.loss
         self._log.error(
             "source offsets are gone", topic=key[0], partition=key[1],
             cause=loss.cause.value, first=loss.first, last=loss.last,
             goes_on_at=jump.to.offset,
         )  # fmt: skip
-        work.losses.append(loss)
-        work.count(key, Part(Counts(lost=loss.count or 0)))
-        work.moved[key] = jump.to
+        transaction.losses.append(loss)
+        transaction.count(key, Part(Counts(lost=loss.count or 0)))
+        transaction.moved[key] = jump.to
         self._reader.seek(key, jump.to.offset, jump.to.leader_epoch)
 
     def _failed(self, key: TopicPartition, error: int) -> None:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 import numpy as np
 
 from mirror.batches import codecs, kernels, records, scan
-from mirror.batches.batch import CODEC_MASK, sections
+from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
 from mirror.relay.grouping import MERGE_BYTES, groups
@@ -210,7 +210,7 @@ class Rewriter:
             if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
                 self._used -= 1
                 if broken == row:
-                    raise _damaged(part[row])
+                    raise damaged_records(part[row, kernels.FIRST_OFFSET])
                 whole = broken  # what precedes it is copied
                 continue
             if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
@@ -237,7 +237,7 @@ class Rewriter:
                 done.stopped_at = done.reached
                 return
         if whole < len(part):
-            raise _damaged(part[whole])
+            raise damaged_records(part[whole, kernels.FIRST_OFFSET])
 
     def _sections(
         self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten
@@ -303,13 +303,6 @@ def _reached(part: Rows, state: Rows) -> int:
         return int(part[row, kernels.FIRST_OFFSET] + state[kernels.REACHED]) + 1
     last = part[row - 1]
     return int(last[kernels.FIRST_OFFSET] + last[kernels.LAST_DELTA]) + 1
-
-
-def _damaged(section: Rows) -> CorruptBatchError:
-    return CorruptBatchError(
-        f"the batch at offset {section[kernels.FIRST_OFFSET]} is damaged: its records "
-        "have wrong lengths"
-    )
 
 
 def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:

@@ -56,14 +56,20 @@ class RunningCounts:
         """The counts to write in a transaction that moves these partitions and adds
         `more` to what the transactions before it wrote.
         """
-        said = {key: self._written[key] + more.get(key, NOTHING) for key in partitions}
-        self._written.update(said)
-        return said
+        counts = {
+            key: self._written[key] + more.get(key, NOTHING) for key in partitions
+        }
+        self._written.update(counts)
+        return counts
 
-    def commit(self, said: Mapping[TopicPartition, RunningCount]) -> None:
+    def commit(self, counts: Mapping[TopicPartition, RunningCount]) -> None:
         """Note that the transaction with these counts is committed."""
-        self._committed.update(said)
+        self._committed.update(counts)
+
+    def forget(self) -> None:
+        """Other slots may have counted since: nothing is known until a take-over."""
+        self._committed.clear()
 
     def committed(self, key: TopicPartition) -> RunningCount | None:
-        """None until the first take-over after the slot got the partition."""
+        """None until a take-over has read it."""
         return self._committed.get(key)

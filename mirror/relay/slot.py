@@ -172,13 +172,13 @@ class Slot:
         last, self._lease = self._lease, lease
         self._wanted = {(a.topic, a.partition): a for a in lease.assignments}
         self._faults.keep_only(set(self._wanted))
-        self._tally.begin()
         self._owner = self._owner and (
             last is not None
             and last.number + 1 == lease.number
             and last.generation == lease.generation
             and last.assignments == lease.assignments
         )
+        self._tally.begin(owner=self._owner)
 
     def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
         """One round: take over if necessary, read, fill, write. True if woken."""

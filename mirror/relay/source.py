@@ -5,7 +5,7 @@ all leaders, each with its own session (KIP-227): requests name only partitions 
 moved, and answers only those with news. It uses topic ids if brokers support them. For
 a distant leader it uses several channels, each with a share of the partitions and
 larger fetches. It drops answers that a rewind has made stale, and does not decode what
-it fetches (see `batch`).
+it fetches (see `batches.batch`).
 """
 
 from __future__ import annotations

@@ -85,10 +85,14 @@ class Tally:
         self._slot_error = ""
         self._slot_error_since = 0.0
 
-    def begin(self) -> None:
-        """Start a lease: reset the counters, keep what is known about the source."""
+    def begin(self, *, owner: bool) -> None:
+        """Start a lease: reset the counters, keep what is known about the source.
+        `owner`: the slot still is one, so its running counts are right, too.
+        """
         self._partitions.clear()
         self._of_slot = _Slot()
+        if not owner:
+            self._running.forget()
 
     def _of(self, key: TopicPartition) -> _Partition:
         if (found := self._partitions.get(key)) is None:

@@ -203,7 +203,7 @@ class TransformingRewriter(Rewriter):
         capacity, newest = limit, -1
         while (first := int(state[0])) < wanted.count:
             out = self._output(capacity)
-            from_columns.put(  # type: ignore[call-arg]  # numba has no types for it
+            from_columns.put(
                 *wanted.records,
                 provenance.key,
                 provenance.stamp,

@@ -231,7 +231,11 @@ def _is_foreign(environ: Environ) -> bool:
     origin = environ.get("HTTP_ORIGIN")
     if origin is None:
         return False
-    return bool(urlsplit(origin).netloc.lower() != environ.get("HTTP_HOST", "").lower())
+    try:
+        sender = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return True
+    return bool(sender != environ.get("HTTP_HOST", "").lower())
 
 
 def _decoded(shown: str) -> str:

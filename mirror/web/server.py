@@ -12,8 +12,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 import threading
-from typing import TYPE_CHECKING, Self
+import traceback
+from typing import TYPE_CHECKING, Any, Self, cast
 
+import structlog
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
@@ -33,13 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from tornado.http1connection import HTTP1Connection
+    from tornado.httputil import HTTPServerRequest
+
     from mirror.status.store import StatusStore
     from mirror.web.routing import Request
 
     Handler = Callable[[Request], Response]
 
+log = structlog.get_logger()
+
 _PATIENCE_SECONDS = 30.0
-"""For a request's headers, and once more for its body."""
+"""For a request's headers, for its body, and for reading the answer."""
 _LARGEST_BODY = 1 << 16
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 8
@@ -106,9 +113,10 @@ class StatusServer:
 
     async def _serve(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_failed)
         workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mirror-http")
         server = HTTPServer(
-            WSGIContainer(self._application, workers),
+            _Answering(self._application, workers),
             no_keep_alive=True,
             ssl_options=self._certificates and self._certificates.context,
             idle_connection_timeout=_PATIENCE_SECONDS,
@@ -169,3 +177,31 @@ class StatusServer:
         }
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
+
+
+def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of the loop; a client that hangs up before TLS begins is none."""
+    if isinstance(error := context.get("exception"), OSError):
+        log.debug("request ended early", error=str(error))
+        # Close its socket now, which `ssl` leaves to the garbage collector.
+        traceback.clear_frames(error.__traceback__)
+    else:
+        loop.default_exception_handler(context)
+
+
+class _Answering(WSGIContainer):
+    """Calls the application, and closes connections whose answer is not read."""
+
+    def environ(self, request: HTTPServerRequest) -> dict[str, Any]:
+        # Tornado fails on a name such as "localhost:x". What the client sent is in
+        # HTTP_HOST, which `access` checks.
+        request.host = ""
+        return super().environ(request)
+
+    async def handle_request(self, request: HTTPServerRequest) -> None:
+        try:
+            await super().handle_request(request)
+        finally:  # also after an error, when Tornado would wait for an answer forever
+            connection = cast("HTTP1Connection", request.connection)
+            loop = asyncio.get_running_loop()
+            loop.call_later(_PATIENCE_SECONDS, connection.close)

@@ -1,4 +1,4 @@
-"""Four clusters for whole topologies: starting them once is long enough."""
+"""Four clusters for whole topologies, shared by tests because starting them is slow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def four_clusters(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[PlaygroundCluster]]:
-    """Of one node each. Tests empty them before use, so none are taken that the
-    environment gives.
+    """Four, of one node each. Tests empty them before use, so clusters given by the
+    environment are never used.
     """
     folder = tmp_path_factory.mktemp("topologies")
     with playground(("w", "x", "y", "z"), root=folder, given=False) as made:

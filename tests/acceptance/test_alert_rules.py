@@ -101,7 +101,7 @@ BUILD = 'mirror_build_info{job="mirror",instance="i"}'
 
 
 def standing_by(*states: tuple[str, str]) -> Series:
-    """Of two instances: whether each stands by, and whether it runs, by minute."""
+    """Two instances: whether each stands by, and whether it runs, by minute."""
     return {
         series.replace('"i"', f'"{instance}"'): values
         for instance, pair in zip("ij", states, strict=True)
@@ -384,7 +384,7 @@ def test_alert(alert: str, tmp_path: Path) -> None:
 
 
 def asked(case: Case) -> dict[str, object]:
-    """A case in promtool's words, which names it when it fails."""
+    """A case in promtool's words, whose name appears when it fails."""
     chosen = f'alertname="{case.alert}",alertstate="firing"{case.labels}'
     return {
         "interval": "1m",
@@ -403,7 +403,7 @@ def asked(case: Case) -> dict[str, object]:
 
 @pytest.mark.needs("promtool")
 def test_what_an_alert_says(tmp_path: Path) -> None:
-    """Labels and annotations are filled in, the page's address included."""
+    """Labels and annotations are filled in, including the page's address."""
     run(
         tmp_path,
         [
@@ -478,8 +478,8 @@ def test_names_of_mirrormaker_2(tmp_path: Path) -> None:
 
 
 def test_every_alert_has_cases_and_a_page():
-    """Both sides of its limit are tried, and its page has the parts that help at
-    night: what it means, how to confirm it, what to do.
+    """Each alert has cases on both sides of its limit, and its page has the parts that
+    help at night: what it means, how to confirm it, what to do.
     """
     names = {str(alert["alert"]) for alert in alerts()}
 
@@ -492,7 +492,7 @@ def test_every_alert_has_cases_and_a_page():
 
 
 def test_alerts_are_complete():
-    """Each has a severity and says what is wrong and where to read on."""
+    """Each alert has a severity, says what is wrong, and links to its runbook."""
     for file in RULES:
         for group in yaml.safe_load(file.read_text())["groups"]:
             for rule in group["rules"]:

@@ -1,4 +1,4 @@
-"""A real Prometheus and a real service: the lag's alert comes, and goes."""
+"""A real Prometheus and a real service: the alert on lag fires, and is resolved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SLA_SECONDS = 5
 
 
 class Prometheus:
-    """Debian's, or any other, on a service's metrics; every second."""
+    """A Prometheus that scrapes a service's metrics every second."""
 
     def __init__(self, folder: Path, target: str) -> None:
         folder.mkdir()
@@ -108,8 +108,9 @@ def test_a_lag_is_told_and_ends(
     tmp_path: Path,
     topic_name: str,
 ) -> None:
-    """While the source's leader does not answer, the lag grows beyond the SLA, its
-    alert is pending and then fires; when it answers again, the alert is resolved.
+    """While the source's leader does not answer, the lag grows beyond the SLA and its
+    alert is pending and then fires; when the leader answers again, the alert is
+    resolved.
     """
     clusters = make_clusters("a", "b")
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap

@@ -1,4 +1,4 @@
-"""A file as published guides write it, run as it stands, on real clusters."""
+"""A file as published guides write it, run as it is, on real clusters."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FILE = "from-mirrormaker2/three-into-one.properties"
 def test_three_data_centres_are_merged_into_one(
     four_clusters: list[PlaygroundCluster], tmp_path: Path
 ) -> None:
-    """Topics of one name become one, with the partitions that the file asks for and
-    the configs that all three agree on; every record is there once, in its order, and
-    tells where it is from. Only addresses and replicas are other than in the file,
-    since these clusters have one broker.
+    """Topics with one name become one, with the partitions that the file sets and the
+    configs on which all three agree; every record is there once, in its order, with its
+    origin. Only addresses and replicas differ from the file, since these clusters have
+    one broker.
     """
     stage = Stage(four_clusters, "dc1", "dc2", "dc3", "target")
     for alias in ("dc1", "dc2", "dc3"):

@@ -78,7 +78,7 @@ def list_topics(bootstrap: str) -> set[str]:
 def test_check_tells_what_would_be_mirrored(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """Copies that exist, are missing or too small are distinguished, and left alone."""
+    """Copies that exist, are missing or too small are distinguished, not changed."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create(source, {f"{topic_name}-{end}": 3 for end in ("new", "same", "small")})
     create(target, {f"A.{topic_name}-same": 3, f"A.{topic_name}-small": 2})
@@ -118,7 +118,7 @@ def test_check_tells_what_would_be_mirrored(
 
 
 def test_check_refuses_one_cluster_as_both(clusters: Clusters, tmp_path: Path) -> None:
-    """A cluster cannot be mirrored into itself, and both settings are named."""
+    """A cluster cannot be mirrored into itself, and the message names both settings."""
     bootstrap = clusters["a"].bootstrap
     other = bootstrap.replace("127.0.0.1", "localhost")
     config = write_config(tmp_path, a=bootstrap, b=other, topics=".*")
@@ -137,7 +137,7 @@ def test_check_refuses_one_cluster_as_both(clusters: Clusters, tmp_path: Path) -
 def test_check_finds_one_source_under_two_names(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """What no file can tell, that two aliases are one cluster, is found by asking."""
+    """Two aliases that are one cluster, which no file shows, are found by asking."""
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create(a, {topic_name: 1})
     path = tmp_path / "mirror.yaml"
@@ -162,8 +162,8 @@ def test_check_finds_one_source_under_two_names(
 def test_check_tells_what_names_leave_out(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """A topic of our own that looks like a copy from the target is not copied, and
-    not in silence.
+    """A user's topic that looks like a copy from the target is not copied, and is
+    reported.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create(a, {topic_name: 1, f"B.{topic_name}": 1})
@@ -181,8 +181,8 @@ def test_check_tells_what_names_leave_out(
 def test_check_names_the_cluster_that_does_not_answer(
     clusters: Clusters, tmp_path: Path
 ) -> None:
-    """One side down is a failure of the moment, told with setting, value and a way
-    out; the other side is looked at all the same.
+    """A side that is down is a failure with setting, value and fix; the other side is
+    checked all the same.
     """
     config = write_config(
         tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1", topics=".*"
@@ -270,7 +270,7 @@ def test_check_tells_every_problem_at_once(
 def test_check_of_a_fresh_cluster_leaves_no_trace(
     make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
-    """Not even the topics that brokers make for themselves at the first question."""
+    """A check creates no topic, not even those that brokers create for themselves."""
     made = make_clusters("a", "b")
     a, b = made["a"].bootstrap, made["b"].bootstrap
     create_topic(a, "orders", 1)

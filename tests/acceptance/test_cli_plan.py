@@ -64,7 +64,7 @@ def plan_of(config: Path) -> dict[str, Any]:
 
 
 def topics_of(bootstrap: str) -> dict[str, Seen]:
-    """All of them, brokers' own included."""
+    """All of them, including the brokers' own."""
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         listed = admin.describe_topics(sorted(admin.list_topics()))
     return {
@@ -82,7 +82,7 @@ def topics_of(bootstrap: str) -> dict[str, Seen]:
 
 
 def foretold(before: dict[str, Seen], plan: dict[str, Any], alias: str) -> Any:
-    """What a cluster should look like after a run."""
+    """How a cluster should look after a run."""
     found = dict(before)
     for topic in plan["create"]:
         if topic["cluster"] == alias:
@@ -118,16 +118,16 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
 
 
 def _member(bootstrap: str, group: str) -> Consumer:
-    """It never joins."""
+    """A consumer that never joins its group."""
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
 
 
 def test_a_run_does_what_the_plan_says(
     make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
-    """Topics made, grown and changed on both sides of two flows, copies of what the
-    other flow makes included, are those of the plan and no others; before the run
-    nothing is touched, after it there is nothing to do.
+    """A run creates, grows and changes exactly the topics in the plan, on both sides of
+    two flows, including copies of what the other flow creates; before the run nothing
+    is touched, after it there is nothing to do.
     """
     clusters = make_clusters("a", "b")
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -207,8 +207,8 @@ def test_a_run_does_what_the_plan_says(
 def test_offsets_of_groups_are_set_as_planned(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """Before records are copied nothing can be told, and that is; then the offsets are
-    those that a run sets, and nothing is set by asking.
+    """Before records are copied the plan says that no offsets are known yet; then it
+    has the offsets that a run sets, and planning sets nothing.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, 1)

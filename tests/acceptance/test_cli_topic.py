@@ -50,7 +50,9 @@ def write_config(tmp_path: Path, *, a: str, b: str, **settings: Any) -> str:
 def test_a_cluster_that_does_not_answer_is_told(
     clusters: Clusters, tmp_path: Path
 ) -> None:
-    """One sentence, exit status 1, and no traceback; an unknown flow is status 2."""
+    """A cluster that does not answer is one sentence and exit status 1, without a
+    traceback; an unknown flow is status 2.
+    """
     config = write_config(tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1")
     for command in ("list", "configs", "acls"):
         shown = mirror(command, "-c", config)
@@ -67,9 +69,9 @@ def test_a_cluster_that_does_not_answer_is_told(
 def test_drift_is_listed_and_corrected(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """What differs stands beside each topic; a dry run leaves it, and so does a command
-    that nobody is there to agree to; --yes corrects it, although the service is told to
-    leave configs alone.
+    """Differences are listed with their topic; a dry run leaves them, and so does a
+    command without a terminal; --yes corrects them, although the service's
+    configuration leaves configs alone.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     names = {end: f"{topic_name}-{end}" for end in ("bare", "config", "large", "same")}
@@ -139,7 +141,7 @@ def test_drift_is_listed_and_corrected(
 def test_acls_without_an_authorizer(
     clusters: Clusters, tmp_path: Path, topic_name: str
 ) -> None:
-    """It is said, and it is no failure."""
+    """A cluster without an authorizer is reported, and is no failure."""
     config = write_config(
         tmp_path, a=clusters["a"].bootstrap, b=clusters["b"].bootstrap
     )
@@ -151,8 +153,8 @@ def test_acls_without_an_authorizer(
 def test_acls_are_shown_given_and_taken_back(
     make_clusters: Any, tmp_path: Path, topic_name: str
 ) -> None:
-    """A dry run tells what would be added, kept, skipped and removed and does nothing;
-    with --yes it is done, and the next run has only to keep it.
+    """A dry run shows what would be added, kept, skipped and removed and does nothing;
+    with --yes it is done, and the next run only has to keep it.
     """
     made = make_clusters("a", "b", secured=True)
     source, target = (made[name].admin_bootstrap for name in "ab")

@@ -66,13 +66,13 @@ def declared() -> dict[str, frozenset[str]]:
 
 
 def chosen(query: str) -> str:
-    """A dashboard's query with everything chosen, as Grafana would ask it."""
+    """A dashboard's query with everything selected, as Grafana would send it."""
     query = query.replace("$__rate_interval", "20s").replace("$__range", "1m")
     return re.sub(r'"\$\w+"', '".+"', query)
 
 
 def each_of(selector: str) -> list[str]:
-    """A selector for each of the values that it allows: none may be a slip."""
+    """A selector for each of the values that it allows: any could be a typo."""
     found = _EITHER.search(selector)
     if found is None:
         return [selector]
@@ -84,8 +84,8 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
     tmp_path: Path,
     topic_name: str,
 ) -> None:
-    """A running service exposes every metric of the table with its labels and none
-    besides; Prometheus answers every query of dashboards and rules, finds series for
+    """A running service exposes every metric of the table with its labels and no
+    others; Prometheus answers every query of dashboards and rules, finds series for
     each metric in it, and knows each label by which it groups.
     """
     clusters = make_clusters("a", "b")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_demo_copies_exactly_once(tmp_path: Path) -> None:
-    """Workers are killed, each record is there once, and nothing stays behind."""
+    """The demo kills workers, finds each record once, and leaves nothing behind."""
     ended = subprocess.run(
         [sys.executable, "-m", "mirror", "demo", "--records", "6000"],
         capture_output=True,

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
     from tests.conftest import Clusters
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("install"),
+]
 
 ROOT = Path(mirror.__file__).parents[1]
 _IMAGE = ROOT / "deploy" / "image"
@@ -71,7 +75,7 @@ def home() -> Iterator[Path]:
 
 
 def _python_for_all() -> Path:
-    """One that is new enough, has venv, and does not lie where only root may go."""
+    """A Python that is new enough, has venv, and is readable for all users."""
     for python in (Path(os.path.realpath(sys.executable)), Path("/usr/bin/python3")):
         if all(parent.stat().st_mode & 0o001 for parent in python.parents):
             ask = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
@@ -117,7 +121,7 @@ def as_nobody(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_any_user_may_run_it(home: Path) -> None:
-    """A user id that the platform made up gets the versions that are locked."""
+    """A user id without a name, as platforms choose it, gets the locked versions."""
     ended = as_nobody(home, "version")
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -127,8 +131,8 @@ def test_any_user_may_run_it(home: Path) -> None:
 def test_it_copies(
     home: Path, clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """`mirror run --once` as that user, Spark and all, copies what is there; kernels
-    are not compiled again, and nothing is written outside of its working folder.
+    """`mirror run --once` as that user, with Spark, copies what is there; kernels are
+    not compiled again, and nothing is written outside its working folder.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)

@@ -33,7 +33,7 @@ _PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A cluster whose executors know of no mirror but what they are sent."""
+    """A cluster whose executors have no mirror but what they are sent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONPATH", raising=False)
         cluster = Standalone(tmp_path_factory.mktemp("standalone"))
@@ -75,9 +75,9 @@ def test_a_python_that_is_sent_along(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """With a packed Python executors need no mirror of their own, and have none;
-    SIGTERM to what the wrapper became ends it within its transactions and with 0, and
-    every record is there once.
+    """With a packed Python, executors need no mirror of their own, and have none;
+    SIGTERM to the process that the wrapper became ends it with 0 after its
+    transactions, and every record is there once.
     """
     archive = tmp_path / "mirror-env.tar.gz"
     assert pack(archive, "mirror").returncode == 0
@@ -138,7 +138,7 @@ def test_packages_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_spark_would_not_unpack(tmp_path: Path) -> None:
-    """Spark's way with other archives refuses the link to Python: so do we."""
+    """mirror-pack.sh refuses other archive formats, in which Spark refuses links."""
     ended = pack(tmp_path / "mirror-env.tar", "mirror")
 
     assert ended.returncode == 1
@@ -150,7 +150,7 @@ def without_mirror() -> dict[str, str]:
 
 
 def plain_python(code: str) -> subprocess.CompletedProcess[bytes]:
-    """What executors have: the Python that the environment was made with, alone."""
+    """What executors have: only the Python that the environment was made with."""
     return subprocess.run(
         [os.path.realpath(sys.executable), "-c", code],
         cwd="/",
@@ -172,7 +172,7 @@ def plain_python(code: str) -> subprocess.CompletedProcess[bytes]:
     ],
 )
 def test_wrapper_says_what_is_missing(variables: dict[str, str], told: str) -> None:
-    """Started without what it needs it names that and ends with 2, not with a trace."""
+    """Started without what it needs, the wrapper names that and exits with 2."""
     ended = subprocess.run(
         [SCRIPTS / "mirror-submit.sh", "-c", "mirror.yaml"],
         capture_output=True,

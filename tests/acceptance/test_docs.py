@@ -1,7 +1,7 @@
 """The README and the quick start, followed to the letter on real clusters.
 
-Their configurations are taken as they stand; only the addresses are ours, given by the
-variables that a reader could use as well.
+Their configurations are used as they are; only the addresses are ours, set by the
+variables that a reader could use too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.acceptance
 def test_the_first_configuration_copies(
     name: str, make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
-    """Who pastes the first configuration into a file and the first command into a
-    terminal has `A.orders` and `A.payments.eu` on B, with every record once, and finds
-    nothing in that folder besides.
+    """With the first configuration in a file and the first command in a terminal, a
+    reader has `A.orders` and `A.payments.eu` on B, with every record once, and nothing
+    else in that folder.
     """
     page = ROOT / name
     [settings] = [b for b in blocks(page, "yaml") if "flows:" in b.text]

@@ -135,7 +135,8 @@ def test_a_running_service_is_shown_as_it_is(
     tmp_path: Path,
 ) -> None:
     """The page of a service on real brokers shows its flow, topics, groups and events,
-    a group's hostile name as mere text, and a topic that is made later by itself.
+    a group's hostile name as mere text, and a topic that is created later without a
+    reload.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -203,10 +204,12 @@ def test_a_running_service_is_shown_as_it_is(
 def test_every_width_and_scheme(
     browser: Browser, url: str, scheme: str, width: int
 ) -> None:
-    """Pages fit their window from a telephone on, all text can be told from its ground
-    (4.5 to 1), and the browser's policy has nothing to refuse.
+    """Pages fit their window from a telephone on, all text has enough contrast (4.5 to
+    1), and the browser's policy refuses nothing.
     """
     browser.emulate(width=width, height=900, scheme=scheme)
+    browser.open("about:blank")  # a page of an earlier test may still ask its service
+    browser.complaints()
     for page in (*PAGES, FLOW):
         browser.open(f"{url}{page}")
         assert browser.run("return document.documentElement.scrollWidth") <= width, page
@@ -234,8 +237,8 @@ def test_tables_stay_tables_on_a_telephone(browser: Browser, url: str) -> None:
 def test_with_the_keyboard_alone(
     browser: Browser, url: str, store: StatusStore
 ) -> None:
-    """Tab goes to the content first, what has the focus is seen and keeps it while the
-    page changes, and Enter stops and starts that.
+    """Tab goes to the content first, the focus is visible and stays while the page
+    changes, and Enter stops and starts the updates.
     """
     browser.emulate(width=1280, height=900)
     browser.open(url)
@@ -268,8 +271,8 @@ def test_with_the_keyboard_alone(
 
 
 def test_with_a_password(browser: Browser, store: StatusStore) -> None:
-    """Where the port asks for a password, the page and its updates come with it, and
-    without it nothing does.
+    """Where the port asks for a password, the page and its updates work with it, and
+    nothing works without it.
     """
     browser.emulate(width=1280, height=900)
     access = HttpSettings(http_username="ops", http_password="s3cret")
@@ -285,8 +288,8 @@ def test_with_a_password(browser: Browser, store: StatusStore) -> None:
 
 
 def test_what_is_old_is_said_to_be(browser: Browser, store: StatusStore) -> None:
-    """When the service is gone, the page says since when it shows the past; when it is
-    back, the page goes on.
+    """When the service is gone, the page says since when it is out of date; when the
+    service is back, the page continues.
     """
     browser.emulate(width=1280, height=900)
     with StatusServer(store, "127.0.0.1", 0) as server:
@@ -305,7 +308,7 @@ def test_what_is_old_is_said_to_be(browser: Browser, store: StatusStore) -> None
 
 
 def test_without_scripts(browser: Browser, url: str, store: StatusStore) -> None:
-    """Where scripts are off, everything is shown, and the page loads itself again."""
+    """With scripts off everything is shown, and the page reloads itself."""
     browser.emulate(width=1280, height=900, scripts=False)
     try:
         browser.open(url)
@@ -320,7 +323,7 @@ def test_without_scripts(browser: Browser, url: str, store: StatusStore) -> None
 def test_a_form_keeps_what_is_typed(
     browser: Browser, url: str, store: StatusStore
 ) -> None:
-    """Looking for a topic is not disturbed by the page's updates, and finds it."""
+    """The page's updates do not disturb the search for a topic, which finds it."""
     browser.emulate(width=1280, height=900)
     browser.open(f"{url}/partitions")
     browser.run("document.getElementById('word').focus()")

@@ -34,7 +34,9 @@ def play(
     look: Callable[[RunningMirror], None] = lambda _: None,
     **variables: str,
 ) -> None:
-    """Run an example until all is copied, take a look, and see that it rests."""
+    """Run an example until everything is copied, take a look, and check that nothing
+    moves any more.
+    """
     origins = list(stage.sent)
     with RunningExample(name, stage, folder, **variables) as mirror:
         stage.wait_for(mirror, expected)
@@ -119,7 +121,7 @@ def test_active_active(
 
 
 def test_aggregation(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
-    """The hub has the topics of three clusters side by side, and they nothing new."""
+    """The hub has the topics of three clusters side by side, and these get nothing."""
     stage = Stage(four_clusters, "berlin", "madrid", "paris", "hub")
     for alias in ("berlin", "madrid", "paris"):
         stage.create(alias, "orders")
@@ -142,7 +144,7 @@ def test_aggregation(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> 
 
 
 def test_fan_out(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
-    """Every cluster gets what its flow asks for, and no more."""
+    """Every cluster gets what its flow selects, and no more."""
     stage = Stage(four_clusters, "hub", "berlin", "madrid", "paris")
     stage.create("hub", "products", "prices", "private")
     for topic in ("products", "prices", "private"):
@@ -159,7 +161,9 @@ def test_fan_out(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None
 
 
 def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
-    """Over three hops names and headers tell the whole way; what joins later too."""
+    """Over three hops names and headers show the whole way, also of a topic that is
+    created later.
+    """
     stage = Stage(four_clusters, "factory", "region", "country", "archive")
     stage.create("factory", "readings")
     stage.create("country", "readings")
@@ -185,8 +189,8 @@ def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> N
 
 
 def test_renaming(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
-    """Rules name the copies; a topic whose copy would be another's is refused with
-    both names, and the rest goes on.
+    """Rules name the copies; a topic whose copy would be another topic's is refused
+    with both names, and the others are copied.
     """
     stage = Stage(four_clusters, "legacy", "cloud")
     topics = ("shop_orders_v2", "eu.payments", "products", "eu.clash", "clash")

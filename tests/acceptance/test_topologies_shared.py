@@ -25,8 +25,8 @@ def test_merging_survives_killed_workers_and_takes_on_one_more_source(
     four_clusters: list[PlaygroundCluster], tmp_path: Path
 ) -> None:
     """A topic that two clusters are merged into, to which local producers write and
-    which a third cluster joins later, has each record once and in the order of its
-    source partition although workers are killed, and each tells where it is from.
+    which a third cluster joins later, has each record once, with its origin and in the
+    order of its source partition, although workers are killed.
     """
     stage = Stage(four_clusters, "berlin", "madrid", "paris", "hub")
     everyone = [(alias, "orders") for alias in ("berlin", "madrid", "paris", "hub")]
@@ -104,8 +104,8 @@ def test_a_ring_gives_everyone_everything_once(
 def test_a_ring_of_different_policies(
     four_clusters: list[PlaygroundCluster], tmp_path: Path
 ) -> None:
-    """Whatever copies are called on the way, a record that would come back to a
-    cluster is stopped by its header, and no topics are made beside the three.
+    """Whatever copies are called on the way, a record that would come back to a cluster
+    is stopped by its header, and no other topics are created.
     """
     ring = {"tokyo": "orders", "berlin": "eu.orders", "austin": "berlin.eu.orders"}
     stage = Stage(four_clusters, *ring)

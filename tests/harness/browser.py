@@ -1,8 +1,7 @@
-"""A real browser for tests: headless Chromium, steered over WebDriver's own HTTP.
+"""A real browser for tests: headless Chromium, driven over WebDriver's own HTTP.
 
 Main type: `Browser`. It needs Debian's packages chromium and chromium-driver (`browser`
-in tests/tools.py), and nothing from PyPI: the few commands that tests need are a
-handful of requests.
+in tests/tools.py), and nothing from PyPI: tests need only a few requests.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Browser:
         self._call("/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """What a script returns; its last line says `return`."""
+        """What a script returns; its last line starts with `return`."""
         return self._call("/execute/sync", {"script": script, "args": []})
 
     def text(self, selector: str = "body") -> str:
@@ -101,7 +100,7 @@ class Browser:
         return found
 
     def press(self, key: str) -> None:
-        """One key, by the character that WebDriver gives it."""
+        """Press one key, given by WebDriver's character for it."""
         keys = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
         self._call(
             "/actions", {"actions": [{"type": "key", "id": "k", "actions": keys}]}
@@ -110,7 +109,7 @@ class Browser:
     def emulate(
         self, *, width: int, height: int, scheme: str = "light", scripts: bool = True
     ) -> None:
-        """A screen of that size, and a user's media preferences."""
+        """Emulate a screen of that size, and a user's media preferences."""
         self._tell(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
@@ -128,7 +127,7 @@ class Browser:
         return file
 
     def complaints(self) -> list[str]:
-        """What the console says: errors of scripts, and what the policy refused."""
+        """What the console has: errors of scripts, and what the policy refused."""
         return [
             entry["message"] for entry in self._call("/se/log", {"type": "browser"})
         ]

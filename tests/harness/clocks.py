@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 class Clocks:
-    """In place of the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self) -> None:
         self.of_day = NOON

@@ -213,7 +213,7 @@ class SplitCluster:
 
     @contextlib.contextmanager
     def hidden(self, *brokers: int) -> Iterator[None]:
-        """Mirror does not reach these brokers while the block runs."""
+        """mirror cannot reach these brokers while the block runs."""
         for broker in brokers:
             self._to_client[broker].close()
         try:
@@ -230,7 +230,7 @@ class SplitCluster:
         return tuple(n for n in _BROKERS if n != broker)
 
     def cut(self, broker: int) -> None:
-        """Take its peers and its controller from a broker, not its clients."""
+        """Cut a broker off from its peers and its controller, not from its clients."""
 
         def of_broker(port: int) -> bool:
             process = psutil.Process(self._brokers[broker].pid)
@@ -241,7 +241,7 @@ class SplitCluster:
             gate.close() if number == broker else gate.close(to=of_broker)
 
     def heal(self) -> None:
-        """Give them back, and wait until all brokers are one cluster again."""
+        """Undo all cuts, and wait until all brokers are one cluster again."""
         for gate in (*self._to_peer.values(), self._to_controller):
             gate.open()
         for node in self._brokers.values():
@@ -273,7 +273,7 @@ def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
 
 
 def move_leader(bootstrap: str, topic: str, to: int) -> None:
-    """Have a broker lead partition 0, of which it has a replica in sync."""
+    """Make a broker lead partition 0, of which it has a replica in sync."""
     where = KafkaPartition(topic, 0)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
@@ -288,7 +288,7 @@ def move_leader(bootstrap: str, topic: str, to: int) -> None:
 
 
 def throttle_follower(bootstrap: str, topic: str, broker: int) -> None:
-    """Have a broker replicate a byte a second of a topic from now on."""
+    """Let a broker replicate only a byte a second of a topic from now on."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for kind, name, config, value in (
         (ResourceType.BROKER, str(broker), "follower.replication.throttled.rate", "1"),

@@ -45,7 +45,7 @@ _UNKNOWN_TOPIC = 3
 
 @dataclass(eq=False)
 class Taken:
-    """A connection that the broker took."""
+    """A connection that the broker accepted."""
 
     line: socket.socket
     asked: list[str] = field(default_factory=list)
@@ -58,13 +58,13 @@ class Taken:
     )
 
     def do(self, order: Callable[[socket.socket], None]) -> None:
-        """Have it done to the line in the thread that reads it, as TLS wants it."""
+        """Run a function in the thread that reads the line, as TLS needs it."""
         self._orders.put(order)
         with contextlib.suppress(OSError):
             self._bell[0].sendall(b"!")
 
     def wait(self) -> None:
-        """Wait for a request, doing meanwhile what is ordered."""
+        """Wait for a request, running ordered functions meanwhile."""
         while not (isinstance(self.line, ssl.SSLSocket) and self.line.pending()):
             ready, _, _ = select.select([self.line, self._bell[1]], [], [])
             if self._bell[1] not in ready:
@@ -78,9 +78,7 @@ class Taken:
 
 
 class Broker:
-    """A broker of a cluster of one, unless it is said to name others as well; a
-    context manager.
-    """
+    """A broker of a cluster of one, or of more that it names; a context manager."""
 
     def __init__(
         self,
@@ -120,21 +118,21 @@ class Broker:
 
     @property
     def asked(self) -> list[str]:
-        """All requests but those for versions, connection by connection."""
+        """All requests except those for versions, connection by connection."""
         return [api for t in self.taken for api in t.asked if api != "ApiVersions"]
 
     def hang_up(self) -> None:
-        """End all connections, as a broker ends those that were idle for too long."""
+        """End all connections, as a broker ends idle ones."""
         for taken in self.taken:
             taken.do(socket.socket.close)
 
     def take_leave(self) -> None:
-        """The same, with TLS's word for it where there is TLS."""
+        """The same, with TLS's close_notify where there is TLS."""
         for taken in self.taken:
             taken.do(_goodbye)
 
     def reset(self) -> None:
-        """The same in the way of something between the two that gave them up."""
+        """The same, as a device between the two does that dropped the connections."""
         for taken in self.taken:
             taken.do(_reset)
 

@@ -1,6 +1,6 @@
 """A cluster of one broker, seen from far away.
 
-One context, `far_from`. The broker itself is where it was, for the tests' own clients.
+One context, `far_from`. The tests' own clients reach the broker directly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def far_from(
     cluster: PlaygroundCluster, *, one_way_seconds: float
 ) -> Iterator[tuple[str, BrokerProxy]]:
-    """Its address over a distance, and the proxy before its broker."""
+    """Its address over a distance, and the proxy in front of its broker."""
     (port,) = free_ports(1)
     address = f"{LOOPBACK}:{port}"
     with (

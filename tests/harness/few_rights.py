@@ -1,8 +1,8 @@
 """All the work of a flow, once and without Spark, as a user with few rights.
 
-`RestrictedFlow` prepares a source, gives the user ACLs, lets a slot and every job have
-their turns twice, as before and after a restart, and tells what went wrong, one problem
-after the other. Each has an alias of its own, so that everything it makes is new.
+`RestrictedFlow` prepares a source, grants the user ACLs, runs a slot and every job
+twice, as before and after a restart, and yields the problems one by one. Each has an
+alias of its own, so that everything it creates is new.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def held(bootstrap: str) -> int:
 
 
 def revoke_all(bootstrap: str) -> None:
-    """Take all the user's rights."""
+    """Revoke all the user's rights."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [future] = admin.delete_acls([_all_of_the_user()]).values()
     future.result(30)
@@ -171,7 +171,7 @@ class RestrictedFlow:
 
     @contextlib.contextmanager
     def allowed(self, rights: Sequence[Right]) -> Iterator[None]:
-        """While the user has these rights, and no others."""
+        """The user has these rights while the block runs, and no others."""
         try:
             for alias, bootstrap in self.admins.items():
                 grant(bootstrap, [each for each in rights if each.cluster == alias])
@@ -181,7 +181,7 @@ class RestrictedFlow:
                 revoke_all(bootstrap)
 
     def problems(self) -> Iterator[str]:
-        """Do the work, and tell what goes wrong as it does."""
+        """Do the work, and yield what goes wrong."""
         yield from self._turn(first=True)
         bootstrap = self.admins[self.alias]
         for topic in ("heartbeats", *self.topics):

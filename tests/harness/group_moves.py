@@ -104,13 +104,13 @@ def log_of(bootstrap: str, topic: str) -> list[Seen]:
 
 
 def behind(log: list[Seen], lag: int) -> tuple[int, list[Seen]]:
-    """Where a group stands that has read all but the last records, and those."""
+    """The offset of a group that has read all but the last records, and those."""
     read = max(len(log) - lag, 0)
     return (log[read - 1].offset + 1 if read else 0), log[read:]
 
 
 def newest(keys: Iterable[bytes]) -> list[bytes]:
-    """Each key once, where it stood last."""
+    """Each key once, at its last place."""
     return list(dict.fromkeys(reversed(list(keys))))[::-1]
 
 
@@ -148,14 +148,14 @@ class Reader:
         self._consumer.close()
 
     def join(self, timeout: float = 30) -> None:
-        """Become a member, reading nothing yet that anybody would miss."""
+        """Become a member, before anything is read that a test would miss."""
         deadline = deadline_in(timeout)
         while not self._consumer.assignment():
             assert time.monotonic() < deadline, "no assignment"
             self._consumer.poll(0.2)
 
     def read(self, partitions: int, timeout: float = 60) -> dict[str, list[Seen]]:
-        """All that there is, once the ends of so many partitions are reached."""
+        """Everything that there is, once so many partitions are read to their end."""
         found: dict[str, list[Seen]] = {}
         ends: set[tuple[str, int]] = set()
         deadline = deadline_in(timeout)
@@ -194,7 +194,7 @@ def commit_for(bootstrap: str, group: str, offsets: Mapping[str, int]) -> None:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int | None:
-    """For partition 0 of a topic, if there is anything."""
+    """The group's offset in partition 0 of a topic; None without one."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)

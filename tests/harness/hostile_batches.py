@@ -53,8 +53,8 @@ def record(
     count: int | None = None,
     name_size: int | None = None,
 ) -> bytes:
-    """One record; the sizes and the count are what is written in place of the right
-    ones, `name_size` that of the first header's name.
+    """One record; the sizes and the count replace the right ones, `name_size` that of
+    the first header's name.
     """
     body = bytearray(b"\0" + varint(time) + varint(delta))
     for data, wrong in ((key, key_size), (value, value_size)):
@@ -81,7 +81,7 @@ def stored(
     leader_epoch: int = 0,
     length: int | None = None,
 ) -> bytes:
-    """A batch as a broker has it, its records packed already if attributes say so."""
+    """A batch as a broker stores it; attributes say whether its records are packed."""
     delta = count - 1 if last_delta is None else last_delta
     whole = bytearray(HEADER_SIZE) + section
     _HEADER.pack_into(
@@ -118,7 +118,7 @@ def sealed(whole: bytearray) -> bytearray:
 
 
 def _streamed_zstd(data: bytes) -> bytes:
-    """As Java's client does: its frames do not tell their size."""
+    """As Java's client does it: its frames do not contain their size."""
     packer = _zstd.compressobj()
     return packer.compress(data) + packer.flush()
 

@@ -1,8 +1,8 @@
-"""A small identity provider for tests: real tokens, signed with a key of its own.
+"""A small identity provider for tests: real tokens, signed with its own key.
 
 `IdentityProvider` is a token endpoint for client credentials (RFC 6749), over TLS if it
-is given a certificate; its tokens are JWTs signed by RS256, and `jwks` is what brokers
-check them with. Tests change its fields to make it refuse, err, or give bad tokens.
+is given a certificate; its tokens are JWTs signed with RS256, and brokers check them
+with `jwks`. Tests change its fields to make it refuse, fail, or give bad tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _integer(number: int) -> str:
 
 
 def fetch(url: str) -> tuple[str, float]:
-    """A token provider, as users write them: a token, and how long it lives."""
+    """A token provider, as users write them: a token, and its lifetime."""
     pair = base64.b64encode(
         f"{CLIENT}:{urllib.parse.quote_plus(SECRET)}".encode()
     ).decode()
@@ -52,7 +52,7 @@ def fetch(url: str) -> tuple[str, float]:
 
 
 class Key:
-    """What tokens are signed with."""
+    """Signs tokens."""
 
     def __init__(self) -> None:
         self._private = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -48,7 +48,7 @@ class SlotState(Enum):
 
 
 class InjectedErrors:
-    """A standing slot with a proxy before each of its clusters; a context manager."""
+    """A standing slot with a proxy in front of each cluster; a context manager."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class InjectedErrors:
 
     @contextlib.contextmanager
     def case(self, state: SlotState) -> Iterator[Slot]:
-        """Within it a case sends and copies; behind it all that it sent is on the
-        target, exactly once. A case that fails leaves nothing to the next one.
+        """A case sends and copies in the block; at its end everything that it sent is
+        on the target, exactly once. A case that fails leaves nothing to the next one.
         """
         slot = self._slot_for(state)
         self.witness.go_on()
@@ -106,7 +106,9 @@ class InjectedErrors:
 
     @contextlib.contextmanager
     def rules(self, rule: Rule) -> Iterator[None]:
-        """The rule holds: at the source if it is about what is there."""
+        """The rule is in force while the block runs, at the source if it is about the
+        source.
+        """
         flow = self.flow
         names = {COPY: flow.copy, PROGRESS: flow.progress, DATA: flow.topic}
         at_source = rule.topic == DATA or (rule.api == "Fetch" and rule.topic is None)
@@ -116,7 +118,9 @@ class InjectedErrors:
         assert rule.hits, "the rule never struck"
 
     def check_recovers(self, rule: Rule, state: SlotState = SlotState.AT_WORK) -> None:
-        """All is copied, exactly once, within one lease, although the rule struck."""
+        """Everything is copied, exactly once, within one lease, although the rule
+        struck.
+        """
         with self.case(state) as slot:
             with self.rules(rule):
                 self.send()
@@ -132,8 +136,8 @@ class InjectedErrors:
     def copy_and_more(
         self, slot: Slot, rule: Rule | None = None
     ) -> list[PartitionReport]:
-        """Have a lease copy what was sent, and as much again, which comes when a late
-        request has reached the broker.
+        """A lease copies what was sent, and then as much again, which is sent once a
+        late request has reached the broker.
         """
         lease = RunningLease(slot, self.flow.lease(40))
         try:
@@ -149,8 +153,8 @@ class InjectedErrors:
     def check_sets_aside(
         self, rule: Rule, state: SlotState = SlotState.AT_WORK
     ) -> None:
-        """While the rule holds its partition is shown as faulted, with the reason,
-        and the other is copied; afterwards it is copied as well.
+        """While the rule is in force its partition is shown as faulted, with the
+        reason, and the other is copied; afterwards it is copied as well.
         """
         rule.times = None
         with self.case(state) as slot:
@@ -201,7 +205,7 @@ class InjectedErrors:
         copy_until(self.witness, slot, self.flow.lease(40), count=_ROUND, timeout=25)
 
     def _end(self) -> None:
-        """All cases' records are there still, exactly once."""
+        """All cases' records are still there, exactly once."""
         if self._slot is not None:
             self._slot.close()
             self._slot = None
@@ -210,5 +214,5 @@ class InjectedErrors:
 
 
 def error_id(value: object) -> str:
-    """What an error code is called; for parameters of tests."""
+    """The name of an error code, for parameters of tests."""
     return codes.name_of(value) if isinstance(value, int) else str(value)

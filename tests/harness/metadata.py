@@ -210,7 +210,7 @@ def _acl(  # noqa: PLR0917  an ACL has that many parts
 def acls_of(
     bootstrap: str, *, about: str = "", kind: ResourceType = ResourceType.TOPIC
 ) -> set[Acl]:
-    """All ACLs of topics whose names have this in them."""
+    """All ACLs of topics whose names contain this text."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     every = AclBindingFilter(
         kind,

@@ -100,7 +100,7 @@ class Rule:
         )
 
     def edit(self, answer: Any) -> None:
-        """Put the error where this kind of answer keeps it."""
+        """Put the error where this kind of answer has it."""
         for entry, error in self._places(answer):
             setattr(entry, error, self.code)
             if self.api == "Produce":

@@ -108,8 +108,8 @@ class MirrorOnHost(RunningMirror):
 
 
 def reachable_at(cluster: PlaygroundCluster, address: str) -> str:
-    """Start the cluster's only broker again, with a listener there too; returns its
-    host and port, to which it also sends who comes that way.
+    """Restart the cluster's only broker with a further listener at this address;
+    returns its host and port, which it also advertises to clients of that listener.
     """
     assert cluster.folder is not None
     file = cluster.folder / "node-1" / "server.properties"

@@ -32,7 +32,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path, *languages: str) -> list[Block]:
-    """The page's blocks in these languages, but those that say they are not checked."""
+    """The page's blocks in these languages, except those marked as not checked."""
     text = page.read_text()
     return [
         Block(

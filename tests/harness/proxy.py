@@ -59,7 +59,7 @@ class _Request:
 
 
 class BrokerProxy:
-    """Stands before one broker; a context manager."""
+    """Stands in front of one broker; a context manager."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class BrokerProxy:
                 _end(open_socket)
 
     def lead_to(self, bootstrap: str) -> None:
-        """Stand before another broker from now on, as a name or a balancer may come to
-        lead elsewhere; connections that there are end.
+        """Stand in front of another broker from now on, as when a DNS name or a load
+        balancer changes; existing connections end.
         """
         host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
         self._broker = (host, int(port))
@@ -110,7 +110,7 @@ class BrokerProxy:
 
     @contextlib.contextmanager
     def rules(self, *rules: Rule) -> Iterator[None]:
-        """Only within this context do these rules hold; the first that fits wins."""
+        """These rules are in force while the block runs; the first that fits wins."""
         self._rules = list(rules)
         try:
             yield
@@ -193,7 +193,7 @@ class BrokerProxy:
         return request
 
     def _refuse(self, request: _Request) -> bool:
-        """Leave out of a Produce what is refused: whether nothing else is left."""
+        """Remove what is refused from a Produce; returns whether nothing is left."""
         rule = request.rule
         assert rule is not None
         if request.api != "Produce":

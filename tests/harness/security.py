@@ -1,8 +1,9 @@
 """Every way into a secured cluster, for tests: the settings of brokers and clients.
 
-`Doors` writes the certificates and keys of one set of clusters under a folder, gives
-their brokers' settings (OAUTHBEARER as well, if there is an identity provider), and
-each way's section of a configuration. Its authority can issue what must be refused.
+`Doors` writes the certificates and keys of one set of clusters under a folder, and has
+their brokers' settings (OAUTHBEARER as well, if there is an identity provider) and each
+way's section of a configuration. Its authority can issue certificates that must be
+refused.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Doors:
             self.jwks.write_text(provider.jwks)
 
     def show(self, *, hosts: tuple[str, ...] = LOCAL_HOSTS, expired: bool = False):
-        """What brokers show from their next start on."""
+        """What brokers present from their next start on."""
         made = self.authority.issue("broker", hosts=hosts, expired=expired)
         self.broker.write_text(made.bundle_pem)
 
@@ -113,7 +114,7 @@ class Doors:
         }
 
     def section(self, cluster: PlaygroundCluster, way: str) -> Section:
-        """A cluster's section of a configuration that comes in this way."""
+        """A cluster's section of a configuration for this way in."""
         protocol, _, kind = way.partition(" ")
         files: Section = {}
         if protocol.endswith("SSL"):
@@ -149,7 +150,7 @@ class Doors:
 
 
 def admit(cluster: PlaygroundCluster) -> None:
-    """Give the user every right, and a password for SCRAM-SHA-256 as well."""
+    """Grant the user every right, and a password for SCRAM-SHA-256 as well."""
     admin = cluster.admin_bootstrap
     for kind, name in (
         (ResourceType.TOPIC, "*"),

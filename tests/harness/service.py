@@ -65,7 +65,7 @@ class RunningMirror:
         self.close()
 
     def start(self, *, timeout: float = PATIENCE_SECONDS) -> Self:
-        """Start it (again), and wait until its status can be asked for."""
+        """Start it (again), and wait until its status answers."""
         begins_at = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -98,7 +98,7 @@ class RunningMirror:
 
     def status(self) -> dict[str, Any]:
         url = f"{self.url}/status"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5 * crowd()) as answer:
             return json.load(answer)
 
     def flow(self, name: str | None = None) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class RunningMirror:
         flow: str | None = None,
         timeout: float = PATIENCE_SECONDS,
     ) -> None:
-        """Wait until it says that it copied all that the topic holds at this moment."""
+        """Wait until it reports everything that the topic has now as copied."""
         ends = end_offsets(bootstrap, topic)
 
         def copied(document: dict[str, Any]) -> bool:
@@ -187,8 +187,8 @@ class RunningMirror:
     def fail_lease(
         self, name: str | None = None, *, timeout: float = PATIENCE_SECONDS
     ) -> None:
-        """SIGKILL to workers until a lease of the flow fails of it: those of which
-        none was at work, as between two leases, are not missed by anyone.
+        """SIGKILL to workers until a lease of the flow fails because of it: between two
+        leases a worker can die unnoticed.
         """
         before = self.flow(name)["restarts"]
         deadline = deadline_in(timeout)
@@ -199,7 +199,7 @@ class RunningMirror:
                 wait_for(lambda: self.flow(name)["restarts"] > before, timeout=5)
 
     def kill_driver(self) -> None:
-        """SIGKILL to the service and its JVM; workers are left to their own devices."""
+        """SIGKILL to the service and its JVM, not to the workers."""
         assert self._process is not None
         java = [p.pid for p in self._tree() if _name(p) == "java"]
         assert java, "no JVM to kill"
@@ -228,7 +228,7 @@ class RunningMirror:
         return "\n".join(self.log.read_text().splitlines()[-lines:])
 
     def survivors(self) -> list[psutil.Process]:
-        """What this service started, as far as it was seen, and still runs."""
+        """Processes that this service started, as far as seen, and that still run."""
         return [p for p in self._family if p.is_running() and _status(p) != "zombie"]
 
     def close(self) -> None:

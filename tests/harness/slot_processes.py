@@ -3,8 +3,8 @@
 `SlotProcess` runs leases of one slot without Spark, until it is asked to end or finds
 itself fenced. `Point`s name the steps of a take-over and of a transaction, and
 `DriverPoint`s those of an ownership; at its n-th pass of one a process sends itself a
-signal. So a test meets every window in which a zombie could do harm, not only those
-that luck finds.
+signal. So tests cover every window in which a zombie could do harm, not only those that
+chance finds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mirror.errors import FencedError, SupersededError
 from mirror.offsets import progress, starting
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -78,8 +78,8 @@ _OWNERS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SignalAt:
-    """The process gets a signal at its n-th pass of a point; and `again` at all later
-    ones.
+    """The process gets a signal at its n-th pass of a point; with `again` at all later
+    ones too.
     """
 
     point: Point | DriverPoint
@@ -88,7 +88,7 @@ class SignalAt:
     again: bool = False
 
     def arm(self) -> None:
-        """In the process that is to get it."""
+        """Call it in the process that gets the signal."""
         when, _, where = self.point.value.partition(" ")
         owner_name, _, name = where.partition(".")
         owner = _OWNERS[owner_name]
@@ -110,7 +110,7 @@ class SignalAt:
 
 
 class _OwnProcess:
-    """A process that is killed where its context ends."""
+    """A process that is killed at the end of its context."""
 
     def __init__(
         self, target: Callable[..., None], *arguments: Any, fork: bool = True
@@ -147,15 +147,15 @@ class _OwnProcess:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Unless it has ended."""
+        """Continue it, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
     def how_it_ended(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed,
-        or goes on.
+        """`done` (or asked to end), `fenced`, `superseded`; empty if it was killed, or
+        still runs.
         """
-        self._process.join(timeout)
+        self._process.join(timeout * crowd())
         assert self._process.exitcode in {None, 0, -signal.SIGKILL}
         return "" if self._result.empty() else self._result.get()
 
@@ -210,12 +210,12 @@ class SlotProcess(_OwnProcess):
         wakeup.close()
 
     def end(self, timeout: float = PATIENCE_SECONDS) -> str:
-        """Ask it to end, and wake it; how it ended."""
+        """Ask it to end, and wake it; returns how it ended."""
         self._waker.send_bytes(b"!")
         return self.how_it_ended(timeout)
 
     def peak_memory(self) -> int:
-        """The most that it ever held at once, in bytes; it has ended."""
+        """The most that it ever had at once, in bytes; call it after the end."""
         return self._peak.get()
 
     def kill(self) -> None:

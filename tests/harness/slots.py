@@ -37,8 +37,8 @@ source share their progress.
 
 @dataclass(kw_only=True)
 class SparklessFlow:
-    """A flow into `TARGET`. What it selects, and who may write, is known after `own`;
-    where a flow is pickled, the other process knows it, too.
+    """A flow into `TARGET`. What it selects, and who may write, is known after `own`; a
+    pickled flow takes that to the other process.
     """
 
     source: str | Mapping[str, Any]
@@ -182,7 +182,7 @@ class RunningLease:
         return self._future.done()
 
     def end(self, timeout: float = PATIENCE_SECONDS) -> list[PartitionReport]:
-        """End it and take its reports; what it raised is raised."""
+        """End it and return its reports; what it raised is raised."""
         if self._wakeup >= 0:
             os.write(self._waker, b"!")
             concurrent.futures.wait([self._future], timeout)
@@ -196,7 +196,7 @@ class RunningLease:
 def copy_until(
     witness: Witness, slot: Slot, lease: Lease, *, count: int, timeout: float
 ) -> list[PartitionReport]:
-    """Have a slot copy until a witness finds so many records; what it reports then."""
+    """Let a slot copy until a witness finds so many records; returns its reports."""
     running = RunningLease(slot, lease)
     try:
         witness.wait(count, timeout, running)

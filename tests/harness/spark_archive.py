@@ -1,8 +1,8 @@
 """A class-data archive for the services of tests: Spark's JVM starts with less work.
 
 Main function: `environment`, the variables that a service gets. The first call makes
-the archive, in the cache's folder, with a Spark session that goes through what every
-service does. Java ignores an archive that does not fit; without one only speed is lost.
+the archive, in the cache's folder, with a Spark session that does what every service
+does. Java ignores an archive that does not fit; without one starts are only slower.
 MIRROR_CLASS_DATA=off does without.
 """
 
@@ -52,7 +52,7 @@ def _options(java: str) -> dict[str, str]:
 
 
 def _place() -> Path:
-    """Java takes an archive only with the very jars that it was made with."""
+    """Java uses an archive only with the very jars that it was made with."""
     java = subprocess.run(
         [require_java(), "-version"], capture_output=True, text=True, check=False
     ).stderr

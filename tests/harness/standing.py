@@ -24,7 +24,7 @@ _NOTHING: dict[str, Any] = {"clusters": {}, "flows": {}}
 
 
 class StandingMirror(RunningMirror):
-    """A service whose own flow rests: without any flow it would end."""
+    """A service with an idle flow of its own: without any flow it would end."""
 
     def __init__(self, source: str, target: str, folder: Path) -> None:
         own, other = _OWN.split("->")
@@ -49,7 +49,7 @@ class StandingMirror(RunningMirror):
 
     @contextlib.contextmanager
     def hosting(self, config: Mapping[str, Any]) -> Iterator[RunningMirror]:
-        """Have these flows while the block runs; the status shows them alone."""
+        """Run these flows while the block runs; the status shows only them."""
         assert config.keys() == {"clusters", "flows"}, "the rest is for all flows"
         if not self.runs:
             self.start()

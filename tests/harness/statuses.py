@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def counted(values: dict[str, Any]) -> dict[str, Any]:
-    """The same with what `Counts` declares put into `counts`."""
+    """The same, with the fields that `Counts` declares moved into `counts`."""
     counts = {name: values[name] for name in values.keys() & set(NAMES)}
     rest = {name: each for name, each in values.items() if name not in counts}
     return {**rest, "counts": Counts(**counts)}
 
 
 def partition_status(topic: str, number: int, **changes: Any) -> PartitionStatus:
-    """One that runs, has nothing to do and has done nothing, but for the changes."""
+    """A running partition that has nothing to do, except for the changes."""
     values: dict[str, Any] = {
         field.name: 0 for field in fields(PartitionStatus) if field.default is MISSING
     }

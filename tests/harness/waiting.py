@@ -16,21 +16,21 @@ PATIENCE_SECONDS = 120.0
 
 
 def crowd() -> float:
-    """How many times slower everything is on a machine that others use too. 1 on a
-    quiet one.
+    """How many times slower everything is on a machine with other work; 1 on a quiet
+    one.
     """
     return max(1.0, os.getloadavg()[0] / usable_cores())
 
 
 def deadline_in(seconds: float) -> float:
-    """When it is time to give up on what takes at most so long on a quiet machine."""
+    """The time to give up on what takes at most so long on a quiet machine."""
     return time.monotonic() + seconds * crowd()
 
 
 def wait_for(
     condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.05
 ) -> None:
-    """Wait until a condition outside of mirror holds."""
+    """Wait until a condition outside mirror is true."""
     deadline = deadline_in(timeout)
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s"

@@ -146,8 +146,8 @@ def keys_of(found: Mapping[int, Sequence[Message]]) -> Order:
 
 
 class Witness:
-    """An ordinary read_committed consumer, for one topic at a time; a context
-    manager. `found` are the keys it saw since it last began, or went on.
+    """An ordinary read_committed consumer, for one topic at a time; a context manager.
+    `found` has the keys that it saw since the last `begin` or `go_on`.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -175,16 +175,16 @@ class Witness:
         )
 
     def go_on(self) -> None:
-        """Forget what was found; read on behind it."""
+        """Forget what was found, and keep reading after it."""
         self.found = {number: [] for number in self.found}
 
     def wait(
         self, count: int, timeout: float, lease: RunningLease | None = None
     ) -> None:
         """Read until there are so many records."""
-        end = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while (have := sum(map(len, self.found.values()))) < count:
-            assert time.monotonic() < end, f"{have} of {count} in {timeout} s"
+            assert time.monotonic() < deadline, f"{have} of {count} in {timeout} s"
             assert lease is None or not lease.ended, f"it ended: {lease.end()}"
             self._look()
 
@@ -192,16 +192,16 @@ class Witness:
         self, topic: str, expected: Order, timeout: float = PATIENCE_SECONDS
     ) -> None:
         """Read it again to its very end: these keys are there, once and in order, and
-        no other.
+        no others.
         """
         self.begin(topic)
         self.assert_found(expected, timeout)
 
     def assert_found(self, expected: Order, timeout: float = PATIENCE_SECONDS) -> None:
-        """Read to the very end, behind which no transaction is open: these keys were
-        found, once and in order, and no other.
+        """Read to the very end, after which no transaction is open: these keys were
+        found, once and in order, and no others.
         """
-        deadline = time.monotonic() + timeout
+        deadline = deadline_in(timeout)
         while len(self._ends) < len(self.found) or self._ends != {
             p: self._other.get_watermark_offsets(TopicPartition(self._topic, p), 30)[1]
             for p in self.found

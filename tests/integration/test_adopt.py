@@ -134,7 +134,7 @@ class Lab:
         )
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """What a person would type."""
+        """A command, as a person types it."""
         return subprocess.run(
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
             capture_output=True,
@@ -144,7 +144,7 @@ class Lab:
         )
 
     def adopt(self, *words: str) -> list[dict[str, Any]]:
-        """The partitions as `mirror adopt` tells of them."""
+        """The partitions that `mirror adopt` reports."""
         done = self.command("adopt", "-o", "json", "--topic", self.topic, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         self.said = done.stderr
@@ -156,7 +156,7 @@ class Lab:
 def make_lab(
     clusters: dict[str, PlaygroundCluster], tmp_path: Path, topic_name: str
 ) -> Iterator[Callable[..., Lab]]:
-    """Makes a lab; MirrorMaker 2 is ended with the test, whatever becomes of it."""
+    """Makes a lab; MirrorMaker 2 is ended with the test, however the test ends."""
     made: list[Lab] = []
 
     def make(*, exactly_once: bool, **more: str) -> Lab:
@@ -185,9 +185,10 @@ def make_lab(
 def test_adopt_while_records_flow(
     make_lab: Callable[..., Lab], exactly_once: bool, sign: int
 ) -> None:
-    """MirrorMaker 2 ends in the midst of its work, in order or by force; after `mirror
-    adopt` a service goes on, and the copy has every record once and in order: also what
-    an at-least-once MirrorMaker 2 had copied behind its last position."""
+    """MirrorMaker 2 ends in the middle of its work, cleanly or by SIGKILL; after
+    `mirror adopt` a service continues, and the copy has every record once and in order,
+    including what an at-least-once MirrorMaker 2 had copied after its last position.
+    """
     lab = make_lab(exactly_once=exactly_once, offset_flush_interval_ms="4000")
     lab.load.send(6000)
     lab.start_mm2()
@@ -220,8 +221,10 @@ def test_adopt_while_records_flow(
 
 
 def _no_group_would_miss_a_record(lab: Lab) -> None:
-    """Wherever a group stood on the source, it goes on at its record or before; of what
-    mirror copied and of the last that MirrorMaker 2 did, at the very record."""
+    """A group continues at its record or before it, wherever it was on the source; at
+    exactly its record in what mirror copied and in the last records that MirrorMaker 2
+    copied.
+    """
     copies = read_topic(lab.b, lab.copy)[0]
     end = end_offsets(lab.a, lab.topic)[0]
     exact = set()
@@ -246,8 +249,9 @@ def _no_group_would_miss_a_record(lab: Lab) -> None:
 def test_who_is_at_work_writes_records(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The marker with which a broker ends a dead one's transaction is not taken for
-    somebody at work; a record is, though its transaction stays open."""
+    """The marker with which a broker ends a dead producer's transaction does not count
+    as activity; a record does, even while its transaction is open.
+    """
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name, 1)
     target = Cluster(ClusterConfig(alias="B", bootstrap_servers=(bootstrap,))).connect()
@@ -279,7 +283,8 @@ def test_who_is_at_work_writes_records(
 
 def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None:
     """Killed within its first minute, MirrorMaker 2 has no position at all: the copy
-    alone tells how far it came, to the record."""
+    alone shows how far it got, to the record.
+    """
     lab = make_lab(exactly_once=False)
     lab.load.send(5000)
     lab.start_mm2()
@@ -299,9 +304,10 @@ def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None
 
 
 def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
-    """A MirrorMaker 2 that runs is refused; stopped, mirror takes over; a mirror that
-    runs is refused; stopped, MirrorMaker 2 goes on where mirror stood: every record is
-    there once, over both changes."""
+    """`mirror adopt` refuses a running MirrorMaker 2 and takes over from a stopped one;
+    `--back` refuses a running mirror and gives the flow back from a stopped one: after
+    both changes every record is there once.
+    """
     lab = make_lab(exactly_once=False)
     lab.load.send(3000)
     lab.start_mm2()

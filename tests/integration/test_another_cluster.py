@@ -1,8 +1,9 @@
 """An address that comes to lead to another cluster: nothing is copied from there.
 
-A proxy stands for the name or the balancer. It leads to one of two real clusters, and
-shows itself as their only broker, so that every new connection goes where it leads. It
-knows no topic ids in fetches, as brokers before 3.1: nothing else would tell.
+A proxy stands in for the DNS name or the load balancer. It leads to one of two real
+clusters and presents itself as their only broker, so every new connection goes where it
+leads. It hides topic ids in fetches, as brokers before 3.1 have none, so that they
+cannot give the change away.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mirror.driver import reset
 from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import ClusterChangedError
 from mirror.metadata import topics
-from mirror.offsets import progress
+from mirror.offsets import progress, runs
 from mirror.offsets.progress import UNSETTLED, Position
 from mirror.offsets.starting import start_point
 from tests.harness.admin import create_topic, end_offsets
@@ -85,8 +86,8 @@ def _wait_until_said(said: Said, *words: str) -> None:
 def test_a_source_that_becomes_another_cluster_is_not_copied(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The source's address comes to lead to another cluster with a topic of that name:
-    the slot says both ids and copies nothing, and goes on when the address is right.
+    """When the source's address leads to another cluster with a topic of the same name,
+    the slot names both ids and copies nothing; it continues once the address is right.
     """
     source, other = clusters["a"], clusters["b"]
     for cluster in (source, other):
@@ -116,9 +117,9 @@ def test_a_source_that_becomes_another_cluster_is_not_copied(
 def test_a_target_that_becomes_another_cluster_gets_nothing(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The target's address comes to lead to another cluster, which has topics of all
-    names that the flow writes to: none of them gets a record, the slot says both ids,
-    and it goes on when the address is right.
+    """When the target's address leads to another cluster, which has topics with all the
+    names that the flow writes to, none of them gets a record; the slot names both ids
+    and continues once the address is right.
     """
     other, target = clusters["a"], clusters["b"]
     create_topic(other.bootstrap, topic_name, _PARTITIONS)
@@ -134,7 +135,7 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
         names = {
             flow.copy: _PARTITIONS,
             flow.progress: 1,
-            f"mirror-offset-map.{flow.alias}.internal": 1,
+            runs.topic_name(flow.alias): 1,
         }
         for name, partitions in names.items():
             create_topic(other.bootstrap, name, partitions)
@@ -154,9 +155,9 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
 def test_a_service_says_so_and_goes_on_when_it_is_right_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """A running service whose source's address comes to lead to another cluster, and
-    whose worker is killed there so that it takes over, shows both ids as the reason,
-    copies nothing, and goes on without help when the address is right.
+    """A running service whose source's address leads to another cluster, and whose
+    workers are killed then so that it takes over, shows both ids as the reason, copies
+    nothing, and continues by itself once the address is right.
     """
     source, other = clusters["a"].bootstrap, clusters["b"].bootstrap
     alias = f"D{uuid.uuid4().hex[:6]}"
@@ -207,7 +208,7 @@ def _id_of(bootstrap: str) -> str:
 
 
 def _reason_names(document: Mapping[str, Any], ids: Sequence[str]) -> bool:
-    """Whether the flow, or all of its partitions, say both."""
+    """Whether the reason of the flow, or of all its partitions, has both ids."""
     (flow,) = document["flows"]
     reasons = [flow["reason"], *(each["reason"] for each in flow["partitions"])]
     return any(all(each in reason for each in ids) for reason in reasons)
@@ -216,9 +217,9 @@ def _reason_names(document: Mapping[str, Any], ids: Sequence[str]) -> bool:
 def test_a_start_with_another_cluster_is_refused(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A service that starts while the source's address leads to another cluster says
-    both ids and writes nothing, also without any memory of the right one. Moving the
-    positions on purpose accepts the other one.
+    """A service that starts while the source's address leads to another cluster names
+    both ids and writes nothing, even in a process that never saw the right cluster.
+    Moving the positions on purpose accepts the other cluster.
     """
     create_topic(clusters["a"].bootstrap, topic_name, _PARTITIONS)
     flow = _flow(clusters["a"].bootstrap, clusters["b"].bootstrap, topic_name).own()
@@ -265,7 +266,7 @@ _PROMISED = (DriverPoint.AFTER_COMMIT, 2)
 
 
 def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
-    """Have the flow go on in the cluster with this id."""
+    """Let the flow continue in the cluster with this id."""
     positions = {
         (topic, partition): Position(offset=offset)
         for partition, offset in _MOVED.items()
@@ -285,7 +286,7 @@ def _stands(flow: SparklessFlow) -> dict[int, int]:
 
 
 def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> SparklessFlow:
-    """A flow with positions in cluster a, which is yet to be told of cluster b."""
+    """A flow with positions in cluster a, which does not know cluster b yet."""
     source = clusters["a"].bootstrap
     create_topic(source, topic, _PARTITIONS)
     send(producer(source), topic, keys(_PARTITIONS, _EACH), b"v")
@@ -305,9 +306,9 @@ def test_a_move_that_dies_has_changed_nothing(
     point: DriverPoint,
     passes: int,
 ) -> None:
-    """Positions and the cluster that they belong to move in one transaction: whoever
-    dies at this very point before its commit leaves a flow that goes on in the old
-    cluster from where it was; whoever dies behind it, one that has moved as a whole.
+    """Positions and the cluster that they belong to move in one transaction: a process
+    that dies at this point before the commit leaves a flow that continues in the old
+    cluster where it was; one that dies after it, a flow that has moved as a whole.
     """
     flow = _begun(clusters, topic_name)
     with DriverProcess(
@@ -328,9 +329,8 @@ def test_a_move_that_dies_has_changed_nothing(
 def test_a_move_takes_all_partitions_or_none(
     clusters: dict[str, PlaygroundCluster], topic_name: str, kept: Position
 ) -> None:
-    """A move that leaves a partition's position in the old cluster, be it one that is
-    yet to be found, is refused, and the flow goes on in the old one as if nothing had
-    been asked.
+    """A move that would leave a partition's position in the old cluster, even one that
+    is not found yet, is refused, and the flow continues in the old cluster unchanged.
     """
     flow = _begun(clusters, topic_name)
     before = _stands(flow)
@@ -348,8 +348,8 @@ def test_a_move_takes_all_partitions_or_none(
 def test_what_the_other_cluster_does_not_have_stays_behind(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A reset of all topics moves a flow even if the other cluster is missing what was
-    copied once: what comes there under such a name is new, and begins at its first
+    """A reset of all topics moves a flow even if the other cluster lacks a partition
+    that was copied before: what appears there later is new, and begins at its first
     record. A reset that leaves out what the other cluster has is refused.
     """
     flow = _begun(clusters, topic_name)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 
 def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str, Any]:
-    """A flow of its own name, so that its progress is its own, too."""
+    """A flow with its own name, and so with its own progress."""
     return {
         "clusters": {
             alias: {"bootstrap_servers": source},
@@ -38,8 +38,8 @@ def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str
 def test_remaining_time_goes_down(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """While a backlog is copied, the status tells how long it still takes, which goes
-    down to nothing, and how busy the slot is; the log tells it, too.
+    """While a backlog is copied, the status shows the remaining time, which goes down
+    to nothing, and how busy the slot is; the log has the remaining time too.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
@@ -91,8 +91,8 @@ def statuses_until_caught_up(mirror: RunningMirror, records: int) -> list[Any]:
 def test_a_flow_without_tasks_grows_with_its_topics(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """A flow that chose its slots itself chooses again when it finds more partitions,
-    without an error and with every record once.
+    """A flow that chooses its number of slots chooses again when it finds more
+    partitions, without an error and with every record once.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     later = f"{topic_name}-later"

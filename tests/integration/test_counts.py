@@ -1,4 +1,4 @@
-"""What is counted is what stands on the target, whoever died on the way there."""
+"""The counters equal what is on the target, whichever slot died on the way."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Sent:
         self.total += _PARTITIONS * _EACH
 
     def until_dead(self, slot: SlotProcess) -> None:
-        """Send until a slot that is to die at its work has died."""
+        """Send until a slot that dies at its work is dead."""
 
         def dead() -> bool:
             self.more()

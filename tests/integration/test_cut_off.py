@@ -51,7 +51,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SplitCluster]:
 
 @pytest.fixture
 def split(brokers: SplitCluster) -> Iterator[SplitCluster]:
-    """The brokers, whole again for the next test, whatever became of this one."""
+    """The brokers, joined again for the next test, however this one ended."""
     yield brokers
     brokers.heal()
 
@@ -122,8 +122,8 @@ def test_a_source_broker_cut_off(
     topic_name: str,
     start_slot: Callable[..., SlotProcess],
 ) -> None:
-    """The source's cut-off broker misses what was copied from its successor. Slots
-    that reach no other at first take no loss from that, nor copy anything again.
+    """The source's cut-off broker lacks what was copied from its successor. Slots that
+    at first reach only that broker neither record a loss nor copy anything again.
     """
     target = clusters["b"].bootstrap
     flow = SparklessFlow(
@@ -156,8 +156,9 @@ def test_a_target_broker_cut_off(
     topic_name: str,
     start_slot: Callable[..., SlotProcess],
 ) -> None:
-    """The target's cut-off broker led the progress, and shows an old one. Slots that
-    reach no other just when they read it do not go back to it: nothing is copied twice.
+    """The target's cut-off broker led the progress topic, and shows old progress. Slots
+    that reach only that broker while they read progress do not go back to it: nothing
+    is copied twice.
     """
     source = clusters["a"].bootstrap
     flow = SparklessFlow(
@@ -205,9 +206,9 @@ def test_a_leader_that_became_a_follower_is_left(
     topic_name: str,
     start_slot: Callable[..., SlotProcess],
 ) -> None:
-    """A partition's leader moves while a slot reads it, and the old one replicates only
-    a byte a second from then on. It would answer as a follower, and late: the slot
-    goes to the new leader, and new records come at once.
+    """A partition's leader moves while a slot reads it, and the old leader replicates
+    only a byte a second from then on. As a follower it would answer, but late: the slot
+    goes to the new leader, and new records arrive at once.
     """
     target = clusters["b"].bootstrap
     flow = SparklessFlow(

@@ -52,7 +52,7 @@ def retention(bootstrap: str, topic: str) -> str:
 def test_the_trail_tells_what_happened(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """A flow that loses its workers, copies that are made, grown and configured, a
+    """A flow that loses its workers, copies that are created, grown and configured, a
     pause, a topic that is deleted and one that is re-created: each is an event as soon
     as a witness sees it on the cluster, and a line of the log with the same words.
     """

@@ -41,7 +41,7 @@ Log = dict[int, list[tuple[int, bytes]]]
 
 @contextlib.contextmanager
 def map_on(target: str, alias: str) -> Iterator[OffsetMap]:
-    """The map as read from the target alone."""
+    """The map, as read from the target alone."""
     config = ClusterConfig(alias="T", bootstrap_servers=(target,))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         known = OffsetMap(cluster, alias)
@@ -107,8 +107,8 @@ def test_transactions_and_loops(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """Markers, aborted transactions and records that are left out make holes on the
-    source; markers make them on the target: no answer is off by one of them.
+    """Markers, aborted transactions and skipped records make holes on the source,
+    markers make them on the target: no translated offset is off by one of them.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, shared_topic, 2)
@@ -157,7 +157,9 @@ def test_transactions_and_loops(
 def test_compacted(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
 ) -> None:
-    """Where the cleaner has left holes everywhere, every offset is translated right."""
+    """Where the cleaner has left holes everywhere, every offset is translated
+    correctly.
+    """
     clusters = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(
@@ -194,7 +196,8 @@ def test_kills_and_a_restart(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """Killed workers and a restarted service leave no gap and no wrong run in the map;
-    reading it from the start equals having followed it, however far a group is behind.
+    reading it from the start gives the same as following it, however far behind a group
+    is.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 3)

@@ -32,7 +32,7 @@ _PARTITIONS, _EACH, _SIZE = 8, 2500, 5000
 
 @dataclass(frozen=True, kw_only=True)
 class _Distance:
-    """A full topic between two far clusters, and whom to ask about its copy."""
+    """A full topic between two far clusters, and clients for its copy."""
 
     flow: SparklessFlow
     order: Order
@@ -87,8 +87,8 @@ def test_killed_over_a_distance(
     clusters: dict[str, PlaygroundCluster], topic_name: str, *, exactly_once: bool
 ) -> None:
     """kill -9 of a worker between two far clusters, with several answers and full
-    transactions on their way: the next one goes on, and every record is on the target
-    once and in order; at least once, where that is the setting.
+    transactions under way: the next worker continues, and every record is on the target
+    once and in order; at least once, with that setting.
     """
     with _distance(clusters, topic_name, exactly_once=exactly_once) as far:
         flow, witness, order = far.flow, far.witness, far.order
@@ -117,8 +117,8 @@ def test_a_connection_ends_in_mid_copy(
     api: str,
     mishap: Mishap,
 ) -> None:
-    """One of several connections to a far cluster ends while it is used: the slot takes
-    over by itself within its lease, and every record is on the target once.
+    """One of several connections to a far cluster ends while it is in use: the slot
+    takes over by itself within its lease, and every record is on the target once.
     """
     with _distance(clusters, topic_name) as far:
         flow, witness = far.flow, far.witness
@@ -136,8 +136,8 @@ def test_a_connection_ends_in_mid_copy(
 def test_worker_stays_below_one_gib_over_a_distance(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A worker that catches up between two far clusters has more on its way at once,
-    and never holds 1 GiB.
+    """A worker that catches up between two far clusters has more under way at once, and
+    never holds 1 GiB.
     """
     each = 4 * _EACH
     with _distance(clusters, topic_name, each=each) as far:

@@ -130,7 +130,7 @@ def wait_running(mirror: RunningMirror, topic: str) -> None:
 
 
 class Rights:
-    """ACLs of one secured cluster, for the user as whom the service comes."""
+    """ACLs on one secured cluster, for the service's user."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -169,8 +169,9 @@ def test_rights_on_single_topics(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """A copy that we may not write, a source topic that we may not read, and one that
-    we may not even see any longer, each say so; once we may, each is copied.
+    """A copy that the service may not write, a source topic that it may not read, and
+    one that it may no longer see each have a reason that says so; once the right is
+    granted, each is copied.
     """
     made = make_clusters("a", "b", secured=True)
     a, b = made["a"].admin_bootstrap, made["b"].admin_bootstrap
@@ -217,8 +218,8 @@ def test_copy_deleted_underneath(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """A deleted copy is re-created and gets everything that was not copied yet,
-    once; the flow says that what was copied before is missing, and how to get it.
+    """A deleted copy is re-created and gets everything that was not copied yet, once;
+    the flow reports that what was copied before is missing, and how to get it.
     """
     made = make_clusters("a", "b")
     a, b = made["a"].bootstrap, made["b"].bootstrap
@@ -268,9 +269,9 @@ def test_too_few_replicas_in_sync(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """Copies that demand more replicas than are in sync wait for them; those that are
-    content with fewer are copied meanwhile. (Without transactions: what was written
-    beside something that was refused may be written again.)
+    """Copies that need more replicas than are in sync wait for them; those that need
+    fewer are copied meanwhile. (Without transactions: what was written next to
+    something that was refused may be written again.)
     """
     source = make_clusters("a")["a"]
     target = make_clusters("b", nodes=3)["b"]
@@ -299,8 +300,9 @@ def test_too_few_replicas_hold_up_a_transaction(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """A transaction that wrote where replicas are missing cannot end; its slot waits
-    with a reason; once they are back all goes on by itself, each record once.
+    """A transaction that wrote to a partition that lacks replicas cannot end, and its
+    slot waits with a reason; once the replicas are back the slot continues by itself,
+    with each record once.
     """
     source = make_clusters("a")["a"]
     target = make_clusters("b", nodes=3)["b"]
@@ -334,8 +336,8 @@ def test_leader_gone_at_the_source(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """Partitions whose only replica is on a dead broker of the source wait for it, and
-    all others are copied.
+    """Partitions whose only replica is on a dead broker of the source wait for it; all
+    others are copied.
     """
     source = make_clusters("a", nodes=3)["a"]
     target = make_clusters("b")["b"]
@@ -371,9 +373,9 @@ def test_truncated_log(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """After an unclean election everything that the source holds now is copied, once,
-    although its log is longer than the position again; what it lost is in the ledger
-    with its exact range.
+    """After an unclean election everything that the source has now is copied once, even
+    when its log is longer than the position again; the ledger has what it lost, with
+    its exact range.
     """
     source = make_clusters("a", nodes=3)["a"]
     target = make_clusters("b")["b"]
@@ -409,8 +411,9 @@ def test_damaged_batch(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
-    """All before a batch that the source's disk has damaged is copied, nothing of it
-    or behind it, and its offset is named; once it is whole again, so is the copy.
+    """Everything before a batch that the source's disk has damaged is copied, nothing
+    of it or after it, and the reason has its offset; once the batch is repaired,
+    everything is copied.
     """
     made = make_clusters("a", "b")
     a, b = made["a"].bootstrap, made["b"].bootstrap
@@ -445,7 +448,7 @@ def test_damaged_batch(
 
 
 def _limit_writes(bootstrap: str, client_id: str, rate: float | None) -> None:
-    """Set `producer_byte_rate` of a client, or take it away."""
+    """Set `producer_byte_rate` of a client, or remove it."""
     entry = AlterClientQuotasRequest.EntryData
     cluster = Cluster(ClusterConfig(alias="B", bootstrap_servers=bootstrap)).connect()
     with contextlib.closing(cluster):
@@ -492,12 +495,12 @@ def test_quota_of_the_target(
     states: set[str] = set()
     with standing.hosting(options) as mirror:
         mirror.wait_running()
-        began = time.monotonic()
+        began, deadline = time.monotonic(), deadline_in(90)
         while (shown := partition(mirror, topic)).get("position", -1) < 8_000:
             states.add(shown["state"])
             if time.monotonic() - began > 25:
                 _limit_writes(b, "mirror.QUOTA->B.0", None)
-            assert time.monotonic() - began < 90, mirror.log_tail()
+            assert time.monotonic() < deadline, mirror.log_tail()
             time.sleep(0.5)
         _limit_writes(b, "mirror.QUOTA->B.0", None)
         wait_for(lambda: len(read_topic(b, f"QUOTA.{topic}")[0]) >= 8_000, pause=0.5)

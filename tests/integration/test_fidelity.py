@@ -1,4 +1,4 @@
-"""Byte fidelity: whatever a record may hold, the copy holds, and one header more.
+"""Byte fidelity: the copy has everything that a record has, and one header more.
 
 Witnesses are confluent-kafka and kafka-python, which share no code with each other.
 """
@@ -127,8 +127,8 @@ def test_every_field_of_every_record(
     shared_topic: str,
 ) -> None:
     """Keys, values and headers that are null, empty, repeated, many or large, and
-    timestamps from 0 to the far future, under every codec, are the same on the copy;
-    the last header, and only that, was added: where the record was read.
+    timestamps from 0 to the far future, are the same on the copy under every codec;
+    only one header is added, at the end: where the record was read.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     topic, copy = shared_topic, f"A.{shared_topic}"

@@ -26,7 +26,7 @@ from tests.harness.slot_processes import (
     SlotProcess,
 )
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
-from tests.harness.waiting import PATIENCE_SECONDS, wait_for
+from tests.harness.waiting import PATIENCE_SECONDS, deadline_in, wait_for
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _UNDECIDED = (DriverPoint.AFTER_COMMIT_REQUEST, 2)
 
 @pytest.fixture
 def flow(clusters: dict[str, PlaygroundCluster], topic_name: str) -> SparklessFlow:
-    """A flow that has never run, of a topic that holds records."""
+    """A flow that has never run, of a topic that has records."""
     made = SparklessFlow(
         source=clusters["a"].bootstrap,
         target=clusters["b"].bootstrap,
@@ -75,7 +75,7 @@ def copy_to_the_end(flow: SparklessFlow) -> None:
     """Run leases until everything on the source is copied."""
     assert isinstance(flow.source, str)
     ends = end_offsets(flow.source, flow.topic)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = deadline_in(PATIENCE_SECONDS)
     with flow.slot() as slot:
         while True:
             reports = slot.run(flow.lease(0.5))
@@ -93,9 +93,9 @@ def test_first_start_killed_at(
     point: DriverPoint,
     passes: int,
 ) -> None:
-    """A first start with `start: latest` that dies at this very point promised nothing
-    unless it committed: nothing of what was there before a start that succeeded is
-    copied, and all that came after it is, once.
+    """A first start with `start: latest` that dies at this point has settled nothing
+    unless it committed: nothing from before a successful start is copied, and
+    everything after it is, once.
     """
     source = producer(clusters["a"].bootstrap)
     with DriverProcess(
@@ -124,7 +124,7 @@ def test_first_start_at_least_once(
     clusters: dict[str, PlaygroundCluster], flow: SparklessFlow
 ) -> None:
     """Without exactly-once there is no transaction to die in, and the first start still
-    decides: what comes behind it is copied although a second one follows.
+    decides: what arrives after it is copied although a second start follows.
     """
     flow.settings["exactly_once"] = False
     flow.own()
@@ -139,9 +139,9 @@ def test_first_start_at_least_once(
 def test_an_open_transaction_does_not_hide_the_beginning(
     clusters: dict[str, PlaygroundCluster], flow: SparklessFlow
 ) -> None:
-    """A slot that dies with a transaction open hides what stands behind that on the
-    target; the next start still knows that the flow has begun: a partition added
-    since is copied from its first record.
+    """A slot that dies with a transaction open hides what follows it on the target; the
+    next start still knows that the flow has begun: a partition added since is copied
+    from its first record.
     """
     bootstrap = clusters["a"].bootstrap
     source = producer(bootstrap)
@@ -181,7 +181,7 @@ class Leaderless:
 def leaderless(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], flow: SparklessFlow
 ) -> Leaderless:
-    """Both partitions hold records from before."""
+    """Both partitions have records from before the first start."""
     cluster = make_clusters("a", nodes=3)["a"]
     flow.source = cluster.bootstrap
     new = NewTopic(
@@ -205,7 +205,7 @@ def test_partition_without_a_leader_at_the_first_start(
 ) -> None:
     """A partition that has no leader when a flow with `start: latest` starts for the
     first time begins where its log ended then: nothing older is copied, and nothing
-    that it takes before a slot first looks at it is left out. Its neighbour goes on
+    that arrives before a slot first looks at it is left out. Its neighbour is copied
     meanwhile.
     """
     source = producer(leaderless.cluster.bootstrap)
@@ -231,9 +231,9 @@ def test_partition_without_a_leader_at_the_first_start(
 def test_a_beginning_that_was_found_late_is_written_down(
     clusters: dict[str, PlaygroundCluster], flow: SparklessFlow, leaderless: Leaderless
 ) -> None:
-    """Where such a partition begins is written as soon as it is known, although there
-    is nothing to copy: the next take-over knows of records that came since and are gone
-    by then, by which time its log no longer tells where it ended at the first start.
+    """The start of such a partition is written as soon as it is known, even if there is
+    nothing to copy: the next take-over notices records that arrived since and are
+    already gone, when the log no longer shows where it ended at the first start.
     """
     flow.own()
     leaderless.revive()

@@ -33,9 +33,9 @@ def test_copies_re_created_behind_a_take_over_are_noticed(
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A copy is deleted and created by somebody else while a slot that has taken over
-    waits for the first record: the slot takes over again, the new copy has all records
-    once, and the offset map knows them as the new copy's alone.
+    """A test deletes and re-creates a copy while a slot that has taken over waits for
+    the first record: the slot takes over again, the new copy has all records once, and
+    the offset map attributes them only to the new copy.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     # As if the slot had waited for longer than it believes its metadata.

@@ -37,7 +37,7 @@ def test_identity_both_ways(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """Two clusters that mirror one topic into each other under its own name end with
-    all records of both, once each, and go on resting there.
+    all records of both, once each, and then nothing moves any more.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     for side, bootstrap in (("a", a), ("b", b)):
@@ -71,7 +71,7 @@ def test_identity_both_ways(
 def test_at_least_once_and_without_provenance(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Without exactly-once nothing is lost when workers die; without provenance the
+    """Without exactly-once no record is lost when workers die; without provenance the
     records are the source's, field by field, and large batches byte by byte.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -151,8 +151,8 @@ def _sections(folder: Path, topic: str) -> Iterator[bytes]:
 def test_once_copies_what_is_there_and_ends(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """`--once` ends by itself with exit code 0 when everything of its beginning is
-    copied; the next one copies the rest and nothing again.
+    """`--once` exits by itself with code 0 when everything that was there at its start
+    is copied; the next one copies the rest and nothing again.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 3)
@@ -169,7 +169,8 @@ def test_start_latest(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """`start: latest` skips what was there before the very first start, and copies
-    everything after it, also what came between two runs, and all of later topics.
+    everything after it, including what arrived between two runs and all of later
+    topics.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     later = f"{topic_name}-later"
@@ -206,7 +207,7 @@ def test_start_latest(
 def test_start_latest_before_any_topic_exists(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """With `start: latest`, a topic made after the flow's very first start is copied
+    """With `start: latest`, a topic created after the flow's very first start is copied
     from its first record, even if that first start found no topic at all.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -230,8 +231,8 @@ def test_start_latest_before_any_topic_exists(
 def test_unreachable_target_leaves_the_other_flow_alone(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Of two flows, one whose target does not answer says so and why, while the other
-    copies; SIGTERM then ends the service within five seconds and with exit code 0.
+    """Of two flows, one whose target does not answer shows that and why, while the
+    other copies; SIGTERM then ends the service within five seconds with exit code 0.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)

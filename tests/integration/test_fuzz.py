@@ -35,7 +35,7 @@ _START_SECONDS = 240.0
 
 
 def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str, Any]:
-    """Let so many cases run; fail with what was found, and with the case's number."""
+    """Run so many cases; fail with what was found, and with the case's number."""
     state = tmp_path / "state"
     state.write_bytes(fuzz.STATE.pack(-1, time.monotonic()))
     command = [
@@ -72,9 +72,9 @@ def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str
 
 
 def test_no_bytes_do_harm(tmp_path: Path) -> None:
-    """Mutated batches, answers and records of our own topics are right or damaged:
-    nothing crashes, hangs, raises another error, reads outside a batch or takes memory;
-    and most are neither all refused nor all let through.
+    """Mutated batches, answers and records of mirror's own topics are read right or
+    refused as damaged: nothing crashes, hangs, raises another error, reads outside a
+    batch or takes memory; most inputs are neither all refused nor all accepted.
     """
     found = run(tmp_path, _CASES)
     print(f"fuzz, seed {_SEED}: {found}")
@@ -83,7 +83,7 @@ def test_no_bytes_do_harm(tmp_path: Path) -> None:
 
 
 def test_no_index_leads_out_of_an_array(tmp_path: Path) -> None:
-    """The same, fewer, with loops that were compiled to check every index."""
+    """The same with fewer cases, and loops compiled to check every index."""
     found = run(
         tmp_path, _CHECKED_CASES, "--checked", NUMBA_BOUNDSCHECK="1",
         NUMBA_CACHE_DIR=str(tmp_path / "checked"),

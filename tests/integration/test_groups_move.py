@@ -1,8 +1,8 @@
-"""Groups that move to the target: where they go on, and who can tell.
+"""Groups that move to the target: where they continue, and who can say so.
 
-One flow runs, is killed, runs again and ends; then the source dies. What is left is the
-target, and there ordinary consumers, Kafka's own Java client, our client and the
-command line must all say and do the same.
+One flow runs, is killed, runs again and ends; then the source dies. Only the target is
+left, where ordinary consumers, Kafka's own Java client, our client and the command line
+must give the same answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLAIN, TRANSACTIONS, COMPACTED = "plain", "transactions", "compacted"
 
 @dataclass(frozen=True)
 class Moved:
-    """What a flow left behind on the target, and what is known from before."""
+    """What a flow left on the target, and what is known from before."""
 
     target: str
     config: Path
@@ -67,7 +67,7 @@ def read_and_commit(bootstrap: str, group: str, topic: str, lag: int) -> list[by
 
 
 def newest(keys: list[bytes]) -> list[bytes]:
-    """Each key once, where it stood last."""
+    """Each key once, at its last place."""
     return list(dict.fromkeys(reversed(keys)))[::-1]
 
 
@@ -184,7 +184,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
 
 @pytest.mark.quick
 def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
-    """Each group, of any lag, reads on the target what it had not read on the source:
+    """Each group, with any lag, reads on the target what it had not read on the source:
     no record again, none left out; on plain, transactional and compacted topics, with
     the service killed in between.
     """
@@ -219,7 +219,7 @@ def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
 
 def test_an_empty_partition_and_a_group_that_is_gone(moved: Moved) -> None:
     """Empty partitions have offset 0 for groups that read their topic. A group deleted
-    on the source is no longer looked after, and nothing is written over its record.
+    on the source gets no more checkpoints, and its record is not overwritten.
     """
     group = group_of("ten", PLAIN)
     assert committed(moved.target, group, f"A.{PLAIN}", 1) == 0
@@ -233,7 +233,7 @@ def test_an_empty_partition_and_a_group_that_is_gone(moved: Moved) -> None:
 
 
 def test_the_status_says_where_groups_stand(moved: Moved) -> None:
-    """Every group is exact or at the tip; heartbeats and checkpoints are of now."""
+    """Every group is exact or at the tip; heartbeats and checkpoints are recent."""
     for each in moved.status["groups"]:
         assert each["exactness"] in {"EXACT", "TIP"}, each
         assert (each["behind"], each["unknown"], each["reason"]) == (0, 0, "")
@@ -241,8 +241,8 @@ def test_the_status_says_where_groups_stand(moved: Moved) -> None:
 
 
 def test_java_gives_the_same_answers(moved: Moved) -> None:
-    """Kafka's RemoteClusterUtils and MirrorClient, run as they are, answer what our
-    client answers: offsets, upstream clusters, hops, and topics of each kind.
+    """Kafka's unchanged RemoteClusterUtils and MirrorClient give the same answers as
+    our client: offsets, upstream clusters, hops, and topics of each kind.
     """
     groups = [group_of(*key) for key in moved.unread]
     answer = subprocess.run(
@@ -284,8 +284,8 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
 
 
 def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) -> None:
-    """With source and service dead, `group describe` says the same as the client, says
-    that it goes by checkpoints, and writes what kafka-consumer-groups sets offsets by.
+    """With source and service dead, `group describe` gives the client's answers, says
+    that it uses checkpoints, and writes the file that kafka-consumer-groups reads.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
@@ -331,8 +331,9 @@ def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) ->
 
 
 def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
-    """With source and service dead, `group translate` gives the target's offset of a
-    source's one, and the source's of that; a question that is none is refused.
+    """With source and service dead, `group translate` gives the target's offset for a
+    source offset, and the source offset for that; it refuses a topic that was not
+    copied.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")

@@ -1,4 +1,4 @@
-"""Groups as real coordinators see them: listed, read, left alone, set, remembered."""
+"""Groups on real coordinators: listed, read, left alone, set, remembered."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def offset_of(cluster: Cluster, group: str, topic: str) -> int:
 def test_a_group_at_work_is_left_alone(
     clusters: dict[str, PlaygroundCluster], topic_name: str, protocol: str
 ) -> None:
-    """Whatever its checkpoint says, a group with members keeps its offset; without
-    them it goes forward, and never back. So it is with classic and KIP-848 groups.
+    """A group with members keeps its offset, whatever its checkpoint says; without
+    members it moves forward, and never back. This holds for classic and KIP-848 groups.
     """
     target, group = clusters["b"].bootstrap, f"{topic_name}-app"
     create_topic(target, topic_name)
@@ -126,8 +126,8 @@ def test_a_group_at_work_is_left_alone(
 def test_a_copy_that_is_gone_holds_up_its_group_only(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """An offset in a topic that does not exist is refused by name; the offsets of
-    other groups are set all the same, also of groups that there were none of before.
+    """An offset in a topic that does not exist is refused with the topic's name; the
+    offsets of other groups are set all the same, including new groups.
     """
     target = clusters["b"].bootstrap
     create_topic(target, topic_name)
@@ -170,8 +170,9 @@ def written(
 def test_checkpoints_are_remembered_over_restarts(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A new run reads what was written, writes only what moved, passes over what is no
-    checkpoint, forgets a group that is gone, and never writes a tombstone.
+    """A new run reads the checkpoints that were written, writes only those that moved,
+    skips records that are no checkpoints, forgets a deleted group, and never writes a
+    tombstone.
     """
     target, topic = clusters["b"].bootstrap, f"{topic_name}.checkpoints.internal"
     with connected(target) as cluster:
@@ -217,8 +218,8 @@ class Copied:
 def test_share_groups_are_named_as_not_covered(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """A share group is distinguished from one that has offsets, and neither
-    disturbs the other; a group of other topics has no place in these.
+    """A share group is distinguished from a group with offsets, and neither disturbs
+    the other; a group of other topics appears in neither list.
     """
     source = clusters["a"].bootstrap
     create_topic(source, topic_name)
@@ -255,8 +256,8 @@ def test_share_groups_are_named_as_not_covered(
 def test_heartbeats_keep_their_rhythm_without_the_source(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The target gets its heartbeats although the source takes none, which is shown
-    and not tried again at once; Kafka's bytes name both ends.
+    """The target gets its heartbeats although the source refuses them; the refusal is
+    shown and not tried again at once; Kafka's bytes name both ends.
     """
     target = clusters["b"].bootstrap
     nowhere = ClusterConfig(

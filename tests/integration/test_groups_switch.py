@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+# One worker for all of them: what they share takes longest to set up.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("groups switch")]
 
 LAGS = (0, 10, 1000, 100_000)
 RECORDS = 60_000
@@ -131,7 +132,7 @@ class Switch:
             commit_for(self.loads.other, group, {MERGED: place})
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """What a person would type."""
+        """A command, as a person types it."""
         done = subprocess.run(
             [sys.executable, "-m", "mirror", "group", *words, "-c", self.config],
             capture_output=True,
@@ -228,7 +229,7 @@ def _join_share_group(bootstrap: str) -> None:
 
 
 def keys_of(topic: str, records: list[Seen]) -> list[bytes]:
-    """What of a source's records there is to read, or was read, on either side."""
+    """The keys of a source's records that a reader can see on either side."""
     keys = [record.key for record in records]
     # Compacted topics are so on both sides, and not in step.
     return newest(keys) if topic == COMPACTED else keys
@@ -242,9 +243,10 @@ def kept(topic: str, records: list[Seen]) -> list[bytes]:
 
 @pytest.mark.parametrize("lag", LAGS)
 def test_a_group_reads_what_it_had_not_read(switch: Switch, lag: int) -> None:
-    """After the switch a member of each group, given nothing but the group's name,
-    reads on the target what it had not read on the source: no record again, none left
-    out, of plain, transactional, compacted and filtered topics, classic and KIP-848.
+    """After the switch a member of each group, which knows nothing but the group's
+    name, reads on the target what the group had not read on the source: no record
+    again, none left out, of plain, transactional, compacted and filtered topics,
+    classic and KIP-848.
     """
     group = f"lag-{lag}"
     protocol = "consumer" if group == KIP_848 else "classic"
@@ -258,9 +260,9 @@ def test_a_group_reads_what_it_had_not_read(switch: Switch, lag: int) -> None:
 
 
 def test_merged_topics_are_exact_for_each_source(switch: Switch) -> None:
-    """Where two sources meet in one topic each flow's answer is exact for the records
-    of its source, and the file for kafka-consumer-groups has the smaller one, so that
-    no record of either is left out; no offsets are set there without a request.
+    """Where two sources are merged into one topic, each flow's answer is exact for the
+    records of its source, and the file for kafka-consumer-groups has the smaller one,
+    so that no record of either is left out; mirror sets no offsets there by itself.
     """
     merged = log_of(switch.b, MERGED)
     places = switch.places()
@@ -287,9 +289,9 @@ def test_merged_topics_are_exact_for_each_source(switch: Switch) -> None:
 
 
 def test_groups_that_move_back(switch: Switch, tmp_path: Path) -> None:
-    """A group that went on at the target returns: `group translate --reverse` gives the
-    file for kafka-consumer-groups, and on the source the group reads what it had read
-    on neither side, and what was written since; no record again, none left out.
+    """A group that continued on the target returns: `group translate --reverse` gives
+    the file for kafka-consumer-groups, and on the source the group reads what it had
+    read on neither side, and what was written since; no record again, none left out.
     """
     steps = {PLAIN: 640, TRANSACTIONS: 501, COMPACTED: 400, FILTERED: 150}
     with Reader(switch.b, BACK, COPIES.values()) as reader:
@@ -331,8 +333,8 @@ def test_groups_that_move_back(switch: Switch, tmp_path: Path) -> None:
 
 
 def test_kinds_of_groups(switch: Switch) -> None:
-    """KIP-848 groups are looked after like classic ones; groups that share records are
-    named as not covered, on the command line and in the status.
+    """KIP-848 groups are translated like classic ones; share groups are named as not
+    covered, on the command line and in the status.
     """
     listed = json.loads(switch.command("list", "-o", "json", "--flow", "M/B").stdout)
     (flow,) = listed["flows"]
@@ -344,8 +346,8 @@ def test_kinds_of_groups(switch: Switch) -> None:
 
 
 def test_idle_flows_have_fresh_heartbeats(switch: Switch) -> None:
-    """While nothing is written, the newest heartbeat that was copied stays young in
-    every flow: the way is seen to work without a record of anybody.
+    """While nothing is written, the newest heartbeat that was copied stays recent in
+    every flow: the flow is seen to work without any record.
     """
     before = {
         f["name"]: f["copied_heartbeat_at"] for f in switch.mirror.status()["flows"]
@@ -370,8 +372,8 @@ def test_idle_flows_have_fresh_heartbeats(switch: Switch) -> None:
 def test_offset_syncs_name_one_record(
     switch: Switch, side: str, topic: str, of: set[str]
 ) -> None:
-    """Whether they stand on the source or on the target, both offsets of every offset
-    sync are of the same record: its copy has the same key.
+    """Whether offset syncs are on the source or on the target, both offsets of each
+    belong to the same record: its copy has the same key.
     """
     keys = {
         name: [
@@ -393,8 +395,8 @@ def test_offset_syncs_name_one_record(
 
 
 def test_the_target_alone_gives_the_same_answers(switch: Switch) -> None:
-    """When service and sources are dead, every group is sent to the same records as
-    before, by the checkpoints and the map on the target.
+    """With service and sources dead, every group gets the same offsets as before, from
+    the checkpoints and the map on the target.
     """
     switch.wait_checkpoints()
     before = switch.places()

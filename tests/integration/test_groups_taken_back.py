@@ -1,7 +1,7 @@
-"""Groups that are taken back out of what their copy lost, however the service ends.
+"""Groups are taken back when their copy lost its end, however the service dies.
 
-Brokers keep groups and checkpoints. What the copy lost is played by the map: losing it
-would take an unclean election, which changes nothing of what is tested here.
+Brokers keep groups and checkpoints. The map plays the copy's loss: a real one would
+take an unclean election, which changes nothing of what is tested here.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Lossy:
 
 
 class DeadError(Exception):
-    """The service ended here."""
+    """The service died here."""
 
 
 class Stage:
-    """One group on both sides, and a service that may be started again."""
+    """One group on both sides, and a service that can be restarted."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, source: Cluster, target: Cluster,
@@ -141,7 +141,8 @@ def test_a_group_goes_back_wherever_the_service_dies(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str, when: str
 ) -> None:
     """A service that dies right before or after it sets groups, or writes checkpoints,
-    leaves no group in what the copy lost: the next one takes it back."""
+    leaves no group beyond the end of its copy: the next service takes it back.
+    """
     owner, name = {
         "groups": (group_offsets, "commit"),
         "checkpoints": (TopicWriter, "write"),
@@ -166,8 +167,9 @@ def test_a_group_goes_back_wherever_the_service_dies(
 def test_a_group_that_was_rewound_on_the_source_goes_back_as_well(
     stage: Stage,
 ) -> None:
-    """A rewind on the source leaves the group on the target where it is; what its copy
-    loses then takes it back, also after a restart."""
+    """A rewind on the source leaves the group on the target where it is; a loss in its
+    copy then takes it back, also after a restart.
+    """
     stage.commit(stage.source, stage.topic, LEFT // 2)
     stage.round()
     assert (stage.stands_at, stage.checkpoint) == (COPIED, LEFT // 2)
@@ -180,8 +182,9 @@ def test_a_group_that_was_rewound_on_the_source_goes_back_as_well(
 def test_a_group_that_was_at_work_keeps_its_offset(
     stage: Stage, clusters: dict[str, PlaygroundCluster]
 ) -> None:
-    """Who works on the target while the copy's loss is found stands where it says; its
-    checkpoint goes back, and nothing takes the group back once it rests."""
+    """A group with members on the target keeps its offset while the copy's loss is
+    found; its checkpoint goes back, and nothing takes the group back once it is idle.
+    """
     stage.map.lost = True
     bootstrap = clusters["b"].bootstrap
     with at_work(bootstrap, stage.group, stage.copy, "classic", LEFT + 50):
@@ -192,8 +195,9 @@ def test_a_group_that_was_at_work_keeps_its_offset(
 
 
 def test_a_group_goes_back_once(stage: Stage) -> None:
-    """After it went back a group on the target goes on by itself, idle or not; a rewind
-    on the source is no reason to take it back."""
+    """After it went back, a group on the target moves on by itself, idle or not; a
+    rewind on the source does not take it back.
+    """
     stage.map.lost = True
     stage.round()
     assert stage.stands_at == LEFT
@@ -207,8 +211,9 @@ def test_a_group_goes_back_once(stage: Stage) -> None:
 def test_a_group_that_cannot_be_set_now_keeps_its_checkpoint(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a group's coordinator moves, the checkpoint stays too, so that a service
-    that is started again still knows of the loss."""
+    """While a group's coordinator moves, the checkpoint stays too, so that a restarted
+    service still knows of the loss.
+    """
     stage.map.lost = True
     with monkeypatch.context() as moving:
         refused = {stage.group: {(stage.copy, 0): 16}}

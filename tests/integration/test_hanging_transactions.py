@@ -1,8 +1,8 @@
-"""A transaction that brokers end without telling every partition is ended by mirror.
+"""A transaction that brokers leave open in some partitions is ended by mirror.
 
-Brokers 4.x leave a partition out that has no leader just when a transaction is
-committed or aborted: it stays open there for good, hides all that comes behind it from
-`read_committed`, and holds up its producer. Here the only broker of some partitions is
+Brokers 4.x skip a partition that has no leader just when a transaction is committed or
+aborted: there the transaction stays open for good, hides everything after it from
+`read_committed`, and blocks its producer. Here the only broker of some partitions is
 away at that moment, and comes back.
 """
 
@@ -59,7 +59,7 @@ def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
 
 
 def _coordinator(bootstrap: str) -> int:
-    """The broker of the only partition of the coordinators' log."""
+    """The broker that leads the only partition of the coordinators' log."""
     config = ClusterConfig(alias="B", bootstrap_servers=bootstrap.split(","))
     with contextlib.closing(Cluster(config).connect()) as cluster:
         return cluster.transaction_coordinator("any")
@@ -70,7 +70,7 @@ def _admin(bootstrap: str) -> contextlib.closing[KafkaAdminClient]:
 
 
 def _described(bootstrap: str, transactional_id: str) -> TransactionDescription:
-    """A transactional id, as its coordinator says."""
+    """What the coordinator says about a transactional id."""
     with _admin(bootstrap) as admin:
         (shown,) = admin.describe_transactions([transactional_id]).values()
     return shown
@@ -188,8 +188,8 @@ def test_a_partition_without_a_leader_at_the_commit(
     away: set[str],
     killed: bool,
 ) -> None:
-    """The commit's marker never reaches partitions that have no leader then; mirror has
-    it written when they are back, so that all records are there once.
+    """The commit's marker never reaches partitions that have no leader then; mirror
+    writes it when they are back, so that all records are there once.
     """
     on = stage(away)
     kill = SignalAt(point=Point.AFTER_COMMIT_REQUEST, number=signal.SIGKILL)
@@ -213,7 +213,7 @@ def test_a_partition_without_a_leader_at_the_take_over(
     stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A dead slot's transaction is aborted while a partition has no leader: its records
-    do not come back with a later commit, though others are written meanwhile.
+    do not appear with a later commit, though others are written meanwhile.
     """
     on = stage({"copy"})
     slot = start_slot(on.flow, signal_at=_STOP)
@@ -234,8 +234,9 @@ def test_a_partition_without_a_leader_at_the_take_over(
 def test_how_it_ended_is_forgotten(
     stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
-    """If every process that knew it is dead, too, the partition waits until somebody
-    ends the transaction by hand: nothing is written behind it, which would commit it.
+    """If every process that knew how the transaction ended is dead too, the partition
+    waits until a person ends it by hand: nothing is written after it, which would
+    commit it.
     """
     on = stage({"copy"})
     wrote = len(on.load.order[0])
@@ -278,8 +279,8 @@ def test_how_it_ended_is_forgotten(
 def test_a_later_transaction_does_not_decide(
     stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
 ) -> None:
-    """A commit that a partition missed is not made an abort by a later transaction that
-    did not concern it, and was aborted: the partition waits instead.
+    """A commit that a partition missed does not become an abort because of a later,
+    aborted transaction without that partition: the partition waits instead.
     """
     on = stage({"copy"})
     slot = start_slot(on.flow, signal_at=_STOP)
@@ -311,8 +312,8 @@ def test_a_later_transaction_does_not_decide(
 def test_how_a_transaction_ended_is_known_by_its_epoch(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """The coordinator knows of the last one alone, and a producer of all that were its
-    own: what neither knows is not taken for what the last one did.
+    """The coordinator knows only an id's last transaction, and a producer only its own:
+    what neither knows is not assumed to have ended like the last one.
     """
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name)

@@ -1,7 +1,7 @@
-"""Brokers end what is idle (`connections.max.idle.ms`); no record waits for that.
+"""Brokers close idle connections (`connections.max.idle.ms`); no record waits for that.
 
-Slots run without Spark, against brokers that wait for five seconds only. When a
-connection has been ended is what the system says of its socket.
+Slots run without Spark, against brokers that wait for only five seconds. The system's
+view of its sockets says when a connection has been closed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _AT_ONCE_SECONDS = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class _Quiet:
-    """A slot that has copied something, and then nothing, for longer than brokers
-    keep its connections.
+    """A slot that copied something, and then nothing for longer than brokers keep its
+    connections.
     """
 
     flow: SparklessFlow
@@ -88,7 +88,7 @@ def quiet(
 
 
 def _wait_until_ended(cluster: Cluster, witness: Witness) -> None:
-    """Until every broker has ended every connection of ours."""
+    """Until every broker has closed every connection of ours."""
     end = deadline_in(60)
     ours = {connection.fileno() for connection in cluster._connections.values()}
     assert len(ours) > 3
@@ -105,8 +105,8 @@ def _wait_until_ended(cluster: Cluster, witness: Witness) -> None:
 
 
 def test_the_first_record_after_a_quiet_time_is_copied_at_once(quiet: _Quiet) -> None:
-    """A record that comes after brokers have ended all connections of its slot to the
-    target is there at once, without an error or a take-over.
+    """A record that arrives after brokers have closed all connections of its slot to
+    the target is copied at once, without an error or a take-over.
     """
     topic = quiet.flow.topic
     send(quiet.producer, topic, keys(_PARTITIONS, 1, first=_FIRST), b"v")
@@ -118,8 +118,8 @@ def test_the_first_record_after_a_quiet_time_is_copied_at_once(quiet: _Quiet) ->
 
 
 def test_a_take_over_after_a_quiet_time_begins_at_once(quiet: _Quiet) -> None:
-    """A slot that has to take over when all its connections have been ended copies
-    at once, without an error.
+    """A slot that takes over when all its connections have been closed copies at once,
+    without an error.
     """
     quiet.lease.end()
     topic = quiet.flow.topic

@@ -41,13 +41,13 @@ def test_fetch_errors(errors: InjectedErrors, code: int, skip: int) -> None:
 
 @pytest.mark.parametrize("code", [29, -1, 6, 70], ids=error_id)
 def test_fetch_fails_as_a_whole(errors: InjectedErrors, code: int) -> None:
-    """A Fetch that fails as a whole is asked again."""
+    """A Fetch that fails as a whole is sent again."""
     errors.check_recovers(Rule(api="Fetch", code=code), SlotState.TAKING_OVER)
 
 
 @pytest.mark.parametrize("code", [29, -1], ids=error_id)
 def test_source_partition_refused(errors: InjectedErrors, code: int) -> None:
-    """A source partition that may not be read is set aside, alone and visibly."""
+    """A source partition that mirror may not read is set aside, alone and visibly."""
     errors.check_sets_aside(
         Rule(api="Fetch", code=code, topic=DATA, partition=0),
         SlotState.TAKING_OVER,

@@ -1,4 +1,4 @@
-"""A take-over of which any single step fails."""
+"""A take-over in which any single step fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_take_over_fails(errors: InjectedErrors, code: int, mishap: Mishap) -> N
 
 @pytest.mark.parametrize("code", [14, 15, 16, 53, -1], ids=error_id)
 def test_coordinator_not_found(errors: InjectedErrors, code: int) -> None:
-    """A slot that does not find its coordinator asks again."""
+    """A slot that does not find its coordinator looks again."""
     errors.check_recovers(Rule(api="FindCoordinator", code=code), SlotState.TAKING_OVER)
 
 
@@ -53,7 +53,7 @@ def test_coordinator_not_found(errors: InjectedErrors, code: int) -> None:
 def test_metadata_errors(
     errors: InjectedErrors, topic: str, partition: int | None, code: int
 ) -> None:
-    """A topic or partition that metadata cannot show for a moment is copied later."""
+    """A topic or partition that metadata lacks for a moment is copied later."""
     errors.check_recovers(
         Rule(api="Metadata", code=code, topic=topic, partition=partition),
         SlotState.TAKING_OVER,
@@ -65,7 +65,7 @@ def test_metadata_errors(
 def test_metadata_errors_of_progress(
     errors: InjectedErrors, skip: int, partition: int | None, code: int
 ) -> None:
-    """Whenever in its take-over a slot does not see the progress topic, it tries
+    """A slot that does not see the progress topic at any point of its take-over tries
     again.
     """
     errors.check_recovers(
@@ -76,7 +76,9 @@ def test_metadata_errors_of_progress(
 
 @pytest.mark.parametrize("code", [1, 3, 6, 29, 74, -1], ids=error_id)
 def test_progress_cannot_be_read(errors: InjectedErrors, code: int) -> None:
-    """A slot that cannot read its progress does not start over: it tries again."""
+    """A slot that cannot read its progress tries again, and does not start from the
+    beginning.
+    """
     errors.check_recovers(
         Rule(api="Fetch", code=code, topic=PROGRESS, partition=0, times=2),
         SlotState.TAKING_OVER,
@@ -88,7 +90,7 @@ def test_progress_cannot_be_read(errors: InjectedErrors, code: int) -> None:
 def test_offsets_cannot_be_listed(
     errors: InjectedErrors, topic: str, skip: int, code: int
 ) -> None:
-    """Where a log begins or ends is asked again until it is known."""
+    """A slot asks where a log begins or ends until it knows."""
     errors.check_recovers(
         Rule(api="ListOffsets", code=code, topic=topic, partition=0, skip=skip),
         # A topic that was copied before begins where that ended.

@@ -1,4 +1,4 @@
-"""What is written, or committed, and said to have failed; what is refused."""
+"""Writes and commits whose answers say that they failed; writes that are refused."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
 
 @pytest.mark.parametrize("code", _TRANSIENT, ids=error_id)
 def test_produce_refused(errors: InjectedErrors, code: int) -> None:
-    """A batch that the broker did not write, for whatever reason it gave, is never
-    taken for written: also not for DUPLICATE_SEQUENCE_NUMBER, which is no success
-    here, since nothing is ever sent twice in one transaction.
+    """A batch that the broker did not write, whatever its reason, never counts as
+    written; not even with DUPLICATE_SEQUENCE_NUMBER, which is no success here, since
+    nothing is ever sent twice in one transaction.
     """
     errors.check_recovers(
         Rule(api="Produce", mishap=Mishap.REFUSED, code=code, topic=COPY, partition=0),
@@ -62,8 +62,8 @@ def test_progress_refused(errors: InjectedErrors, code: int) -> None:
 def test_produce_written_and_said_to_have_failed(
     errors: InjectedErrors, topic: str, code: int
 ) -> None:
-    """A batch that was written, although the answer says otherwise, is not there
-    twice in the end.
+    """A batch that was written although the answer says otherwise is on the target only
+    once in the end.
     """
     errors.check_recovers(Rule(api="Produce", code=code, topic=topic, partition=0))
 
@@ -71,8 +71,8 @@ def test_produce_written_and_said_to_have_failed(
 @pytest.mark.parametrize("code", [*_TRANSIENT, *_GUILTY], ids=error_id)
 @pytest.mark.parametrize("mishap", [Mishap.REFUSED, Mishap.ERROR])
 def test_proof_fails(errors: InjectedErrors, mishap: Mishap, code: int) -> None:
-    """A slot whose take-over cannot prove that it reads the newest progress, since its
-    tombstone was not written or is said not to have been, tries again.
+    """A slot that cannot prove in its take-over that it reads the newest progress,
+    because its tombstone was not written or the answer says so, tries again.
     """
     errors.check_recovers(
         Rule(api="Produce", mishap=mishap, code=code, topic=PROGRESS, partition=0),
@@ -82,8 +82,8 @@ def test_proof_fails(errors: InjectedErrors, mishap: Mishap, code: int) -> None:
 
 @pytest.mark.parametrize("code", _GUILTY, ids=error_id)
 def test_produce_refused_for_its_content(errors: InjectedErrors, code: int) -> None:
-    """A partition whose records the target refuses is set aside, alone and visibly,
-    and goes on when the target takes them.
+    """A partition whose records the target refuses is set aside, alone and visibly, and
+    continues when the target accepts them.
     """
     errors.check_sets_aside(
         Rule(api="Produce", mishap=Mishap.REFUSED, code=code, topic=COPY, partition=0),
@@ -92,9 +92,9 @@ def test_produce_refused_for_its_content(errors: InjectedErrors, code: int) -> N
 
 @pytest.mark.parametrize("topic", [COPY, PROGRESS])
 def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> None:
-    """A lease that ends while its writes fail tells of no record copied, and of no
-    position beyond what is committed; of none at all where it could not even take over,
-    which needs the progress topic.
+    """A lease that ends while its writes fail reports no record as copied, and no
+    position beyond what is committed; no position at all if it could not even take
+    over, which needs the progress topic.
     """
     rule = Rule(
         api="Produce",
@@ -120,7 +120,5 @@ def test_failed_writes_are_not_reported(errors: InjectedErrors, topic: str) -> N
 def test_commit_fails(
     errors: InjectedErrors, code: int, mishap: Mishap, skip: int
 ) -> None:
-    """A commit that is said to have failed, rightly or not, loses and repeats
-    nothing.
-    """
+    """A commit that has failed, or only seems to, loses and repeats nothing."""
     errors.check_recovers(Rule(api="EndTxn", mishap=mishap, code=code, skip=skip))

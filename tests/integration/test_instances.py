@@ -1,4 +1,4 @@
-"""Several instances of one configuration: who leads is gone, and another goes on."""
+"""Several instances of one configuration: when the leader is gone, another leads."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def leads(instance: RunningMirror, flow: str) -> bool:
 def test_another_instance_takes_over(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, how: str
 ) -> None:
-    """The leader is killed, or hangs and comes back: another instance copies on within
-    ten seconds, and every record is there once, in order.
+    """The leader is killed, or hangs and comes back: another instance copies within ten
+    seconds, and every record is there once, in order.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -104,9 +104,9 @@ def test_another_instance_takes_over_when_the_network_is_cut(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """The leader's host loses its network in the middle of the load: another instance
-    copies on within ten seconds; when the network is back, the first one stands by, and
-    every record is there once, in order.
+    """The leader's host loses its network under load: another instance copies within
+    ten seconds; when the network is back, the first one stands by, and every record is
+    there once, in order.
     """
     clusters = make_clusters("a", "b")
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -178,8 +178,8 @@ class Witness:
 def test_restarted_one_after_the_other(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Two instances are restarted in turn, as for an upgrade, the second with settings
-    that are new: the copy never stands still for ten seconds, and nothing is lost or
+    """Two instances are restarted in turn, as for an upgrade, the second with new
+    settings: the copy never stands still for ten seconds, and nothing is lost or
     repeated.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -225,7 +225,7 @@ def test_flows_are_spread_and_move_back(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """Two flows run on two instances, on one when the other stops, then on both."""
+    """Two flows run on two instances, on one while the other is down, then on both."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
     flows = ("S1->T", "S2->T")

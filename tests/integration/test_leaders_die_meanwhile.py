@@ -1,4 +1,4 @@
-"""A leader dies while it is being looked into what another one has lost."""
+"""A leader dies while mirror asks what another leader has lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EACH = 10
 
 
 class Gate:
-    """Holds inquiries up until it is opened."""
+    """Holds inquiries back until it is opened."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -57,8 +57,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.fixture
 def overdue(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each round of the slot: whether it has left a partition aside for longer than
-    it had to.
+    """For each round of the slot, whether a partition was set aside for longer than it
+    had to be.
     """
     rounds: list[bool] = []
     heed = Intake.heed
@@ -78,10 +78,10 @@ def test_a_leader_dies_while_a_loss_is_looked_into(
     gate: Gate,
     overdue: list[bool],
 ) -> None:
-    """The only partition that is read besides loses its leader while a slow source is
-    asked about a lost beginning: that partition alone is set aside, and is not tried
-    again at the price of the question. The loss is then in the ledger once, what
-    follows it is copied, and so is the other partition once its leader is back.
+    """While a slow source is asked about a lost beginning, the only other partition
+    loses its leader: that partition alone is set aside, and is not tried again before
+    the answer is there. The loss is then in the ledger once, what follows it is copied,
+    and so is the other partition once its leader is back.
     """
     cluster, target = make_clusters("a", nodes=3)["a"], clusters["b"].bootstrap
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

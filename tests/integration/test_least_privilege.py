@@ -1,4 +1,4 @@
-"""The rights that mirror lists are enough, none of them is too much."""
+"""The rights that mirror lists are enough, and none of them is needless."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_list_is_enough(secured: Secured) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_line_is_too_much(secured: Secured, part: int) -> None:
-    """Whichever right is left out, something fails, and says what."""
+    """Whichever right is missing, something fails, with a reason."""
     listed = lines(**LIKE_RESTRICTED)
     unneeded = []
     for number in range(part, len(listed), PARTS):
@@ -119,7 +119,7 @@ def test_no_line_is_too_much(secured: Secured, part: int) -> None:
 
 
 def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) -> None:
-    """So it is for what writes to the source, where that is asked for."""
+    """The same for the settings with which a flow writes to its source."""
     listed = lines(**{**LIKE_RESTRICTED, **ON_SOURCE})
     made = restricted(secured, "W", **ON_SOURCE).prepare()
     with made.allowed(rights(made.config)):
@@ -136,7 +136,7 @@ def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) ->
 
 
 def _is_there(secured: Secured, right: Right) -> bool:
-    """A topic that is there need not be made."""
+    """A topic that exists need not be created."""
     return right.operation is Operation.CREATE and topic_exists(
         secured["a"].admin_bootstrap, right.extent.name
     )
@@ -168,7 +168,7 @@ def service_config(secured: Secured, **settings: Any) -> dict[str, Any]:
 
 
 def listed_by_command(config: dict[str, Any], folder: Path, *who: str) -> list[Any]:
-    """What `mirror config acls` says, as a person would ask it."""
+    """What `mirror config acls` prints."""
     file = folder / "mirror.yaml"
     file.write_text(json.dumps(config))
     asked = ["config", "acls", "-c", str(file), "-o", "json"]
@@ -212,10 +212,10 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
 def test_the_whole_service_with_these_rights_alone(
     secured: Secured, tmp_path: Path
 ) -> None:
-    """A service that may do what `mirror config acls` lists and nothing else copies
-    records, configs, ACLs, groups, heartbeats and new partitions, leads its flow, and
-    has no problem to tell; then an application with its own list alone is told where
-    its group goes on.
+    """A service with exactly the rights that `mirror config acls` lists copies records,
+    configs, ACLs, groups, heartbeats and new partitions, leads its flow, and has no
+    problem; then an application with the rights of its own list alone learns where its
+    group continues.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")
     topic, group = "whole-orders", "whole-app"
@@ -269,9 +269,9 @@ def test_the_whole_service_with_these_rights_alone(
 
 
 def test_a_source_that_may_only_be_read(secured: Secured, tmp_path: Path) -> None:
-    """A user who may READ and DESCRIBE on the source and nothing else, not even see
-    configs, is enough to copy records, groups and ACLs; the source stays as it was, and
-    what cannot be seen is told.
+    """A user with only READ and DESCRIBE on the source, who cannot even see configs,
+    can copy records, groups and ACLs; the source stays as it was, and the status names
+    what could not be seen.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")
     topic, group = "whole-read", "whole-read-app"

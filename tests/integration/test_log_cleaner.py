@@ -1,4 +1,4 @@
-"""What the log cleaner leaves of transactions, read by us as by anybody."""
+"""What the log cleaner leaves of transactions can be read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from tests.harness.admin import create_topic
 from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import deadline_in
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def batches(cluster: Cluster, topic: str) -> Iterator[tuple[int, int, int]]:
 
 def aborted_by_its_successor(bootstrap: str, topic: str, transactional_id: str) -> None:
     """A transaction of a producer that is replaced: the marker has the new epoch, of
-    which there is no record, so that the cleaner has to keep it.
+    which there is no record, so the cleaner keeps it.
     """
     settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
     first = Producer(settings)
@@ -72,9 +73,9 @@ def aborted_by_its_successor(bootstrap: str, topic: str, transactional_id: str) 
 def test_a_control_batch_without_records_ends_no_flow(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
 ) -> None:
-    """A compacted topic is cleaned until a control batch without records stands in its
-    log: a slot copies what is behind it, each record once, and the reader of progress
-    and offset map goes through it as well.
+    """A compacted topic is cleaned until its log has a control batch without records: a
+    slot copies what follows it, each record once, and the reader of progress and offset
+    map passes it too.
     """
     made = make_clusters(
         "a", "b", settings={"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1"}
@@ -107,7 +108,7 @@ def test_a_control_batch_without_records_ends_no_flow(
     aborted_by_its_successor(source, topic_name, f"x-{topic_name}")
     time.sleep(0.11)  # a segment ends by the clock
     send(bytes(700_000))
-    deadline = time.monotonic() + 60
+    deadline = deadline_in(60)
     with closing(Cluster(flow.plan.source).connect()) as cluster:
         # Each record is a segment of its own, and work for the cleaner.
         while not any(

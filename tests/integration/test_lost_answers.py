@@ -1,4 +1,4 @@
-"""Requests and answers that are lost on their way, or late."""
+"""Requests and answers that are lost on the way, or late."""
 
 from __future__ import annotations
 

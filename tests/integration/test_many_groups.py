@@ -87,7 +87,7 @@ def sending(bootstrap: str, topic: str) -> Iterator[None]:
 def move_groups(
     source: Cluster, topic: str, ends: dict[int, int], share: float
 ) -> None:
-    """Let all groups stand near this share of each partition, each in its own place."""
+    """Set all groups near this share of each partition, each at a place of its own."""
     chance = random.Random(share)
     offsets = {
         f"group-{number}": {
@@ -128,7 +128,7 @@ class Rounds:
         return self.since(moment)[0]
 
     def cpu_seconds(self, each: Round) -> float:
-        """What the driver took meanwhile, for this and all else that it does."""
+        """What the driver used meanwhile, for this and everything else."""
         moments = [moment for moment, _ in self._cpu]
         first, last = (
             self._cpu[min(bisect_left(moments, moment), len(moments) - 1)][1]
@@ -163,7 +163,7 @@ def test_a_round_is_quick_and_copying_goes_on(
 ) -> None:
     """With 1000 groups of 100 partitions each, all moved, a round of checkpoints that
     also sets their offsets takes less than 5 s, and copying does not stand still
-    meanwhile; groups end where they should.
+    meanwhile; the groups end at the right offsets.
     """
     clusters = make_clusters("a", "b")
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap

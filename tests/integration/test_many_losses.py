@@ -34,7 +34,7 @@ def test_lost_beginnings_hold_up_no_neighbour(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
 ) -> None:
     """1,900 of 2,000 partitions, 80 ms away, lose their beginning while the service is
-    down: the other 100 go on within 10 s, the ledger has every loss once, and what
+    down: the other 100 continue within 10 s, the ledger has every loss once, and what
     follows the gaps is copied once.
     """
     clusters = make_clusters("a", "b", jvm=("-Xmx768m",))

@@ -40,9 +40,9 @@ def test_worker_stays_below_one_gib(
     partitions: int,
     each: int,
 ) -> None:
-    """A worker that has a backlog before it, of records of 1 MiB or of many small
-    ones on 200 partitions, plain or in batches that unpack to many times their size,
-    copies it all and never holds 1 GiB.
+    """A worker with a backlog of records of 1 MiB, or of many small ones on 200
+    partitions, plain or in batches that unpack to many times their size, copies it all
+    and never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = SparklessFlow(
@@ -98,9 +98,9 @@ def test_a_bomb_takes_no_gigabyte(
     mebibytes: int,
     copied: bool,
 ) -> None:
-    """One record of 900 MB of zeros in a zstd batch of some 30 KB: its partition is set
-    aside with the setting's name behind what stands before it, the one beside it goes
-    on. One within the bound is copied. The worker never holds 1 GiB.
+    """With one record of 900 MB of zeros in a zstd batch of some 30 KB, what precedes
+    it is copied, then its partition is set aside with the setting's name, and its
+    neighbour continues. One within the bound is copied. The worker never holds 1 GiB.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = SparklessFlow(

@@ -1,4 +1,4 @@
-"""What a running service exposes, judged by what brokers and records say."""
+"""What a running service exposes, compared with brokers and records."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_metrics_of_a_topic(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """Records, bytes, latencies and lags of a topic are what was sent, no more; Spark's
-    own progress is there; a deleted topic's series go.
+    """Records, bytes, latencies and lags of a topic are exactly those that were sent;
+    Spark's own progress is there; a deleted topic's series disappear.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, shared_topic, 2)
@@ -104,8 +104,8 @@ def test_a_refused_record_makes_its_partition_late(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """The lag in seconds of a partition that is set aside is the age of the record
-    that waits, and grows with it; its neighbour has none.
+    """The lag in seconds of a partition that is set aside is the age of the record that
+    waits, and grows with it; its neighbour has none.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(target, f"A.{shared_topic}", 2, max_message_bytes="10000")

@@ -39,7 +39,7 @@ _POSITION = struct.Struct(">hq")
 
 
 def _refused(*, code: int, topic: str) -> Rule:
-    """The answer comes late, so that the next transaction would have its chance."""
+    """The answer comes late, so that the next transaction has its chance."""
     return Rule(
         api="Produce",
         mishap=Mishap.REFUSED,
@@ -70,7 +70,7 @@ def trickling(bootstrap: str, topic: str) -> Iterator[None]:
 
 
 def committed_positions(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
-    """What the progress topic said of each partition, in the order of its log."""
+    """The positions of each partition in the progress topic, in log order."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -113,8 +113,8 @@ def committed_positions(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
 def test_one_of_several_transactions_fails(
     clusters: dict[str, PlaygroundCluster], topic_name: str, rule: Rule
 ) -> None:
-    """Whatever one of them meets, all is copied exactly once and in order, and what
-    the progress topic says only ever grows.
+    """Whatever happens to one of them, everything is copied exactly once and in order,
+    and the positions in the progress topic only ever grow.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)

@@ -1,7 +1,7 @@
 """mirror's own topics, deleted and re-created between two reads by one reader.
 
-What was read of the deleted topic must not be mixed with what the new one says, even if
-that is just as long.
+What was read from the deleted topic must not be mixed with the content of the new one,
+even if that is just as long.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def test_the_offset_map(
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Runs of the deleted map are forgotten; an old offset that must be looked up
-    while the map is re-created is an error to try again, not an answer from the wrong
-    place."""
+    """Runs of the deleted map are forgotten; looking up an old offset while the map is
+    re-created is an error to try again, not an answer from the wrong place.
+    """
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
     monkeypatch.setattr(offset_map, "_LARGEST_TAIL", 1)
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
@@ -146,8 +146,9 @@ def put_records(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def test_pauses(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None:
-    """What was paused in the deleted topic goes on, whether there is a new one or not;
-    what is paused in the new one rests."""
+    """What was paused in the deleted topic continues, whether there is a new one or
+    not; what is paused in the new one stays paused.
+    """
     target = clusters["b"].bootstrap
     flow = FlowConfig(source=topic_name, target="T")
     topic = pauses.topic_name(topic_name)
@@ -167,7 +168,9 @@ def test_pauses(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None
 
 
 def test_checkpoints(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None:
-    """Checkpoints that went with their topic are written again in the next round."""
+    """Checkpoints that were deleted with their topic are written again in the next
+    round.
+    """
     target, topic = clusters["b"].bootstrap, f"{topic_name}.checkpoints.internal"
     place = GroupPosition(
         "t", 0, "A.t", 10, Translated(offset=8, exactness=Exactness.EXACT)

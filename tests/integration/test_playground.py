@@ -119,7 +119,7 @@ def test_kill_and_restart_loses_nothing(make_clusters: Make, topic_name: str) ->
 
 
 def test_settings_reach_the_broker(make_clusters: Make) -> None:
-    """Settings of the caller stand over the playground's own."""
+    """The caller's settings override the playground's own."""
     cluster = make_clusters("a", settings={"message.max.bytes": "2000000"})["a"]
     broker = ConfigResource(ConfigResourceType.BROKER, "1", ["message.max.bytes"])
 
@@ -183,7 +183,7 @@ def test_nodes_die_with_their_parent(tmp_path: Path) -> None:
 
 
 def kafka_python_settings(config: dict[str, str], **changed: str) -> dict[str, str]:
-    """Our words for a cluster's security as kafka-python's."""
+    """A cluster's security settings in kafka-python's words."""
     words = {
         "sasl_username": "sasl_plain_username",
         "sasl_password": "sasl_plain_password",
@@ -217,7 +217,7 @@ def allow_all(cluster: PlaygroundCluster, topic: str) -> None:
 def test_secured_cluster_lets_the_right_ones_in(
     secured: PlaygroundCluster, topic_name: str
 ) -> None:
-    """Password and client certificate both open the door, ACLs what is behind it."""
+    """Password and client certificate log in; ACLs decide what the user may do."""
     create_topic(secured.admin_bootstrap, topic_name)
     scram = kafka_python_settings(secured.client_config)
     with pytest.raises(TopicAuthorizationFailedError):
@@ -233,7 +233,7 @@ def test_secured_cluster_lets_the_right_ones_in(
 def test_secured_cluster_refuses_a_wrong_password(
     secured: PlaygroundCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A wrong password is refused by the broker, not lost in a timeout elsewhere."""
+    """The broker refuses a wrong password; it does not end in a timeout."""
     wrong = kafka_python_settings(secured.client_config, sasl_password="wrong")
 
     # kafka-python may see the broker hang up before it has read why.
@@ -257,7 +257,7 @@ def test_secured_cluster_refuses_a_wrong_password(
 def test_bad_certificates_are_refused(
     make_clusters: Make, certificate: str, reason: str
 ) -> None:
-    """A client that checks certificates does not talk to such a broker."""
+    """A client that checks certificates refuses a broker with a bad one."""
     cluster = make_clusters("a", secured=True, certificate=certificate)["a"]
     host, port = cluster.bootstrap.split(":")
     context = ssl.create_default_context(cafile=cluster.client_config["ssl_ca_file"])
@@ -291,7 +291,7 @@ def test_given_clusters_are_used_and_spared(
 def test_given_road_without_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The road of given clusters says which variable it misses."""
+    """A given cluster without an address is refused, naming the variable."""
     monkeypatch.delenv("MIRROR_TEST_BOOTSTRAP_NOWHERE", raising=False)
 
     with (
@@ -302,6 +302,6 @@ def test_given_road_without_an_address(
 
 
 def test_a_broker_that_cannot_start_says_why(make_clusters: Make) -> None:
-    """The error of a failed start carries the broker's own last words."""
+    """The error of a failed start contains the broker's own last words."""
     with pytest.raises(PlaygroundError, match=r"ended with exit code[\s\S]*num\.io"):
         make_clusters("a", road="jars", settings={"num.io.threads": "none"})

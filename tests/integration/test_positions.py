@@ -1,7 +1,7 @@
-"""Positions: what vanishes at the source, what rests, and what is moved on purpose.
+"""Positions: what vanishes at the source, what is paused, and what is moved on purpose.
 
-One service with three flows of one pair of clusters: LOSS goes on whatever happens,
-STOP waits for somebody to decide, TIME begins at a moment.
+One service has three flows between one pair of clusters: LOSS continues whatever
+happens, STOP waits for a decision, TIME begins at a given time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Lab:
         return self.partition(topic)
 
     def command(self, *words: str) -> str:
-        """What a person would type; stdout."""
+        """A command, as a person types it; returns its stdout."""
         done = subprocess.run(
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
             capture_output=True,
@@ -159,8 +159,8 @@ def test_deleted_before_copied(lab: Lab) -> None:
 
 
 def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
-    """With `on_loss: stop` nothing is left out before somebody says where to go on;
-    what is left out then is in the ledger.
+    """With `on_loss: stop` nothing is left out until `mirror flow reset` says where to
+    continue; the ledger then has what is left out.
     """
     topic, other = "stop-loss", "stop-other"
     create_topic(lab.a, topic)
@@ -188,7 +188,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
 
 def test_recreated_topic_goes_on(lab: Lab) -> None:
     """A topic that was deleted and re-created is copied from its new first record,
-    behind what was copied; between, the flow says that it is gone.
+    after what was copied before; in between, the flow reports that it is gone.
     """
     topic = "loss-recreated"
     create_topic(lab.a, topic)
@@ -209,8 +209,8 @@ def test_recreated_topic_goes_on(lab: Lab) -> None:
 
 
 def test_recreated_in_a_moment(lab: Lab) -> None:
-    """A topic that is re-created at once, and soon holds more than the old one had, is
-    still copied from its first record: it is not mistaken for the old one.
+    """A topic that is re-created at once, and soon has more records than the old one
+    had, is still copied from its first record: it is not mistaken for the old one.
     """
     topic = "loss-in-a-moment"
     create_topic(lab.a, topic)
@@ -228,8 +228,8 @@ def test_recreated_in_a_moment(lab: Lab) -> None:
 
 
 def test_stop_on_recreated_topic(lab: Lab) -> None:
-    """With `on_recreated_topic: stop` nothing of the new topic is copied before
-    somebody decides.
+    """With `on_recreated_topic: stop` nothing of the new topic is copied until `mirror
+    flow reset` says where to continue.
     """
     topic = "stop-recreated"
     create_topic(lab.a, topic)
@@ -250,8 +250,8 @@ def test_stop_on_recreated_topic(lab: Lab) -> None:
 
 
 def test_a_pause_outlives_a_restart(lab: Lab) -> None:
-    """What was paused rests, with its position, also after the service was started
-    again; its neighbour is copied; `resume` lets it go on where it was.
+    """A paused topic stays paused, with its position, also after a restart of the
+    service; its neighbour is copied; after `resume` it continues where it was.
     """
     topic, other = "loss-paused", "loss-beside"
     create_topic(lab.a, topic)
@@ -280,8 +280,8 @@ def test_a_pause_outlives_a_restart(lab: Lab) -> None:
 
 
 def test_reset_while_the_service_runs(lab: Lab) -> None:
-    """A position that is moved back while the service copies is taken up by it, and
-    nothing else is copied again; a dry run moves nothing.
+    """A running service takes up a position that is moved back, and copies nothing else
+    again; a dry run moves nothing.
     """
     topic, other = "loss-reset", "loss-not-reset"
     for name in (topic, other):

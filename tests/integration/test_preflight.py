@@ -1,6 +1,6 @@
-"""Rights and ACLs before a run: what brokers with an authorizer say of them.
+"""Rights and ACLs before a run: what `check` learns from brokers with an authorizer.
 
-What rights there are to have is tested with the service itself elsewhere.
+Other tests prove with the service itself which rights it needs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def secured(
 
 
 def config_of(secured: dict[str, PlaygroundCluster], **settings: Any) -> MirrorConfig:
-    """A flow A->B of a user who may nothing until it is allowed."""
+    """A flow A->B of a user who has no rights until a test grants them."""
     return MirrorConfig.model_validate(
         {
             "clusters": {
@@ -95,8 +95,8 @@ def test_missing_rights_are_told_one_by_one(
     secured: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """A user without rights sees every missing right, with the command that grants it;
-    one with exactly what is needed sees that; if one right is taken away, that
-    one; and looking changes nothing.
+    with exactly the needed rights none is missing; without one of them, that one is;
+    and the check changes nothing.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")
     create_topic(a, topic_name, 1)
@@ -152,8 +152,8 @@ def test_missing_rights_are_told_one_by_one(
 def test_acls_are_planned_as_they_are_then_given(
     secured: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
-    """What the plan would add and remove is what one turn of the job adds and removes;
-    then nothing is left to plan.
+    """The ACLs that the plan would add and remove are those that one turn of the job
+    adds and removes; then nothing is left to plan.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")
     create_topic(a, topic_name, 1)
@@ -185,8 +185,8 @@ def test_acls_without_an_authorizer_on_the_target(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
 ) -> None:
-    """Copies that everybody may read, of topics that not everybody may, are worth a
-    warning; a source without an authorizer is not.
+    """Copies that everyone may read, of topics that not everyone may read, cause a
+    warning; a source without an authorizer does not.
     """
     a, plain = secured["a"].admin_bootstrap, clusters["a"].bootstrap
     create_topic(a, topic_name, 1)
@@ -210,7 +210,9 @@ def test_acls_without_an_authorizer_on_the_target(
 def test_who_is_refused_is_told_how_to_go_on(
     secured: dict[str, PlaygroundCluster],
 ) -> None:
-    """A wrong password, and TLS spoken to a plain listener: each names its cluster."""
+    """A wrong password, and TLS spoken to a plain listener: each reason names its
+    cluster.
+    """
     good = secured["a"].client_config
     config = MirrorConfig.model_validate(
         {

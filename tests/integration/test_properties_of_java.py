@@ -1,4 +1,4 @@
-"""Properties files mean what they mean to Java, which is asked itself."""
+"""Properties files mean what they mean to Java, which the test asks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _BROKEN = "\\u12"
 
 
 def test_any_text_is_read_as_java_reads_it(tmp_path: Path) -> None:
-    """Separators, escapes, comments, joined lines and line ends in any order; of equal
-    keys the last one. What Java refuses is refused; so is a broken escape in a comment
-    that begins behind a lone backslash, which Java passes over.
+    """Separators, escapes, comments, joined lines and line ends in any order are read
+    as Java reads them; of equal keys the last one counts. What Java refuses is refused;
+    so is a broken escape in a comment that begins after a lone backslash, which Java
+    skips.
     """
     made = random.Random(1)
     texts = ["".join(made.choices(PIECES, k=made.randint(1, 30))) for _ in range(FILES)]

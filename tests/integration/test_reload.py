@@ -104,7 +104,7 @@ def topics_of(mirror: RunningMirror, flow: str) -> set[str]:
 def never_still(
     mirror: RunningMirror, flow: str, bootstrap: str, copy: str
 ) -> Iterator[None]:
-    """While the block runs, the copy goes on growing, and its flow is not run again."""
+    """While the block runs, the copy keeps growing, and its flow does not restart."""
     before = mirror.flow(flow)
     stop = threading.Event()
     grown_at = [time.monotonic()]
@@ -136,9 +136,10 @@ def never_still(
 def test_topics_come_and_go(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Under load a topic is added by a changed file, another one left out and taken up
-    again by SIGHUP; broken files and a change that takes a restart are refused with
-    their reasons while all goes on. No record is lost or doubled, no flow restarts.
+    """Under load a changed file adds a topic and leaves another one out, and SIGHUP
+    takes that up again; broken files and a change that requires a restart are refused
+    with their reasons while everything continues. No record is lost or doubled, no flow
+    restarts.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     one, two = f"{topic_name}-one", f"{topic_name}-two"
@@ -236,9 +237,9 @@ def test_topics_come_and_go(
 def test_flows_come_go_and_run_anew(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Under load one flow restarts for another number of tasks, slots get another
-    plan, a flow is added, taken out and added again: the flow beside them does not
-    stand still, and no record of any is lost or doubled.
+    """Under load one flow restarts for another number of tasks, slots get another plan,
+    and a flow is added, removed and added again: the other flow does not stand still,
+    and no record of any flow is lost or doubled.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -312,9 +313,9 @@ def test_a_login_is_changed(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """A password that is changed on the target and in the file is taken up by all that
-    connects there: after the target's restart, which ends every old connection, the
-    flow goes on, led by the same instance, without a record lost or doubled.
+    """A password that is changed on the target and in the file is used by everything
+    that connects there: after the target's restart, which ends every old connection,
+    the flow continues, led by the same instance, without a record lost or doubled.
     """
     source = make_clusters("a")["a"].bootstrap
     made = make_clusters("b", secured=True)["b"]

@@ -1,7 +1,7 @@
-"""Groups whose copy is deleted and re-created, by the flow or by somebody else.
+"""Groups whose copy is deleted and re-created, by the flow or by another client.
 
-The witness is an ordinary consumer, which reads as the moved group and counts keys: all
-that the copy holds and the group had not read on the source, once.
+The witness is an ordinary consumer, which reads as the moved group and counts keys:
+everything that the copy has and the group had not read on the source, once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> list[int]:
-    """Of each partition; -1001 if there is none."""
+    """The offset of each partition; -1001 if there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     deadline = deadline_in(30)
@@ -67,7 +67,7 @@ def committed(bootstrap: str, group: str, topic: str) -> list[int]:
 
 
 def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
-    """The keys that a member of the group gets, from where the group stands."""
+    """The keys that a member of the group reads from the group's offsets on."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -130,9 +130,10 @@ def test_groups_older_than_the_deletion_skip_nothing(
     standing: StandingMirror,
     by_others: bool,
 ) -> None:
-    """A copy is deleted and re-created, by the flow, or by somebody else between two
-    looks of the flow, and copied on: groups that were set in the deleted copy get every
-    record that the new one holds, wherever in the old one they stood."""
+    """A copy is deleted and re-created, by the flow or by another client between two
+    looks of the flow, and filled further: groups with offsets in the deleted copy get
+    every record of the new one, wherever in the old one they were.
+    """
     made = make_clusters("a", "b")
     a, b = made["a"].bootstrap, made["b"].bootstrap
     topic, copy = "renewed", "A.renewed"
@@ -161,9 +162,10 @@ def test_groups_older_than_the_deletion_skip_nothing(
 def test_copies_re_created_while_nothing_is_copied(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
 ) -> None:
-    """Somebody else re-creates the copy while the service is down and the source idle:
-    groups begin at the new copy's start although nothing was copied since, and get all
-    that is copied then."""
+    """Another client re-creates the copy while the service is down and the source idle:
+    groups begin at the new copy's start although nothing was copied since, and get
+    everything that is copied then.
+    """
     made = make_clusters("a", "b")
     a, b = made["a"].bootstrap, made["b"].bootstrap
     topic, copy = "renewed", "A.renewed"

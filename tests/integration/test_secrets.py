@@ -1,4 +1,4 @@
-"""Secrets are nowhere to be found, whatever a service writes, serves and starts."""
+"""Secrets appear nowhere in what a service writes, serves and starts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TOPIC = "secret-orders"
 
 
 def shapes(secret: str) -> set[bytes]:
-    """The secret as it is, and in other writings that everybody can undo."""
+    """The secret as it is, and in encodings that anyone can undo."""
     pair = f"ops:{secret}".encode()
     return {
         secret.encode(),
@@ -63,7 +63,7 @@ def shapes(secret: str) -> set[bytes]:
 
 
 def told(text: bytes) -> set[str]:
-    """The secrets that stand in a text."""
+    """The secrets that are in a text."""
     return {s for s in SECRETS if any(shape in text for shape in shapes(s))}
 
 
@@ -108,7 +108,7 @@ def config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
     """Secrets in every place that takes them: the file, variables, files of their own;
-    Spark shows and writes all that it can.
+    Spark shows and writes everything that it can.
     """
     mutual = secured["b"].mutual_tls
     assert mutual is not None
@@ -171,9 +171,9 @@ def config(
 def test_a_running_service_keeps_its_secrets(
     secured: dict[str, PlaygroundCluster], config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Neither logs at debug level, nor the HTTP port, nor Spark's pages, interface and
-    event log, nor any process's arguments, nor the environment of processes that were
-    started have a secret in them, while all goes well and while a cluster refuses.
+    """No log at debug level, no answer of the HTTP port, none of Spark's pages,
+    interfaces and event logs, no process's arguments and no environment of a started
+    process has a secret in it, while all goes well and while a cluster refuses.
     """
     a = secured["a"].admin_bootstrap
     del (
@@ -222,7 +222,7 @@ def test_a_running_service_keeps_its_secrets(
 
 
 def _paths(mirror: GuardedMirror) -> list[str]:
-    """Everything that the port answers, as it says itself."""
+    """Every path of the port, as the port lists them."""
     return json.loads(mirror.get("/nothing").partition(b"\n\n")[2])["paths"]
 
 
@@ -241,7 +241,7 @@ def _processes(mirror: GuardedMirror) -> dict[str, bytes]:
 
 
 def _written(folder: Path, *, besides: set[str]) -> dict[str, bytes]:
-    """What stands in files, by their names, but those that the test itself wrote."""
+    """The content of files, by their names, except those that the test wrote."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -266,9 +266,9 @@ def command(file: Path, *words: str, form: str = "") -> str:
 def test_commands_and_mistakes_keep_secrets(
     secured: dict[str, PlaygroundCluster], config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """What commands print has no secret in it: settings as they count, ACLs, a wrong
-    password, a key's wrong password, a setting that is wrong, a file that cannot be
-    read, a mistake within the file itself.
+    """No command prints a secret: settings in effect, ACLs, a wrong password, a key's
+    wrong password, a wrong setting, a file that cannot be read, a mistake within the
+    file itself.
     """
     file = tmp_path / "mirror.yaml"
     said: dict[str, str] = {}
@@ -317,8 +317,8 @@ def test_commands_and_mistakes_keep_secrets(
 def test_a_refused_service_keeps_its_secrets(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A service whose password is wrong, and whose function fails, says so in its
-    status and on the console without any secret.
+    """A service with a wrong password and a failing function says so in its status and
+    on the console without any secret.
     """
     config["clusters"]["A"]["sasl_password"] = WRONG
     config["service"]["log_format"] = "console"
@@ -343,7 +343,7 @@ def test_a_refused_service_keeps_its_secrets(
 
 
 class ConsoleMirror(RunningMirror):
-    """One that logs for people, so its address is not read from the log."""
+    """A service that logs for people, so its address is not read from the log."""
 
     def __init__(self, config: dict[str, Any], folder: Path, port: int) -> None:
         super().__init__(config, folder)

@@ -76,8 +76,8 @@ def refused(section: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_wrong_users_and_passwords(secured: Made, doors: Doors, mechanism: str) -> None:
-    """A wrong password and an unknown user are refused with the settings to look at,
-    and without the password.
+    """A wrong password and an unknown user are refused with the settings to check, and
+    without the password.
     """
     section = doors.section(secured["a"], f"SASL_SSL {mechanism}")
     for wrong in ({"sasl_password": "wr0ng"}, {"sasl_username": "no,b=dy"}):
@@ -91,7 +91,7 @@ def test_wrong_users_and_passwords(secured: Made, doors: Doors, mechanism: str) 
 def test_a_mechanism_that_is_not_offered(
     doors: Doors, clusters: Made, secured: Made
 ) -> None:
-    """A listener without any login says so, and what to look at."""
+    """A listener without any login is named as such, with the setting to check."""
     section = doors.section(secured["a"], "SASL_PLAINTEXT PLAIN")
     text = refused({**section, "bootstrap_servers": clusters["a"].bootstrap})
     assert "does not offer sasl_mechanism PLAIN" in text
@@ -100,8 +100,8 @@ def test_a_mechanism_that_is_not_offered(
 def test_certificates_that_are_not_to_be_trusted(
     doors: Doors, secured: Made, tmp_path: Path
 ) -> None:
-    """The broker's authority unknown here, ours unknown there or out of date, and none
-    of ours: each has its own message.
+    """A broker's CA that is unknown here, ours that is unknown there or has expired,
+    and no client certificate: each has its own message.
     """
     other = CertificateAuthority("other")
     (tmp_path / "other.pem").write_text(other.pem)
@@ -158,7 +158,9 @@ def stranger(folder: Path) -> Iterator[str]:
 def test_one_broker_with_a_bad_certificate_is_passed_over(
     doors: Doors, secured: Made, tmp_path: Path
 ) -> None:
-    """Whichever is asked first, another server lets us in; alone it says why."""
+    """Whichever is asked first, mirror connects to another broker; if there is no
+    other, the reason says why.
+    """
     section = doors.section(secured["a"], "SSL one-way")
     with stranger(tmp_path) as address:
         both = f"{address},{section['bootstrap_servers']}"
@@ -173,8 +175,8 @@ def test_one_broker_with_a_bad_certificate_is_passed_over(
 def test_listeners_of_another_protocol(
     doors: Doors, secured: Made, clusters: Made
 ) -> None:
-    """TLS where there is none, none where there is, no login where one is wanted: the
-    reason asks for security_protocol.
+    """TLS where there is none, none where it is needed, no login where one is needed:
+    each reason names security_protocol.
     """
     one_way = doors.section(secured["a"], "SSL one-way")
     for section, words in (
@@ -197,8 +199,8 @@ def test_listeners_of_another_protocol(
 
 
 def test_tokens_that_brokers_do_not_accept(secured: Made, doors: Doors) -> None:
-    """Signed by another key, for another audience, or of nobody: the broker's reason
-    is told, and the very next token may be a good one.
+    """A token signed by another key, for another audience, or without a user is refused
+    with the broker's reason, and the very next token may be accepted.
     """
     provider = doors.provider
     assert provider is not None
@@ -222,8 +224,8 @@ def test_tokens_that_brokers_do_not_accept(secured: Made, doors: Doors) -> None:
 def test_every_way_carries_records(
     secured: Made, doors: Doors, way: str, topic_name: str
 ) -> None:
-    """Source and target reached in this way: the copy is made and filled in
-    transactions, as an ordinary consumer sees.
+    """With source and target reached in this way, the copy is created and filled in
+    transactions, as an ordinary consumer sees it.
     """
     a, b = secured["a"], secured["b"]
     create_topic(a.admin_bootstrap, topic_name, 2)
@@ -247,8 +249,8 @@ def test_every_way_carries_records(
 
 
 def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None:
-    """The brokers of these tests mean it: who does not prove itself again is cut off;
-    who does so in time, or a little late, is not.
+    """The brokers of these tests enforce it: a client that does not reauthenticate is
+    cut off; one that does so in time, or a little late, is not.
     """
     section = doors.section(secured["a"], "SASL_PLAINTEXT OAUTHBEARER")
     with contextlib.closing(Cluster(reach(section)).connect()) as cluster:
@@ -275,7 +277,7 @@ def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None
 def test_sessions_are_renewed_under_load(
     secured: Made, doors: Doors, topic_name: str
 ) -> None:
-    """Records flow over many sessions with requests under way all the time: the slot
+    """Records flow through many sessions with requests under way all the time: the slot
     takes over once, at its beginning, and every record is there once and in order.
     """
     a, b = secured["a"], secured["b"]
@@ -307,7 +309,7 @@ def test_sessions_are_renewed_under_load(
 
 
 def ask_for(cluster: Cluster, *, seconds: float) -> None:
-    """Go on asking a cluster something; brokers may hang up when a token has ended."""
+    """Keep asking a cluster; brokers may hang up when a token has expired."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(UnreachableError):
@@ -318,8 +320,8 @@ def ask_for(cluster: Cluster, *, seconds: float) -> None:
 def test_no_token_while_a_session_lasts(
     make_clusters: Callable[..., Made], topic_name: str, tmp_path: Path
 ) -> None:
-    """When tokens cannot be had any more, a cluster says so once the last one
-    has ended, and works again by itself when they can.
+    """When no token can be obtained any more, the cluster says so once the last one has
+    expired, and works again by itself when tokens come back.
     """
     with IdentityProvider(lives=6) as provider:
         doors = Doors(tmp_path / "short", provider, session_seconds=60)

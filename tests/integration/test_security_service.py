@@ -37,7 +37,7 @@ _TROUBLE = (
     "job failed",
     "topics failed",
     "flow failed",
-    "cannot agr",
+    "cannot elect",
 )
 
 
@@ -47,7 +47,7 @@ class Flow:
     def __init__(
         self, source: str, target: str, topic: str, sections: dict[str, dict[str, Any]]
     ) -> None:
-        """`source` and `target`: where everybody may do everything."""
+        """`source` and `target`: listeners where everything is allowed."""
         self.name = "->".join(sections)
         self._source, self._target, self._topic = source, target, topic
         self._copy = f"{next(iter(sections))}.{topic}"
@@ -73,7 +73,7 @@ class Flow:
         self._sent += count
 
     def wait_copied(self, *, timeout: float = 60) -> None:
-        """All that was sent is there, once and in order."""
+        """Until everything that was sent is there, once and in order."""
         found = eventually(self._target, self._copy, 2 * self._sent, timeout=timeout)
         assert_exactly_once(keys_of(found), keys(2, self._sent))
 
@@ -108,8 +108,8 @@ def test_certificates_go_bad_and_are_renewed(
     tmp_path: Path,
 ) -> None:
     """The broker's certificate expires, is replaced by one for another host, and by a
-    good one; then ours is out of date, and renewed on disk. Each time the flow says
-    which certificate and why, and in the end it copied every record once.
+    good one; then ours expires, and is renewed on disk. Each time the flow names the
+    certificate and the reason, and in the end it copied every record once.
     """
     doors = Doors(tmp_path / "doors")
     made = make_clusters("s", **doors.options)["s"]
@@ -150,8 +150,8 @@ def test_passwords_and_rights_change(
     tmp_path: Path,
 ) -> None:
     """The target's password is changed and then our file; the right to use
-    transactional ids is taken away and given back. The flow says what is wrong, goes
-    on by itself when it is put right, and copied every record once.
+    transactional ids is removed and granted again. The flow says what is wrong,
+    continues by itself when that is fixed, and copied every record once.
     """
     doors = Doors(tmp_path / "doors")
     made = make_clusters("t", **doors.options)["t"]
@@ -196,8 +196,8 @@ def test_tokens_run_out_and_come_back(
     tmp_path: Path,
 ) -> None:
     """A service with tokens and sessions of seconds copies through many of them without
-    one interruption; when there are no tokens any more it says so, and goes on when
-    there are; the source's come from a function of the user's.
+    one interruption; when there are no more tokens it says so, and continues when there
+    are; the source's tokens come from a user's function.
     """
     with IdentityProvider(lives=8) as provider:
         doors = Doors(tmp_path / "doors", provider, session_seconds=5)

@@ -1,4 +1,4 @@
-"""Very much to note at once, written to real brokers and counted by other clients."""
+"""Very many records at once, written to real brokers and counted by other clients."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _losses(flow: FlowConfig) -> list[Loss]:
 
 
 def _values(bootstrap: str, topic: str) -> list[bytes]:
-    """What a read_committed consumer of another maker finds."""
+    """What a read_committed consumer of another library finds."""
     return [
         message.value() or b""
         for messages in read_topic(bootstrap, topic).values()
@@ -188,8 +188,8 @@ def test_ten_thousand_positions_moved_on_purpose(
 def test_a_group_with_much_metadata(
     clusters: dict[str, PlaygroundCluster], cluster: Cluster, topic_name: str
 ) -> None:
-    """Setting a group's offsets that are more than its coordinator takes at once, each
-    with the longest metadata that brokers allow, sets every one of them.
+    """A group's offsets are all set even if they are more than its coordinator accepts
+    at once, each with the longest metadata that brokers allow.
     """
     bootstrap = clusters["b"].bootstrap
     create_topic(bootstrap, topic_name, _PARTITIONS)

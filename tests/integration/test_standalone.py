@@ -41,7 +41,7 @@ def test_slots_run_on_both_executors(
     tmp_path: Path,
 ) -> None:
     """A flow of two slots works on both executors, lease after lease in the same two
-    processes; SIGTERM to spark-submit ends it within its transactions and with 0.
+    processes; on SIGTERM to spark-submit it finishes its transactions and exits with 0.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
@@ -74,9 +74,9 @@ def test_executor_and_worker_are_killed(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """SIGKILL to an executor in the middle of a lease under load, and later to the
-    Python workers of the one in its place: nothing is lost, repeated or out of order,
-    and soon both executors work again.
+    """An executor is killed in the middle of a lease under load, and later the Python
+    workers of its successor: nothing is lost, repeated or out of order, and soon both
+    executors work again.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
@@ -125,8 +125,8 @@ def test_fewer_cores_than_slots(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """Three slots on one core take turns, with a warning: all is copied, no lease is
-    overdue.
+    """Three slots on one core take turns, with a warning: everything is copied, and no
+    lease is overdue.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
@@ -151,8 +151,8 @@ def test_a_function_comes_with_the_submission(
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """What `--py-files` names is found by the driver, which would refuse to start
-    without it, and by the workers of both executors.
+    """The driver, which would refuse to start without it, and the workers of both
+    executors find a function that `--py-files` brings.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)

@@ -1,4 +1,4 @@
-"""Services of one user on one machine, whose state folder is the same."""
+"""Two services of one user on one machine, with the same state folder."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.integration
 def test_flows_of_one_name_do_not_meet(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """Two services with a flow A->B each, which are not the same clusters, and a shared
-    state folder: each goes on in its one run while the other starts, works and ends.
+    """Two services, each with a flow A->B between other clusters, share a state folder:
+    each continues its one run while the other starts, works and ends.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     running = []

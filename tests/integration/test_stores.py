@@ -1,4 +1,4 @@
-"""Stores that Java's own keytool made open here, and TLS is spoken with them."""
+"""Stores made by Java's own keytool can be opened, and speak TLS."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Stores:
         )
 
     def shown_to_a_server(self, cluster: ClusterConfig) -> str:
-        """Whom the server saw, when TLS was spoken with what the cluster has."""
+        """The certificate that a server saw when the cluster's settings spoke TLS."""
         context = ssl.create_default_context(
             ssl.Purpose.CLIENT_AUTH, cafile=self.folder / "ca.pem"
         )
@@ -122,7 +122,9 @@ def cluster(**settings: object) -> ClusterConfig:
 def test_a_wrong_password_is_refused_and_the_right_one_opens(
     tmp_path: Path, kind: str, key_password: str | None
 ) -> None:
-    """Mutual TLS with stores made by keytool; errors name the file and no password."""
+    """Mutual TLS works with stores made by keytool; errors name the file and no
+    password.
+    """
     stores = Stores(tmp_path)
     trust, keys = stores.make(kind, key_password=key_password)
     good = {
@@ -141,7 +143,9 @@ def test_a_wrong_password_is_refused_and_the_right_one_opens(
 
 
 def test_damaged_and_empty_stores_are_refused(tmp_path: Path) -> None:
-    """None of them makes us trust what the system trusts instead."""
+    """A damaged or empty store is an error; mirror never trusts the system's CAs
+    instead.
+    """
     for name, raw in {
         "empty": b"",
         "jks": b"\xfe\xed\xfe\xed\0\0\0\2\0\0\0\5" + b"\0" * 40,
@@ -154,7 +158,7 @@ def test_damaged_and_empty_stores_are_refused(tmp_path: Path) -> None:
 
 
 def test_pem_within_a_properties_file_speaks_tls(tmp_path: Path) -> None:
-    """Certificates and key inline, lines joined, as MirrorMaker 2 takes them."""
+    """Certificates and key inline, on joined lines, work as in MirrorMaker 2."""
     stores = Stores(tmp_path)
     joined = {
         name: text.replace("\n", "")

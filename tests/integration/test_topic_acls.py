@@ -39,7 +39,7 @@ def secured(
 
 @pytest.fixture
 def ends(secured: dict[str, PlaygroundCluster]) -> Ends:
-    """Both as a super user sees them."""
+    """Both clusters as a super user sees them."""
     return {"A": secured["a"].admin_bootstrap, "B": secured["b"].admin_bootstrap}
 
 
@@ -76,8 +76,9 @@ def test_without_an_authorizer(
 def test_without_permission(
     secured: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
 ) -> None:
-    """Who may not list ACLs gets a state that names the cluster; who may list them and
-    not create any gets each refusal, as a problem, and owns nothing.
+    """Without the right to list ACLs there is a state that names the cluster; with it
+    but without the right to create any, each refusal is a problem, and mirror claims no
+    ACL.
     """
     create_topic(ends["A"], topic_name)
     create_topic(ends["B"], f"A.{topic_name}")
@@ -116,8 +117,9 @@ def test_without_permission(
 def test_configs_without_permission(
     secured: dict[str, PlaygroundCluster], ends: Ends, topic_name: str
 ) -> None:
-    """Who may not see a topic's configs still gets a copy, and a problem; who may not
-    change those of one copy gets a problem for this one, and the other is corrected.
+    """Without the right to see a topic's configs there is still a copy, and a problem;
+    without the right to change those of one copy there is a problem for this one, and
+    the other is corrected.
     """
     names = [f"{topic_name}-{n}" for n in range(2)]
     for name in names:
@@ -152,9 +154,9 @@ def test_configs_without_permission(
 
 
 def test_rules(ends: Ends, topic_name: str) -> None:
-    """Copies get what MirrorMaker 2 gives them: no right to write, READ for ALL, all
-    else as it is; not PREFIXED ones, nor those of topics that are not copied. A second
-    turn has nothing to do.
+    """Copies get what MirrorMaker 2 gives them: no right to write, READ for ALL,
+    everything else as it is; no PREFIXED ACLs, and none of topics that are not copied.
+    A second turn has nothing to do.
     """
     create_topic(ends["A"], topic_name)
     for principal, operation, permission in (
@@ -188,8 +190,8 @@ def test_rules(ends: Ends, topic_name: str) -> None:
 
 
 def test_prefixed(ends: Ends, topic_name: str) -> None:
-    """With sync_prefixed_acls a rule for all topics that begin alike becomes one for
-    their copies, and goes with it.
+    """With sync_prefixed_acls an ACL for a prefix of topics becomes one for their
+    copies, and is removed with it.
     """
     create_topic(ends["A"], topic_name)
     start = topic_name[:-2]
@@ -206,7 +208,7 @@ def test_prefixed(ends: Ends, topic_name: str) -> None:
 
 def test_all_topics(ends: Ends) -> None:
     """A right to all topics becomes one to all copies of that source, and to nothing
-    else on the target, and goes with it.
+    else on the target, and is removed with it.
     """
     places = {"W": ends["A"], "B": ends["B"]}
     allow(ends["A"], "auditor", "READ", "*")
@@ -220,9 +222,9 @@ def test_all_topics(ends: Ends) -> None:
 
 
 def test_revoked_is_taken_back_and_nothing_else(ends: Ends, topic_name: str) -> None:
-    """What is revoked on the source is taken from the copy; what somebody gave the copy
-    by hand stays, also if it is the very same; and so does what was given to a topic
-    that the flow copies no more.
+    """What is revoked on the source is removed from the copy; an ACL that a person gave
+    the copy stays, even if it is the very same; so does what was given to a topic that
+    the flow no longer copies.
     """
     copy, other = f"A.{topic_name}", f"{topic_name}-other"
     for topic in (topic_name, other):
@@ -249,9 +251,8 @@ def test_revoked_is_taken_back_and_nothing_else(ends: Ends, topic_name: str) -> 
 def test_a_crash_after_the_note(
     ends: Ends, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service that dies between claiming an ACL and adding it, or between
-    taking it back and writing that down, leaves nothing that the next turn does not
-    put right.
+    """A service that dies between claiming an ACL and adding it, or between removing it
+    and withdrawing the claim, leaves nothing that the next turn does not put right.
     """
     create_topic(ends["A"], topic_name)
     allow(ends["A"], "alice", "READ", topic_name)
@@ -283,8 +284,8 @@ def test_a_crash_after_the_note(
 
 
 def test_both_ways_nothing_allows_for_itself(ends: Ends, topic_name: str) -> None:
-    """Two flows that copy one topic both ways give each other's ACLs back, and still
-    what is revoked where it was made is revoked on both sides.
+    """Two flows copy one topic both ways, and so each other's ACLs; still, an ACL that
+    is revoked where it was made is revoked on both sides.
     """
     common = {"topics": [topic_name], "policy": "identity"}
     for bootstrap in ends.values():
@@ -309,7 +310,7 @@ def test_both_ways_nothing_allows_for_itself(ends: Ends, topic_name: str) -> Non
 
 
 def test_two_sources_of_one_copy(ends: Ends, topic_name: str) -> None:
-    """An ACL that two sources allow for stays until both have revoked it."""
+    """An ACL that two sources have stays until both have revoked it."""
     # Two aliases of one cluster stand for two sources with the same ACLs.
     places = {"A": ends["A"], "C": ends["A"], "B": ends["B"]}
     common = {"topics": [topic_name], "policy": "identity"}

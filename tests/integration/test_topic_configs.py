@@ -46,8 +46,8 @@ def drift_of(topic: Any) -> dict[str, tuple[str | None, str | None]]:
 def test_a_config_that_is_refused_does_not_stop_the_others(
     ends: dict[str, str], topic_name: str
 ) -> None:
-    """Of a topic's changes the broker refuses one as unknown: the others are made, and
-    the refusal names it.
+    """The broker refuses one change of a topic as unknown: the others are made, and the
+    refusal names it.
     """
     create_topic(ends["B"], topic_name)
     with sides(ends) as made:
@@ -102,8 +102,8 @@ def test_a_topic_deleted_meanwhile_is_no_problem(
 def test_a_copy_is_created_with_the_configs_of_its_topic(
     ends: dict[str, str], topic_name: str
 ) -> None:
-    """What is set on a topic is set on its new copy, but for MirrorMaker 2's excludes;
-    the partition count is the same.
+    """A new copy has the configs that are set on its topic, except those that
+    MirrorMaker 2 excludes, and the same partition count.
     """
     create_topic(
         ends["A"],
@@ -133,7 +133,7 @@ def test_configs_follow_their_topic_both_ways(
     ends: dict[str, str], topic_name: str
 ) -> None:
     """What is set, changed or removed on a topic is so on its copy after the next turn;
-    what somebody set on the copy alone is removed, unless it is excluded.
+    what is set on the copy alone is removed, unless it is excluded.
     """
     source, target, copy = ends["A"], ends["B"], f"A.{topic_name}"
     create_topic(source, topic_name, retention_ms="1000000", segment_ms="60000")
@@ -167,8 +167,8 @@ def test_configs_follow_their_topic_both_ways(
 def test_the_older_request_keeps_what_is_not_to_change(
     ends: dict[str, str], topic_name: str
 ) -> None:
-    """With brokers that only replace all configs of a topic at once, those that are
-    excluded from syncing survive it.
+    """With brokers that can only replace all configs of a topic at once, those that are
+    excluded from syncing survive.
     """
     source, target, copy = ends["A"], ends["B"], f"A.{topic_name}"
     create_topic(source, topic_name, retention_ms="1000000", segment_ms="60000")
@@ -194,7 +194,7 @@ def test_what_brokers_are_set_to_is_not_pinned_on_copies(
 ) -> None:
     """Values that the source's brokers give all topics, from their file or changed
     while they run, become no overrides of copies; with use_defaults_from: source the
-    copy behaves by them, whatever its own brokers say.
+    copy behaves by them, whatever its own brokers are set to.
     """
     made = make_clusters("a", "b", settings={"log.retention.ms": "86400000"})
     source, target = (made[name].bootstrap for name in "ab")
@@ -233,7 +233,9 @@ def test_what_brokers_are_set_to_is_not_pinned_on_copies(
 def test_a_copy_with_more_partitions_is_told(
     ends: dict[str, str], topic_name: str
 ) -> None:
-    """A copy with more partitions than its topic differs; with fewer it is grown."""
+    """A copy with more partitions than its topic is reported as different; one with
+    fewer grows.
+    """
     create_topic(ends["A"], topic_name, 2)
     with sides(ends, topics=[topic_name]) as made:
         made.sync_topics()
@@ -258,7 +260,7 @@ def test_merged_topics(
 ) -> None:
     """A topic that two flows write has the larger partition count, and configs by the
     strategy: the first flow's, those that sources agree on, or the target's own;
-    disagreement is shown with its values, and nothing is changed while the flow that
+    disagreement is shown with its values, and nothing changes while the flow that
     decides cannot be asked.
     """
     hub = make_clusters("k")["k"].bootstrap
@@ -307,7 +309,7 @@ def test_both_ways_the_first_flow_decides(
     ends: dict[str, str], topic_name: str
 ) -> None:
     """Of two flows that copy one topic both ways the first decides on configs: a change
-    at its source arrives, one at its target is undone, in whatever order turns come.
+    at its source arrives, one at its target is undone, whatever the order of turns.
     """
     a, b = ends["A"], ends["B"]
     common = {"topics": [topic_name], "policy": "identity"}
@@ -327,7 +329,7 @@ def test_both_ways_the_first_flow_decides(
 
 
 def test_no_copy_yet(ends: dict[str, str], topic_name: str) -> None:
-    """A topic without a copy is shown as such, and looking makes none."""
+    """A topic without a copy is shown as such, and looking creates none."""
     create_topic(ends["A"], topic_name)
     with sides(ends, topics=[topic_name]) as made:
         assert of(made.look_at_configs(), topic_name).target_partitions == 0

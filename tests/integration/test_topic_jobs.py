@@ -1,4 +1,4 @@
-"""A service that keeps configs and ACLs of copies beside the data."""
+"""A service that keeps configs and ACLs of copies in sync while it copies."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_new_topic_disturbs_nothing_and_keeps_its_configs(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """A topic found while the service runs is copied from its first record, with its
-    configs, which are kept from then on; nothing is started again for it, neither the
-    flow nor the workers that copy the other topics.
+    configs, which are kept in sync from then on; for this neither the flow nor the
+    workers that copy the other topics restart.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     first, second = f"{topic_name}-1", f"{topic_name}-2"
@@ -101,8 +101,8 @@ def test_a_new_topic_disturbs_nothing_and_keeps_its_configs(
 def test_drift_is_only_shown_where_it_is_not_to_be_corrected(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
-    """With sync_topic_configs off a config that differs stands in the status with both
-    values, stays as it is, and is gone from the status once somebody corrected it.
+    """With sync_topic_configs off a config that differs is in the status with both
+    values, stays as it is, and leaves the status once a person corrects it.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     copy = f"A.{topic_name}"
@@ -132,8 +132,9 @@ def test_missing_rights_are_shown_and_stop_nothing(
     topic_name: str,
     standing: StandingMirror,
 ) -> None:
-    """A user who may copy and nothing else copies: that configs and ACLs may not be
-    seen are problems of a flow that runs, and are gone, and made good, with the rights.
+    """A user with rights only for copying copies: the missing rights to see configs and
+    ACLs are problems of a running flow; once they are granted, the problems go and the
+    jobs catch up.
     """
     made = make_clusters("a", "b", secured=True)
     source, target = (made[name].admin_bootstrap for name in "ab")
@@ -200,8 +201,8 @@ def test_missing_rights_are_shown_and_stop_nothing(
 def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
-    """A copy is created larger than its topic when told so, with min.insync.replicas
-    of its own; its records stand in the partitions they came from.
+    """With least_partitions a copy is created larger than its topic, and with
+    min_insync_replicas with that config; its records stay in their partitions.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -219,6 +220,7 @@ def test_copies_have_at_least_the_partitions_and_replicas_that_were_asked_for(
         found = eventually(target, f"A.{topic_name}", load.total)
     copied = {partition: keys for partition, keys in keys_of(found).items() if keys}
     assert_exactly_once(copied, load.order)
+    assert overrides(target, f"A.{topic_name}")["min.insync.replicas"] == "1"
     consumer = KafkaConsumer(bootstrap_servers=target)
     try:
         assert consumer.partitions_for_topic(f"A.{topic_name}") == {0, 1, 2}

@@ -35,7 +35,7 @@ def test_topic_created_and_grown_while_running(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """A topic made while the service runs, and partitions added to it later, are
+    """A topic created while the service runs, and partitions added to it later, are
     copied from their first record, soon after the next look for topics.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -58,9 +58,9 @@ def test_too_large_record_holds_up_its_partition_only(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """A record that the target refuses as too large leaves its partition FAULTED
-    with a reason that names it, the others go on, and a raised limit is enough to
-    resume it.
+    """A record that the target refuses as too large leaves its partition FAULTED with a
+    reason that names it; the others continue, and raising the limit is enough to
+    resume.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     topic, copy = shared_topic, f"A.{shared_topic}"
@@ -122,8 +122,8 @@ def test_log_append_time(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """Records of a LogAppendTime topic have the very time on the copy that consumers
-    of the source see, not the one that the producer once sent.
+    """Records of a LogAppendTime topic have the time on the copy that consumers of the
+    source see, not the one that the producer sent.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, shared_topic, message_timestamp_type="LogAppendTime")

@@ -38,8 +38,8 @@ def test_committed_aborted_and_open_transactions(
     shared_mirror: RunningMirror,
     shared_topic: str,
 ) -> None:
-    """Committed records arrive in order, aborted ones never; what stands behind an
-    open transaction arrives once that ends, and not before.
+    """Committed records arrive in order, aborted ones never; what follows an open
+    transaction arrives once that ends, and not before.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     topic, copy = shared_topic, f"A.{shared_topic}"

@@ -31,15 +31,15 @@ _TIMEOUT = 1.0
 
 @pytest.fixture(scope="module")
 def errors(clusters: dict[str, PlaygroundCluster]) -> Iterator[InjectedErrors]:
-    """Between clusters that look old."""
+    """Errors between clusters that look old."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     with InjectedErrors(source, target, timeout=_TIMEOUT, newest=KAFKA_2_8) as errors:
         yield errors
 
 
 def test_copies(errors: InjectedErrors) -> None:
-    """With brokers that speak no version newer than Kafka 2.8's everything is copied
-    in transactions to which partitions were added explicitly.
+    """With brokers that speak no version newer than Kafka 2.8's everything is copied in
+    transactions to which partitions were added explicitly.
     """
     seen = Rule(api="AddPartitionsToTxn", mishap=Mishap.LATE_ANSWER, times=None)
     errors.check_recovers(seen, SlotState.FIRST_TAKE_OVER)
@@ -53,8 +53,8 @@ def test_copies(errors: InjectedErrors) -> None:
 def test_partition_is_not_added(
     errors: InjectedErrors, code: int, mishap: Mishap
 ) -> None:
-    """A partition that could not be added to a transaction, or is said not to have
-    been, costs no record.
+    """A partition that could not be added to a transaction, or seems not to have been,
+    costs no record.
     """
     errors.check_recovers(
         Rule(
@@ -70,8 +70,8 @@ def test_partition_is_not_added(
 
 @pytest.mark.parametrize("code", [3, 29], ids=codes.name_of)
 def test_partition_is_set_aside(errors: InjectedErrors, code: int) -> None:
-    """A partition that may not be added to a transaction is faulted, with the reason,
-    the other is copied; when it may be, it is copied too.
+    """A partition that mirror may not add to a transaction is faulted, with the reason,
+    and the other is copied; once it may, it is copied too.
     """
     errors.check_sets_aside(
         Rule(
@@ -90,8 +90,8 @@ def test_partition_is_set_aside(errors: InjectedErrors, code: int) -> None:
     [Mishap.LOST, Mishap.ANSWER_LOST, Mishap.NO_ANSWER, Mishap.LATE_REQUEST],
 )
 def test_answers_lost_or_late(errors: InjectedErrors, api: str, mishap: Mishap) -> None:
-    """What is lost, or comes after the slot took over again, changes nothing: epochs
-    alone keep a late request of v1 out.
+    """Requests and answers that are lost, or arrive after the slot took over again,
+    change nothing: epochs alone keep a late request of v1 out.
     """
     seconds = 1.5 * _TIMEOUT if mishap is Mishap.LATE_REQUEST else 0
     errors.check_recovers(Rule(api=api, mishap=mishap, seconds=seconds))
@@ -103,9 +103,7 @@ def test_answers_lost_or_late(errors: InjectedErrors, api: str, mishap: Mishap) 
 def test_write_or_commit_fails(
     errors: InjectedErrors, mishap: Mishap, api: str, code: int
 ) -> None:
-    """A write or commit that is said to have failed, rightly or not, loses and
-    repeats nothing.
-    """
+    """A write or commit that fails, or only seems to, loses and repeats nothing."""
     topic, partition = (COPY, 0) if api == "Produce" else (None, None)
     errors.check_recovers(
         Rule(api=api, mishap=mishap, code=code, topic=topic, partition=partition)
@@ -118,8 +116,8 @@ def test_write_or_commit_fails(
 def test_owner_is_killed_in_mid_transaction(
     errors: InjectedErrors, point: Point
 ) -> None:
-    """The successor of a slot that died with records written, but not or only just
-    committed, copies each record exactly once.
+    """The successor of a slot that died after its writes, before or right after its
+    commit, copies each record exactly once.
     """
     with errors.case(SlotState.TAKING_OVER) as slot:
         errors.send()

@@ -1,4 +1,4 @@
-"""Flows with a function of their own, judged by consumers who know nothing of it."""
+"""Flows with a user's function, seen by consumers that know nothing of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Clusters = dict[str, "PlaygroundCluster"]
 def copying(
     clusters: Clusters, topic: str, function: str, **settings: Any
 ) -> SparklessFlow:
-    """A flow of one topic whose alias, and with it the progress, is the test's own."""
+    """A flow of one topic with an alias, and so progress, of the test's own."""
     return SparklessFlow(
         source=clusters["a"].bootstrap,
         target=clusters["b"].bootstrap,
@@ -49,7 +49,7 @@ def copying(
 
 
 def put(bootstrap: str, topic: str, partition: int, values: Sequence[bytes]) -> None:
-    """Records whose keys tell partition and number within this call, all in a batch."""
+    """Records whose keys have partition and number within this call, all in a batch."""
     client = producer(bootstrap, linger_ms=200)
     for number, value in enumerate(values):
         client.produce(
@@ -70,9 +70,9 @@ def shown(messages: Sequence[Message]) -> list[tuple[Any, ...]]:
 def test_filtered_and_masked(
     clusters: Clusters, topic_name: str, provenance: bool
 ) -> None:
-    """Of records of all sizes and codecs those arrive that a function keeps, as it
+    """Of records of all sizes and codecs those that a function keeps arrive as it
     changed them, once and in order; groups move to the right place on either side of
-    the holes it made; with the provenance header, and without.
+    the holes; with the provenance header, and without.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -111,8 +111,9 @@ def test_filtered_and_masked(
 def test_a_failing_function_holds_up_its_partition_only(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """A record that a function fails on sets its partition aside, with the offsets and
-    what it says; the neighbour goes on, and once the function works so does it.
+    """A record on which a function fails sets its partition aside, with the offsets and
+    the exception's message; the neighbour continues, and so does the partition once the
+    function works.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -146,9 +147,9 @@ def test_a_failing_function_holds_up_its_partition_only(
 def test_what_stands_before_a_failure_is_copied(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """Of one answer of the source, what a function takes before it fails is copied,
-    and the partition that is then set aside is tried again, although the records
-    before it are committed only afterwards.
+    """Of one answer of the source, what a function accepts before it fails is copied,
+    and the partition that is then set aside is tried again, although the records before
+    it are committed only afterwards.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 1)
@@ -173,7 +174,7 @@ def test_what_stands_before_a_failure_is_copied(
 
 
 def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
-    """With a dead-letter topic the records that a function fails on go there, whole
+    """With a dead-letter topic the records on which a function fails go there, whole
     and with where they come from; all others are copied; groups move past them.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -242,8 +243,8 @@ def test_dead_letters(clusters: Clusters, topic_name: str) -> None:
 
 
 def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -> None:
-    """Where the dead-letter topic takes no record, the partitions that need it wait,
-    with that reason, and no other; a raised limit is enough, and nothing is doubled.
+    """Where the dead-letter topic accepts no record, only the partitions that need it
+    wait, with that reason; raising the limit is enough, and nothing is doubled.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
@@ -272,8 +273,8 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
 
 
 def test_a_dead_letter_topic_is_no_copy(clusters: Clusters, topic_name: str) -> None:
-    """A topic whose copy would be the dead-letter topic is not copied, and said to be
-    a problem.
+    """A topic whose copy would be the dead-letter topic is not copied, and is reported
+    as a problem.
     """
     create_topic(clusters["a"].bootstrap, topic_name)
     config = MirrorConfig.model_validate(
@@ -299,7 +300,7 @@ def test_a_dead_letter_topic_is_no_copy(clusters: Clusters, topic_name: str) -> 
 def test_a_function_that_workers_cannot_import(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """Where only the driver has the function, the flow says so, and copies nothing."""
+    """If only the driver has the function, the flow says so, and copies nothing."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
     (tmp_path / "only_on_the_driver.py").write_text(
@@ -344,9 +345,9 @@ _MASKS = """
 def test_exactly_once_while_workers_are_killed(
     clusters: Clusters, topic_name: str, tmp_path: Path
 ) -> None:
-    """A flow that filters and has dead letters copies each record that it keeps, and
-    buries each that fails, exactly once, while its workers are killed at random; the
-    function stands in a file beside the service.
+    """A flow that filters and has dead letters copies each record that its function
+    keeps, and writes each dead letter, exactly once, while its workers are killed at
+    random; the function is in a file next to the service.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 4)

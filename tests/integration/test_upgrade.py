@@ -1,6 +1,6 @@
-"""The release before this one, and this one, on the same clusters: rolling both ways.
+"""The previous release and this one, on the same clusters: rolling both ways.
 
-The release before is taken from this repository's own history and runs with the same
+The previous release comes from this repository's own history and runs with the same
 libraries. What it left on the brokers (progress, offset map, generations, checkpoints)
 is all that this one begins with, and the other way round.
 """
@@ -34,7 +34,7 @@ _PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the release before, for PYTHONPATH."""
+    """The folder of the previous release, for PYTHONPATH."""
     folder = tmp_path_factory.mktemp("before")
     archive = subprocess.run(
         ["git", "archive", RELEASE_BEFORE, "mirror"],
@@ -47,7 +47,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Group:
-    """A group on the source that is idle; where it stands on the target."""
+    """An idle group on the source, and its offsets on the target."""
 
     def __init__(self, source: str, target: str, topic: str, copy: str) -> None:
         self._topic, self._copy, self._target = topic, copy, target
@@ -85,8 +85,8 @@ def test_rolling_both_ways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leader is killed in the middle of a load, and the other release takes over:
-    old, new, old. Every record is copied once, in order, and a group stands at
-    exactly the record that it stopped at, whichever release had copied that.
+    old, new, old. Every record is copied once, in order, and a group resumes at exactly
+    the record where it stopped, whichever release had copied that.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)

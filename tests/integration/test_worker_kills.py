@@ -30,9 +30,9 @@ _PARTITIONS = 6
 def test_million_records_while_workers_are_killed(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """A million records of all sizes and codecs arrive exactly once and in order
-    while every worker is killed at five random moments of the copy; and each is
-    counted once, although no killed lease reported what it had committed.
+    """A million records of all sizes and codecs arrive exactly once and in order while
+    every worker is killed at five random moments of the copy; each is counted once,
+    although no killed lease reported what it had committed.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)

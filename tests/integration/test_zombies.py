@@ -1,4 +1,4 @@
-"""Slots that sleep through their replacement, wake up, and find nothing to spoil."""
+"""Slots that sleep while they are replaced can do no harm when they wake up."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def check(flow: SparklessFlow, load: NumberedLoad, timeout: float = 60) -> None:
 def test_suspended_in_mid_copy_past_its_lease(
     flow: SparklessFlow, start_slot: Callable[..., SlotProcess]
 ) -> None:
-    """Three generations of slots are suspended at random moments of their copying,
-    each is replaced by a newer one with another split of the partitions, and all
-    wake up again: each ends fenced, and every record is there exactly once.
+    """Three generations of slots are suspended at random moments of their copying, each
+    is replaced by a newer one with another split of the partitions, and all wake up
+    again: each ends fenced, and every record is there exactly once.
     """
     moments = random.Random(7)
     copy = flow.copy
@@ -110,8 +110,8 @@ def test_suspended_in_mid_copy_past_its_lease(
 def test_suspended_at(
     flow: SparklessFlow, start_slot: Callable[..., SlotProcess], point: Point
 ) -> None:
-    """A slot suspended at this very point, first of all before it ever took over,
-    is replaced, wakes up, and ends fenced without having written anything twice.
+    """A slot suspended at this point is replaced, wakes up, and ends fenced without
+    having written anything twice.
     """
     load = NumberedLoad(flow.source, flow.topic, _PARTITIONS, seed=5)
     load.send(5000)
@@ -135,7 +135,8 @@ def test_wakes_id_by_id(
     flow: SparklessFlow, start_slot: Callable[..., SlotProcess]
 ) -> None:
     """A replaced slot that takes its ids over one at a time, each while the living one
-    copies, fences that one three times: it goes on within its lease, doubling nothing.
+    copies, fences that one three times: the living one continues within its lease, and
+    doubles nothing.
     """
     copy = flow.copy
     load = NumberedLoad(flow.source, flow.topic, _PARTITIONS, seed=8)
@@ -168,8 +169,8 @@ def test_wakes_id_by_id(
 def test_a_driver_suspended_before_it_says_so(
     flow: SparklessFlow, start_slot: Callable[..., SlotProcess]
 ) -> None:
-    """A driver run sleeps right before it would name itself the owner, and meanwhile
-    another one with more slots begins: on waking it is fenced, and those copy on,
+    """A driver sleeps right before it would name itself the owner, and another run with
+    more slots begins meanwhile: on waking the first is fenced, and the others copy
     every record exactly once.
     """
     load = NumberedLoad(flow.source, flow.topic, _PARTITIONS, seed=9)
@@ -198,8 +199,8 @@ def test_a_driver_suspended_before_it_says_so(
 def test_killed_at(
     flow: SparklessFlow, start_slot: Callable[..., SlotProcess], point: Point
 ) -> None:
-    """A slot that dies at this very point, a while into its work, leaves nothing
-    that its successor of the same driver run copies twice or not at all.
+    """A slot that dies at this point, a while into its work, leaves nothing that its
+    successor of the same driver run copies twice or not at all.
     """
     load = NumberedLoad(flow.source, flow.topic, _PARTITIONS, seed=6)
     flow.own()

@@ -27,8 +27,7 @@ def _rows(*rows: tuple[int, int, int]) -> RunArray:
 
 
 def test_syncs_are_single_records_with_floors() -> None:
-    """Of a sync one record is known; what follows it stands behind it, as MirrorMaker
-    2 itself answers."""
+    """A sync is one known record, followed by a floor with MirrorMaker 2's answers."""
     made = initial_runs(NOTHING, [(10, 12), (20, 25)], begins=(0, 0), ends=(30, 40))
 
     assert made.tolist() == [
@@ -42,7 +41,7 @@ def test_syncs_are_single_records_with_floors() -> None:
 
 
 def test_the_copy_knows_better_than_syncs() -> None:
-    """Where the copy was looked at, its runs stand instead of syncs."""
+    """Where the copy was read, its runs replace syncs."""
     tail = _rows((20, 25, 10))
 
     made = initial_runs(tail, [(10, 12), (22, 27)], begins=(0, 3), ends=(30, 35))
@@ -51,7 +50,7 @@ def test_the_copy_knows_better_than_syncs() -> None:
 
 
 def test_what_mirror_knows_stays() -> None:
-    """Taking over once more adds only what MirrorMaker 2 copied since."""
+    """Taking over again adds only what MirrorMaker 2 copied since."""
     tail = _rows((90, 100, 20))
 
     made = initial_runs(
@@ -62,14 +61,18 @@ def test_what_mirror_knows_stays() -> None:
 
 
 def test_a_position_behind_ours() -> None:
-    """Where MirrorMaker 2 stands behind mirror all from there on is copied again."""
+    """If MirrorMaker 2's position is before mirror's, everything from there on is
+    copied again.
+    """
     made = initial_runs(NOTHING, [], begins=(100, 110), ends=(80, 150))
 
     assert made.tolist() == [[80, 150, 0]]
 
 
 def test_later_syncs_win() -> None:
-    """A sync that MirrorMaker 2 wrote after it began again replaces those it meets."""
+    """A sync that MirrorMaker 2 wrote after a restart replaces those that it
+    contradicts.
+    """
     pairs = [(1, 1), (5, 6), (9, 11), (4, 20), (12, 28)]
 
     assert ascending(pairs) == [(1, 1), (4, 20), (12, 28)]
@@ -78,7 +81,8 @@ def test_later_syncs_win() -> None:
 @given(PAIRS)
 def test_seeds_ascend(pairs: list[tuple[int, int]]) -> None:
     """Whatever syncs say, the map gets rows that ascend on both sides, and answers
-    between the beginning and the end."""
+    between the beginning and the end.
+    """
     made = initial_runs(NOTHING, pairs, begins=(0, 0), ends=(60, 100))
 
     assert (np.diff(made[:, UPSTREAM]) >= 0).all()

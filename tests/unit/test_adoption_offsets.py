@@ -16,14 +16,14 @@ KEY = b'["MirrorSourceConnector",{"cluster":"A","partition":3,"topic":"orders"}]
 
 
 def test_key_as_mirrormaker_writes_it() -> None:
-    """The key is what Connect's JSON converter makes of MirrorMaker 2's partition."""
+    """The key has the very bytes that Connect's JSON converter writes."""
     made = connect_offsets.encode_key("MirrorSourceConnector", "A", "orders", 3)
 
     assert made == KEY
 
 
 def test_value_is_the_last_record_copied() -> None:
-    """To go on at a record, the value names the one before it."""
+    """To continue at a record, the value has the offset before it."""
     assert connect_offsets.encode_value(1) == b'{"offset":0}'
     assert connect_offsets.parse_value(b'{"offset":41}') == 41
 
@@ -40,7 +40,7 @@ def test_value_is_the_last_record_copied() -> None:
     ],
 )
 def test_other_keys_are_not_ours(key: bytes) -> None:
-    """Positions of other connectors and of other sources are passed over."""
+    """Positions of other connectors and of other sources are skipped."""
     assert (
         connect_offsets.parse_key(
             key, connector="MirrorSourceConnector", source_alias="A"
@@ -50,7 +50,7 @@ def test_other_keys_are_not_ours(key: bytes) -> None:
 
 
 def test_order_of_the_fields_does_not_matter() -> None:
-    """Keys are read in whatever order their fields stand."""
+    """Keys are read with their fields in any order."""
     key = b'["x", {"topic": "a.b", "partition": 0, "cluster": "A"}]'
 
     found = connect_offsets.parse_key(key, connector="x", source_alias="A")
@@ -59,14 +59,14 @@ def test_order_of_the_fields_does_not_matter() -> None:
 
 
 def test_a_value_that_is_no_position() -> None:
-    """A value of something else is refused, with what would be right."""
+    """Any other value is refused, with what is expected."""
     with pytest.raises(MirrorError, match=r'\{"offset": N\}'):
         connect_offsets.parse_value(b'{"position":1}')
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 10_000))
 def test_keys_come_back(connector: str, alias: str, partition: int) -> None:
-    """Whatever connector and alias are called, a key that is written is found again."""
+    """Whatever the connector and the alias are called, a written key is read back."""
     key = connect_offsets.encode_key(connector, alias, "t", partition)
 
     assert connect_offsets.parse_key(key, connector=connector, source_alias=alias) == (
@@ -76,8 +76,9 @@ def test_keys_come_back(connector: str, alias: str, partition: int) -> None:
 
 
 def test_partition_as_in_java() -> None:
-    """Keys go where Java's producers put them: figures from Kafka's own tests of
-    murmur2."""
+    """Keys go to the partitions that Java's producers choose: the figures are from
+    Kafka's own tests of murmur2.
+    """
     known = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
     for key, hashed in known.items():
         assert partition_of(key, 25) == (hashed & 0x7FFFFFFF) % 25

@@ -1,4 +1,4 @@
-"""How far a copy goes, judged by its last records, against simulated logs."""
+"""How far a copy goes, found from its last records, with simulated logs."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ def copyings(draw: st.DrawFn, *, alike: bool) -> Copying:
 @given(copyings(alike=False))
 @settings(deadline=None)
 def test_records_that_differ_tell_exactly(copying: Copying) -> None:
-    """Where no two records are the same, what is copied is known to the record,
-    however often MirrorMaker 2 began again behind its position."""
+    """If no two records are the same, what is copied is known to the record, however
+    often MirrorMaker 2 restarted before its position.
+    """
     tail = copying.compare()
 
     rest = [o for o in copying.offsets if o >= tail.offset]
@@ -100,7 +101,7 @@ def test_records_that_differ_tell_exactly(copying: Copying) -> None:
 @given(copyings(alike=True))
 @settings(deadline=None, max_examples=400)
 def test_records_alike_never_lead_too_far(copying: Copying) -> None:
-    """Where records repeat each other, none is left out that was not copied."""
+    """If records repeat, none that was not copied is left out."""
     if len(copying.stretches) > 1:
         copying.stretches = copying.stretches[:1]
         copying.position = min(copying.position, copying.stretches[0][1])
@@ -117,8 +118,9 @@ def test_records_alike_never_lead_too_far(copying: Copying) -> None:
 @given(copyings(alike=False))
 @settings(deadline=None)
 def test_the_map_knows_where_the_last_records_stand(copying: Copying) -> None:
-    """A group that goes on where the seeded runs say finds every record that it has
-    not read, and no later ones only."""
+    """A group that continues where the first runs of the map say finds every record
+    that it has not read, and no later ones only.
+    """
     tail = copying.compare()
     if not len(tail.runs):
         return
@@ -135,8 +137,9 @@ def test_the_map_knows_where_the_last_records_stand(copying: Copying) -> None:
 
 
 def test_exactly_once_needs_nothing_from_the_copy() -> None:
-    """Behind a position that was written with the records nothing is found, and that
-    is said to be certain."""
+    """After a position that was written with the records nothing is found, and the
+    answer is certain.
+    """
     copying = Copying(list(range(10, 20)), [0] * 10, [(0, 6)], 6)
 
     tail = copying.compare()
@@ -158,8 +161,9 @@ def test_copied_behind_the_position() -> None:
 def test_a_stream_that_comes_round_again(
     period: int, position: int, ahead: int, before: int
 ) -> None:
-    """Windows that begin in the middle of a stream that repeats itself prove nothing
-    that is not so: what stood before them may look like what follows."""
+    """Windows in the middle of a repeating stream prove nothing false, although what
+    precedes them may look like what follows.
+    """
     total = position + ahead + 20
     contents = np.arange(total).astype(np.uint64) % np.uint64(period)
     first = max(position - before, 0)
@@ -174,7 +178,7 @@ def test_a_stream_that_comes_round_again(
 
 
 def test_what_is_missing_before_the_position() -> None:
-    """A position ahead of what is in the copy is noticed, and nothing goes back."""
+    """A position beyond the copy's records is noticed, and does not move back."""
     copying = Copying(list(range(10, 20)), [0] * 10, [(0, 4)], 6)
 
     tail = copying.compare()
@@ -183,8 +187,9 @@ def test_what_is_missing_before_the_position() -> None:
 
 
 def test_a_copy_of_something_else() -> None:
-    """A copy in which nothing of the source is found proves nothing: the position
-    holds, and how much may come again is said."""
+    """A copy without any record of the source proves nothing: the position stays, and
+    the answer says how much may be copied again.
+    """
     source = Window(offsets=np.arange(10), marks=np.arange(10).astype(np.uint64))
     target = Window(offsets=np.arange(4), marks=np.arange(50, 54).astype(np.uint64))
 
@@ -195,7 +200,7 @@ def test_a_copy_of_something_else() -> None:
 
 
 def test_all_the_same() -> None:
-    """Of records that are all the same, which ones were copied is unknowable."""
+    """If all records are the same, nothing shows which were copied."""
     copying = Copying([7] * 10, [0] * 10, [(0, 8)], 5)
 
     tail = copying.compare()
@@ -204,7 +209,7 @@ def test_all_the_same() -> None:
 
 
 def test_alike_behind_a_single_one() -> None:
-    """Records alike are known by what they follow, if the copy ends with them."""
+    """Equal records are known by the record before them, if the copy ends with them."""
     copying = Copying([1, 2, 3, 7, 7, 7, 7], [0] * 7, [(0, 6)], 3)
 
     tail = copying.compare()
@@ -213,7 +218,7 @@ def test_alike_behind_a_single_one() -> None:
 
 
 def test_floors() -> None:
-    """Behind a floor an answer is the floor itself, and not sure; at it, it is."""
+    """After a floor an answer is the floor itself, and not sure; at it, it is sure."""
     runs = np.array([(0, 5, 0), (10, 20, 1), (11, 21, 0), (30, 60, 3)], np.int64)
 
     assert locate(runs, 0, UPSTREAM) == Found(5)
@@ -238,7 +243,7 @@ def test_many_answers_at_once_know_floors() -> None:
 
 
 def test_copies_go_on_behind_a_floor() -> None:
-    """What is copied behind the last floor is known exactly from there on."""
+    """What is copied after the last floor is known exactly."""
     track = Track("A.t")
     seeds = np.array([(0, 0, 0), (40, 90, 0)], np.int64)
     for at, rows in enumerate((seeds, np.array([(40, 90, 5)], np.int64))):

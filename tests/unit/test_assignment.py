@@ -1,4 +1,4 @@
-"""Who copies what, and for how long: spreading partitions by what they weigh."""
+"""Which slot copies what, and for how long: spreading partitions by weight."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_balance_of_what_is_balanced_moves_nothing(situation):
 
 
 def test_nothing_known_spreads_by_count():
-    """Without measurements every slot gets as many partitions, by one at most."""
+    """Without measurements, the slots' numbers of partitions differ by one at most."""
     sizes = [len(part) for part in assign(assignments(11), 3, {}, {}).values()]
 
     assert sorted(sizes) == [3, 4, 4]
@@ -142,7 +142,7 @@ def test_a_hot_partition_gets_a_slot_of_its_own():
 
 
 def test_new_partitions_go_where_there_is_least():
-    """No partition moves for a new one, and the busiest slot does not get it."""
+    """A new partition moves no other, and does not go to the busiest slot."""
     current = {("t", 0): 0, ("t", 1): 1, ("t", 2): 1}
 
     found = assign(assignments(5), 2, current, weights(9 * MB, MB, MB))
@@ -184,7 +184,7 @@ class Flow:
 
 
 def test_lasting_imbalance_moves_partitions():
-    """Two hot partitions that share a slot are parted, but not in the next lease."""
+    """Two hot partitions in one slot are separated, but not in the next lease."""
     flow = Flow()
     loads = (20 * MB, 0.0, 20 * MB, 0.0)
     began = flow.now
@@ -231,7 +231,7 @@ def test_noise_moves_nothing(seed):
 
 
 def test_one_hot_partition_is_no_reason_to_move():
-    """Where nothing can be gained, nothing is moved, however uneven it is."""
+    """If a move gains nothing, nothing moves, however uneven slots are."""
     flow = Flow()
     for _ in range(60):
         flow.lease(50 * MB, 0.0, 0.0, 0.0)
@@ -249,7 +249,7 @@ def test_little_load_is_no_reason_to_move():
 
 
 def test_another_number_of_slots_uses_what_was_learnt():
-    """A run with more slots begins balanced by the rates of the run before."""
+    """A run with more slots starts balanced by the rates of the previous run."""
     flow = Flow(slots=1)
     loads = (20 * MB, 0.0, 20 * MB, 0.0)
     for _ in range(6):
@@ -272,7 +272,7 @@ def test_another_number_of_slots_uses_what_was_learnt():
 )
 def test_lease_length(gaps, seconds, behind):
     """A lease is 300 gaps long, from 10 to 30 s; one slow gap changes nothing. While a
-    flow catches up, whose progress shows at its end, it is 50 gaps long from 5 s.
+    flow catches up it is 50 gaps long, from 5 s, since reports show the progress.
     """
     assert lease_length(gaps, catching_up=False) == pytest.approx(seconds)
     assert lease_length(gaps, catching_up=True) == pytest.approx(behind)

@@ -1,4 +1,4 @@
-"""How many slots a flow gets when the user says nothing."""
+"""How many slots a flow without `tasks` gets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_flows_share_the_cores(cores, tasks, each):
     ],
 )
 def test_slots_to_begin_with(partitions, tasks, most, slots):
-    """A small flow begins with one slot, a large one with few; `tasks` is obeyed."""
+    """A small flow starts with one slot, a large one with few; `tasks` is obeyed."""
     assert slots_for(partitions, tasks, most) == slots
 
 
@@ -70,7 +70,7 @@ def test_busy_slots_become_more():
 
 
 def test_a_short_peak_changes_nothing():
-    """One busy lease among others, or a busy warm-up, is no reason."""
+    """A single busy lease, or a busy warm-up, is not enough."""
     warm_up = leases(5, seconds=0.5, busy=1.8)
 
     assert wanted([*warm_up, *leases(3)]) == 2
@@ -88,14 +88,16 @@ def test_a_short_peak_changes_nothing():
     ],
 )
 def test_never_more_than_cores_and_partitions(changes, slots):
-    """There is nothing to gain from a slot without core or partition; growing is
-    not the time for taking slots away, either.
+    """A slot without a core or a partition gains nothing; growing never takes slots
+    away.
     """
     assert wanted(leases(3, busy=1.0), **changes) == slots
 
 
 def test_a_lag_that_grows_asks_for_slots():
-    """Also slots that only wait for far brokers get company, if they fall behind."""
+    """Slots that only wait for far brokers become more as well, if the flow falls
+    behind.
+    """
     stuck = leases(6, lag=900_000, busy=0.2)
     growing = [replace(LEASE, lag=900_000 + n, busy=0.2) for n in range(6)]
     shrinking = [replace(LEASE, lag=900_000 - n * 1000, busy=0.2) for n in range(6)]
@@ -120,8 +122,8 @@ def test_idle_slots_become_fewer_late():
 
 @pytest.mark.parametrize("work", [0.1, 0.5, 0.9, 1.6, 3.0, 6.0, 20.0])
 def test_the_count_settles(work):
-    """Under steady load the count changes a few times and then no more: what shrank
-    does not grow again.
+    """Under steady load the number changes a few times, then no more: a flow that
+    shrank does not grow again.
     """
     slots, samples, counts = 1, [], []
     for _ in range(1000):
@@ -137,7 +139,7 @@ def test_the_count_settles(work):
 
 
 def test_sizing_survives_runs():
-    """A run begins with the slots that the run before asked for."""
+    """A run starts with the slots that the previous run asked for."""
     sizing = Sizing(None)
     assert sizing.begin(8, 4) == 2
     assert not sizing.outdated(leases(2, busy=1.0))
@@ -149,7 +151,7 @@ def test_sizing_survives_runs():
 
 
 def test_new_partitions_may_ask_for_slots():
-    """A flow that began small grows with its topics; one that shrank does not grow
+    """A flow that started small grows with its topics; one that shrank does not grow
     for the partitions that it had before.
     """
     sizing = Sizing(None)
@@ -165,7 +167,7 @@ def test_new_partitions_may_ask_for_slots():
 
 
 def test_fewer_cores_mean_fewer_slots():
-    """A run that begins while executors are gone has no slot too many."""
+    """A run that starts while executors are gone has no more slots than cores."""
     sizing = Sizing(None)
     assert sizing.begin(100, 8) == 4
     assert sizing.begin(100, 2) == 2

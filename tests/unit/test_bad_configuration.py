@@ -1,4 +1,4 @@
-"""Broken configurations: each is refused with exit status 2 and words that help.
+"""Broken configurations: each is refused with exit status 2 and a message that helps.
 
 Tables of what is wrong and of everything that is said about it. A message names the
 setting as its file spells it, the value unless it may be a secret, and what is right.
@@ -81,6 +81,24 @@ YAML = [
         "{topics: [orders]}",
         "[" * 500,
         ["{file}: not valid YAML: nested too deeply"],
+    ),
+    (
+        "a deep list that ends",
+        "{topics: [orders]}",
+        "[" * 400 + "]" * 400,
+        ["{file}: not valid YAML: nested too deeply"],
+    ),
+    (
+        "a setting that is a number",
+        "flows:",
+        "service: {8083: open-sesame}\nflows:",
+        ["service.8083: unknown setting"],
+    ),
+    (
+        "a default that is a number",
+        "flows:",
+        "defaults: {1: 2}\nflows:",
+        ["defaults.1: unknown setting"],
     ),
     (
         "a flow twice",
@@ -527,7 +545,7 @@ PROPERTIES = [
         "a policy without its package",
         "replication.policy.class = IdentityReplicationPolicy",
         [
-            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; use org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; what another class calls its copies can be said by policy rename in a YAML file'
+            'replication.policy.class: there is no replication policy "IdentityReplicationPolicy" here; use org.apache.kafka.connect.mirror.DefaultReplicationPolicy or org.apache.kafka.connect.mirror.IdentityReplicationPolicy; policy rename in a YAML file can name copies as another class does'
         ],
     ),
     (
@@ -604,7 +622,7 @@ PROPERTIES = [
         "a Java class",
         "topic.filter.class = com.example.Mine",
         [
-            'topic.filter.class: "com.example.Mine" is a Java class, which cannot run here; say what it does with topics and topics.exclude, or remove it'
+            'topic.filter.class: "com.example.Mine" is a Java class, which cannot run here; use topics and topics.exclude for what it does, or remove it'
         ],
     ),
     (
@@ -700,7 +718,7 @@ FILES = [
 
 
 def refused(file: Path, command: str) -> list[str]:
-    """What a command says about a file, its own name left out."""
+    """What a command says about a file, without the name of the file."""
     result = CliRunner().invoke(app, [command, "-c", str(file)], prog_name="mirror")
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
@@ -714,7 +732,7 @@ def refused(file: Path, command: str) -> list[str]:
 def test_a_broken_yaml_file(
     tmp_path: Path, old: str, new: str, said: list[str]
 ) -> None:
-    """One thing is wrong in a file that is right otherwise."""
+    """One thing is wrong in a file that is correct otherwise."""
     assert old in OURS
     file = tmp_path / "mirror.yaml"
     file.write_text(OURS.replace(old, new, 1))
@@ -729,7 +747,7 @@ def test_a_broken_yaml_file(
     ids=[row[0] for row in PROPERTIES],
 )
 def test_a_broken_properties_file(tmp_path: Path, line: str, said: list[str]) -> None:
-    """The same for MirrorMaker 2's; warnings about other keys may stand before it."""
+    """The same for MirrorMaker 2's file; warnings about other keys may come first."""
     file = tmp_path / "mm2.properties"
     file.write_text(f"{MM2}{line}\n")
     assert refused(file, "check") == said
@@ -741,7 +759,7 @@ def test_a_broken_properties_file(tmp_path: Path, line: str, said: list[str]) ->
 def test_a_file_of_another_kind(
     tmp_path: Path, name: str, text: str, said: list[str]
 ) -> None:
-    """The message says what a configuration looks like, or how to call the file."""
+    """The message says what a configuration looks like, or how to name the file."""
     file = tmp_path / name
     file.write_text(text)
     assert refused(file, "check") == said
@@ -758,7 +776,7 @@ def test_run_says_the_same_as_check(tmp_path: Path) -> None:
 
 
 def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
-    """All single-line mistakes of the first table that can stand side by side."""
+    """All single-line mistakes of the first table that one file can have."""
     file = tmp_path / "mirror.yaml"
     file.write_text(
         OURS.replace('"a:9092"', '"a", security_protocol: TLS').replace(

@@ -1,4 +1,4 @@
-"""Hostile names: of topics that no target can hold, of groups that look like orders."""
+"""Hostile names: topics that no target can hold, groups that look like commands."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def selection(names: list[str], **settings: Any) -> Selection:
 def test_a_topic_that_cannot_be_named_is_said_and_others_go_on(
     name: str, settings: dict[str, Any], reason: tuple[str]
 ) -> None:
-    """By its own name, with the name that its copy would have."""
+    """The message has its own name, and the one that its copy would have."""
     found = selection([name, "fine", "also.fine"], **settings)
     (rejected,) = found.rejected
     assert rejected.topic == name
@@ -98,7 +98,7 @@ def test_odd_but_legal_names_are_copied(name: str) -> None:
 
 
 def test_what_two_topics_would_be_called_alike_is_refused_for_both() -> None:
-    """With both names; a third one goes on."""
+    """The message has both names; a third topic is copied."""
     found = selection(
         ["a.b", "a_b", "c"],
         policy="rename",
@@ -111,7 +111,7 @@ def test_what_two_topics_would_be_called_alike_is_refused_for_both() -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_of_any_name_is_looked_after(group: str) -> None:
-    """A name is one name, whatever is in it. As in Java, a dot stands for no line
+    """A name is one name, whatever it contains. As in Java, a dot matches no line
     break, unless the pattern says so.
     """
     assert GroupFilter(include=(".*",)).matches(group) == ("\n" not in group)
@@ -120,7 +120,7 @@ def test_a_group_of_any_name_is_looked_after(group: str) -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_tables_stay_tables(group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name breaks no line and gives the terminal no orders; errors neither."""
+    """A name breaks no line and sends no commands to the terminal; errors neither."""
     table(("GROUP", "OFFSET"), [(group, 7), ("other", 8)])
     complain(f"group {group}: refused")
     shown = capsys.readouterr()

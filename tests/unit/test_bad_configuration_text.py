@@ -1,4 +1,4 @@
-"""Odd texts of properties files: they mean what Java's own reader takes them for."""
+"""Odd texts of properties files: they mean what Java's own reader makes of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_line_means_what_it_means_in_java(
 @pytest.mark.parametrize("newline", ["\r\n", "\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "BOM"])
 def test_files_of_other_systems(tmp_path: Path, newline: str, mark: bytes) -> None:
-    """Windows' and old line ends, and the mark that its editors put in front."""
+    """Windows' and old line ends, and the mark that its editors put first."""
     text = f"{MM2}A->B.topics = a, \\\n   b\n".replace("\n", newline)
     config, warnings = read(tmp_path, mark + text.encode())
     assert config.flows["A->B"].topics == ("a", "b")
@@ -108,7 +108,7 @@ def test_a_password_of_any_characters(
 
 
 def test_of_keys_given_twice_the_last_counts(tmp_path: Path) -> None:
-    """As in Java, but not in silence: each is named, however often it stands there."""
+    """As in Java, but with a warning that names each such key once."""
     config, warnings = read(
         tmp_path,
         f"{MM2}tasks.max = 1\ntopics = a\ntasks.max = 2\ntopics = b\n"
@@ -124,7 +124,7 @@ def test_of_keys_given_twice_the_last_counts(tmp_path: Path) -> None:
 
 
 def test_a_key_without_a_value_is_empty(tmp_path: Path) -> None:
-    """Which is not the same as not set, and is said where it hardly can be meant."""
+    """That is not the same as not set; where it is hardly meant, a warning says so."""
     config, warnings = read(tmp_path, f"{MM2}A->B.topics\n".encode())
     assert config.flows["A->B"].topics == ()
     assert warnings == ("A->B.topics: is empty, so no topic is copied",)

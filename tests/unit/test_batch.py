@@ -1,4 +1,4 @@
-"""Checksums of batches: the compiled sum for small ones, the library's for others."""
+"""Checksums of batches: a compiled one for small batches, the library's for others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(log: bytes | bytearray) -> batch.Batches:
 
 @given(st.binary(max_size=2000))
 def test_the_compiled_sum_is_the_library_s(data: bytes) -> None:
-    """Any bytes behind a header have the CRC-32C that crc32c computes."""
+    """Any bytes after a header have the CRC-32C that crc32c computes."""
     log = bytearray(bytes(17) + crc32c(data).to_bytes(4, "big") + data)
     rows = np.zeros((1, scan.COLUMNS), np.int64)
     rows[0, scan.SIZE] = len(log)
@@ -50,8 +50,8 @@ def test_the_compiled_sum_is_the_library_s(data: bytes) -> None:
 def test_batches_before_a_damaged_one_are_read(
     contents: list[bytes], data: st.DataObject
 ) -> None:
-    """One flipped bit anywhere in a batch ends the reading right before it, whether
-    the batch is small or large; in the first batch it is an error.
+    """One flipped bit anywhere in a batch ends the reading right before that batch,
+    large or small; in the first batch it is an error.
     """
     batches = [stored(value, offset) for offset, value in enumerate(contents)]
     assert read(b"".join(batches)).next_offset == len(contents)
@@ -70,8 +70,8 @@ def test_batches_before_a_damaged_one_are_read(
 def test_where_batches_lead_to_is_seen_beforehand(
     contents: list[bytes], cut: int, damaged: bool
 ) -> None:
-    """Without a look at checksums it is known how far whole batches reach, and under
-    which leader the last one was written; a batch of an old format ends them.
+    """Without checking checksums, `leads_to` returns how far the whole batches reach,
+    and the leader epoch of the last; a batch of an old format ends them.
     """
     batches = [stored(value, offset) for offset, value in enumerate(contents)]
     for number, each in enumerate(batches):

@@ -1,4 +1,4 @@
-"""The classic set-ups in both languages: each file loads, and both say the same."""
+"""The classic setups in both formats: each file loads, and both mean the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRETS = {
 
 
 def read(name: str, folder: Path) -> tuple[MirrorConfig, tuple[str, ...]]:
-    """An example whose /etc/mirror is a folder of the test's."""
+    """An example whose /etc/mirror is a folder of the test."""
     for file, text in SECRETS.items():
         (folder / file).write_text(text)
     copy = folder / name
@@ -43,7 +43,7 @@ def password(config: MirrorConfig, alias: str) -> str:
 
 
 def meaning(config: MirrorConfig) -> dict[str, Any]:
-    """All of it but where passwords are kept, and flows that are off."""
+    """Everything in it, except where passwords are kept and flows that are off."""
     secret = {"sasl_password", "sasl_password_file"}
     return {
         "clusters": {
@@ -56,7 +56,7 @@ def meaning(config: MirrorConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_languages_say_the_same(tmp_path: Path, name: str) -> None:
-    """Each file is right, and beside it stands what it is in the other language."""
+    """Each file is valid, and has a counterpart in the other format."""
     theirs, said = read(f"{name}.properties", tmp_path)
     ours, warnings = read(f"{name}.yaml", tmp_path)
     assert meaning(theirs) == meaning(ours)
@@ -67,7 +67,7 @@ def test_both_languages_say_the_same(tmp_path: Path, name: str) -> None:
 
 
 def test_there_are_the_classic_ones() -> None:
-    """One way, secured, merged, both ways: each in both languages."""
+    """One way, secured, merged, both ways: each in both formats."""
     assert NAMES == ["active-active", "one-way", "secured", "three-into-one"]
     for name in NAMES:
         for ending in ("properties", "yaml"):
@@ -75,7 +75,7 @@ def test_there_are_the_classic_ones() -> None:
 
 
 def test_the_secured_one_is_secured(tmp_path: Path) -> None:
-    """Exactly once with zstd, and passwords that come from a file."""
+    """Exactly once with zstd, and passwords from a file."""
     config, _ = read("secured.properties", tmp_path)
     flow = config.flows["source->target"]
     assert (flow.exactly_once, flow.compression) == (True, "zstd")
@@ -85,7 +85,7 @@ def test_the_secured_one_is_secured(tmp_path: Path) -> None:
 
 
 def test_the_merged_one_says_what_it_was_taken_for(tmp_path: Path) -> None:
-    """The warning spells out the lines that MirrorMaker 2 would have needed."""
+    """The warning shows the lines that MirrorMaker 2 would have needed."""
     config, said = read("three-into-one.properties", tmp_path)
     assert list(config.flows) == ["dc1->target", "dc2->target", "dc3->target"]
     assert any("clusters = dc1, dc2, dc3, target" in text for text in said)

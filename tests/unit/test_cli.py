@@ -1,4 +1,4 @@
-"""What a person types, and what comes back: text, JSON and exit codes."""
+"""What a person types and gets: text, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_help_is_quick() -> None:
     ],
 )
 def test_wrong_command_lines_exit_2(arguments: list[str]) -> None:
-    """A command line that cannot be meant is refused, with nothing on stdout."""
+    """A wrong command line is refused, with nothing on stdout."""
     result = mirror(*arguments)
 
     assert result.exit_code == 2
@@ -183,7 +183,7 @@ def test_a_function_that_is_not_there_is_told_at_once(
 
 
 def test_missing_file_exits_2() -> None:
-    """A file that is not there is named; MIRROR_CONFIG counts like -c."""
+    """A missing file is named; MIRROR_CONFIG counts like -c."""
     result = mirror("run", MIRROR_CONFIG="/no/such.yaml")
 
     assert (result.exit_code, result.stderr) == (
@@ -193,7 +193,7 @@ def test_missing_file_exits_2() -> None:
 
 
 def test_clusters_takes_several_aliases(config: str) -> None:
-    """Aliases after --clusters are all looked up, as MirrorMaker 2 has it."""
+    """All aliases after --clusters are looked up, as in MirrorMaker 2."""
     result = mirror("run", "-c", config, "--clusters", "B", "D", "E")
 
     assert result.exit_code == 2
@@ -218,7 +218,7 @@ def test_unreachable_clusters_are_named_with_their_setting(config: str) -> None:
 
 
 def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java the demo says so, and version still tells the rest."""
+    """Without Java the demo says so, and version still shows the rest."""
     monkeypatch.setenv("JAVA_HOME", "/no/java")
 
     demo, version = mirror("demo"), mirror("version")
@@ -248,7 +248,7 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_run_fails_if_a_flow_did(
     config: str, monkeypatch: pytest.MonkeyPatch, once: list[str]
 ) -> None:
-    """A nightly job learns from the exit status that not everything was copied."""
+    """The exit status shows a nightly job that not everything was copied."""
 
     def run(service: object, **_options: object) -> bool:
         show(service.store, "A->B", state=FlowState.FAILED, reason="no")  # type: ignore[attr-defined]
@@ -281,7 +281,7 @@ def test_run_tells_where_it_listens(
 
 
 def test_versions() -> None:
-    """What a report of a problem needs is there, to read and as JSON."""
+    """Everything that a bug report needs is there, as text and as JSON."""
     shown = mirror("version").stdout
     document = json.loads(mirror("version", "-o", "json").stdout)
 
@@ -292,7 +292,7 @@ def test_versions() -> None:
 
 
 def test_status_shows_flows_and_partitions(store: StatusStore, url: str) -> None:
-    """Both tables stand on stdout, whole lines however narrow the terminal."""
+    """Both tables are on stdout, in whole lines however narrow the terminal."""
     reason = "the target refuses it: " + "because " * 20
     show(
         store,
@@ -321,7 +321,7 @@ def test_status_shows_flows_and_partitions(store: StatusStore, url: str) -> None
 
 
 def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> None:
-    """A flow that catches up says how long that takes, and how busy each slot is."""
+    """A flow that catches up shows how long that takes, and how busy each slot is."""
     show(
         store,
         "A->B",
@@ -348,7 +348,7 @@ def test_status_shows_slots_and_what_remains(store: StatusStore, url: str) -> No
 
 
 def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) -> None:
-    """Records that a function removed, or failed on, are counted where it did so."""
+    """Records that a function removed, or failed on, are counted by partition."""
     show(
         store,
         "A->B",
@@ -362,7 +362,7 @@ def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) ->
 
 
 def test_status_shows_a_refused_configuration(store: StatusStore, url: str) -> None:
-    """Why the file's newest version is not in use stands at the end, line by line."""
+    """Why the newest configuration is not in use comes last, line by line."""
     store.config = ConfigStatus(refused_at=1e9, refused=("flows: x", "service: y"))
 
     *_, columns, one, other = mirror("status", "-u", url).stdout.splitlines()
@@ -373,7 +373,7 @@ def test_status_shows_a_refused_configuration(store: StatusStore, url: str) -> N
 
 
 def test_status_shows_what_differs(store: StatusStore, url: str) -> None:
-    """A copy that is not as its topic is stands below, with all that differs."""
+    """A copy that differs from its topic is listed below, with all differences."""
     show(
         store,
         "A->B",
@@ -425,7 +425,7 @@ def test_remaining_time_is_rounded(seconds: float, text: str) -> None:
 def test_status_of_a_service_that_knows_less(
     store: StatusStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fields were added within the format: a service without them can be asked."""
+    """The command shows an older service, whose answer lacks newer fields."""
     added = ("slot_loads", "remaining_seconds", "bytes_per_second")
 
     def to_json(status: ServiceStatus) -> dict[str, Any]:
@@ -442,7 +442,7 @@ def test_status_of_a_service_that_knows_less(
 
 
 def test_status_as_json_is_the_service_s_own(store: StatusStore, url: str) -> None:
-    """Programs get the service's document with its version, also as it grows."""
+    """Programs get the service's document with its version, even as it grows."""
     short = mirror("status", "-u", url.removeprefix("http://"), "-o", "json")
     show(store, "A->B", partitions=(partition(),))
     longer = mirror("status", "-u", f"{url}/status", "-o", "json")
@@ -464,7 +464,7 @@ def test_status_without_a_service() -> None:
 def test_status_asks_where_the_configuration_says(
     store: StatusStore, url: str, tmp_path: Path
 ) -> None:
-    """-c finds the port, and says what to do where the file cannot tell it."""
+    """-c finds the port, and says what to do where the file does not have it."""
     path = tmp_path / "mirror.yaml"
     path.write_text(CONFIG % int(url.rpartition(":")[2]))
     found = mirror("status", "-c", str(path))
@@ -496,7 +496,7 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_logging_as_before")
 def test_log_lines_have_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our events, a library's and its exceptions are JSON lines; chatter is dropped."""
+    """Our events, a library's and exceptions are JSON lines; chatter is dropped."""
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
     log.set_up("info", "auto")
 
@@ -534,7 +534,7 @@ def test_log_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_demo_in_lines(store: StatusStore, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal the demo writes plain lines, and not one per look."""
+    """Without a terminal the demo writes plain lines, and repeats none."""
     show(store, "A->B", state=FlowState.RUNNING, partitions=(partition(),))
     capsys.readouterr()  # the log of this process
     with Screen() as screen:

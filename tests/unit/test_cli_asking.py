@@ -1,4 +1,4 @@
-"""Commands that ask the service: how they are let in, and what they give away."""
+"""Commands that ask the service: how they authenticate, and what they reveal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def service(folder: Path, **settings: Any) -> Iterator[tuple[str, Path]]:
 
 def test_a_token_is_shown(tmp_path: Path):
     """With the token's file, by option or variable, or with the configuration, every
-    command that asks is let in; without, one sentence says what to do.
+    command that asks gets its answer; without, one sentence says what to do.
     """
     secret = tmp_path / "token"
     secret.write_text(f"{TOKEN}\n")
@@ -71,9 +71,29 @@ def test_a_token_is_shown(tmp_path: Path):
     assert "cannot be read" in missing.stderr
 
 
+def test_a_token_may_have_any_character_of_a_header(tmp_path: Path):
+    """A command may have a token with letters outside ASCII."""
+    secret = tmp_path / "token"
+    secret.write_text("gehe\u00efm", encoding="utf-8")
+    with service(tmp_path, http_token_file=str(secret)) as (url, _):
+        let_in = mirror("status", "-u", url, "--token-file", str(secret))
+    assert let_in.exit_code == 0, let_in.stderr
+
+
+@pytest.mark.parametrize("text", [f"{TOKEN}\nmore", f"{TOKEN}\u20ac"])
+def test_a_useless_token_is_refused_and_not_printed(tmp_path: Path, text: str):
+    """A token file that does not fit into a header is refused without its content."""
+    secret = tmp_path / "token"
+    secret.write_text(text, encoding="utf-8")
+    refused = mirror("status", "-u", "http://127.0.0.1:1", "--token-file", str(secret))
+    assert refused.exit_code == 1
+    assert "the token for http://127.0.0.1:1 has a line break" in refused.stderr
+    assert TOKEN not in refused.stderr
+
+
 def test_a_password_is_shown(tmp_path: Path):
-    """A configuration whose service knows a name and a password is enough, too, also
-    with the password in a variable.
+    """A configuration with a name and a password is enough too, also with the password
+    in a variable.
     """
     with service(tmp_path, http_username="ops", http_password="p:ss") as (_, config):
         assert mirror("status", "-c", str(config)).exit_code == 0
@@ -83,8 +103,8 @@ def test_a_password_is_shown(tmp_path: Path):
 
 
 def test_a_certificate_is_checked(tmp_path: Path):
-    """A certificate of an unknown CA is refused with what to do;
-    --ca-file, its variable or the configuration name it.
+    """A certificate of an unknown CA is refused with what to do; --ca-file, its
+    variable or the configuration makes it trusted.
     """
     authority = CertificateAuthority()
     made = authority.issue("mirror")
@@ -107,7 +127,7 @@ def test_a_certificate_is_checked(tmp_path: Path):
 
 
 def test_a_token_goes_nowhere_else(tmp_path: Path):
-    """Who answers with the way to another address is not followed."""
+    """A command does not follow a redirect with its token."""
     asked = []
 
     class Elsewhere(http.server.BaseHTTPRequestHandler):

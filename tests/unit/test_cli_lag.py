@@ -1,4 +1,4 @@
-"""`mirror lag` and `mirror topology` on what a service answers."""
+"""`mirror lag` and `mirror topology` with a service's answer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def mirror(*arguments: str) -> Result:
 
 
 def test_the_latest_come_first(url: str) -> None:
-    """What needs attention is at the top; what is not known is not zero."""
+    """The partitions furthest behind are at the top; an unknown lag is not zero."""
     columns, *rows = mirror("lag", "-u", url).stdout.splitlines()
 
     assert tuple(columns.split()) == lag.COLUMNS
@@ -89,7 +89,7 @@ def test_watch_is_for_people(url: str) -> None:
 
 
 def test_topology_in_a_terminal(url: str) -> None:
-    """Each cluster that is read, and where its records go, in which state."""
+    """The picture has each source, where its records go, and each flow's state."""
     assert mirror("topology", "-u", url).stdout.splitlines() == [
         "A",
         "├──► B  RUNNING, 2.0 MB/s, 5 min behind",
@@ -99,7 +99,7 @@ def test_topology_in_a_terminal(url: str) -> None:
 
 @pytest.mark.parametrize("form", ["mermaid", "dot", "json"])
 def test_topology_in_every_form(url: str, form: str) -> None:
-    """All forms name the flows' states."""
+    """All forms have the flows' states."""
     result = mirror("topology", "-u", url, "-o", form)
 
     assert result.exit_code == 0
@@ -113,7 +113,7 @@ EDGES = [
 
 
 def test_mermaid():
-    """Names that the language does not allow stand in labels only."""
+    """Names that the language does not allow are in labels only."""
     assert mermaid(EDGES) == [
         "flowchart LR",
         '  c0["us-east"]',

@@ -1,4 +1,4 @@
-"""The file for kafka-consumer-groups: what it says when several flows answer."""
+"""The file for kafka-consumer-groups, also when several flows have an answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def line(offset: int, *, partition: int = 0, cluster: str = "B") -> Line:
 
 
 def test_the_smallest_answer_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two flows that write a partition both answer: with the smaller offset nothing
-    is left out, and the tool gets each partition once; unknown ones are reported.
+    """If two flows have an offset for a partition, the file has it once, with the
+    smaller offset, so that nothing is skipped; unknown ones are reported.
     """
     write([line(9), line(7), line(3, partition=1), line(-1, partition=2)])
     shown = capsys.readouterr()
@@ -29,7 +29,7 @@ def test_the_smallest_answer_is_written(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_equal_answers_are_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where flows agree there is nothing to say."""
+    """If flows agree, there is one line and no message."""
     write([line(9), line(9)])
     assert capsys.readouterr() == ("orders,0,9\n", "")
 

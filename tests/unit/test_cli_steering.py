@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    """Clusters that do not answer."""
+    """A configuration of clusters that do not answer."""
     file = tmp_path / "mirror.yaml"
     clusters = {
         a: {"bootstrap_servers": f"127.0.0.1:{n}"} for n, a in ((1, "A"), (2, "B"))
@@ -45,7 +45,7 @@ def config(tmp_path: Path) -> str:
     ],
 )
 def test_wrong_words_exit_2(config: str, words: tuple[str, ...], said: str) -> None:
-    """A mistake on the command line is one sentence, without contact to a cluster."""
+    """A mistake on the command line is one sentence; no cluster is contacted."""
     result = CliRunner().invoke(app, [*words, "-c", config], prog_name="mirror")
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
@@ -87,7 +87,7 @@ def test_who_does_not_answer_is_named(
     ids=lambda value: f"{type(value).__name__}-{value}",
 )
 def test_start_takes_words_and_moments(written: object, meant: object) -> None:
-    """Whatever YAML or a variable makes of it, a moment is one in UTC."""
+    """In every form that YAML or a variable gives it, a time means one time in UTC."""
     assert values.start(written) == meant
 
 
@@ -97,14 +97,14 @@ def test_start_takes_words_and_moments(written: object, meant: object) -> None:
     ids=lambda value: f"{type(value).__name__}-{value}",
 )
 def test_start_refuses_the_rest(written: object) -> None:
-    """Seconds and years are not milliseconds; 1970 is never meant."""
+    """Seconds and years are not taken for milliseconds, and 1970 is refused."""
     with pytest.raises(PydanticCustomError):
         values.start(written)
 
 
 @given(st.integers(10**11, 4 * 10**12))
 def test_start_survives_its_own_form(milliseconds: int) -> None:
-    """Text and number of one moment mean the same."""
+    """Text and number of one time mean the same."""
     moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
     assert values.start(moment.isoformat()) == values.start(moment)
     assert values.start(str(milliseconds)) == values.start(milliseconds)

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and what that takes."""
+"""What differs between two configurations, and what a service must do about it."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def config(
 def test_a_setting_of_one_flow_concerns_that_flow(
     setting: str, value: Any, effect: Effect
 ) -> None:
-    """A changed setting is shown with both values, asks of its own flow no more than it
-    takes, and of the other flow nothing.
+    """A changed setting is shown with both values, asks of its own flow only what it
+    needs, and nothing of the other flow.
     """
     found = compare(config(), config({"A->B": {setting: value}, "C->B": {}}))
 
@@ -98,7 +98,7 @@ def test_a_setting_of_one_flow_concerns_that_flow(
 def test_what_takes_a_restart_is_refused_by_name(
     flow: dict[str, Any], service: dict[str, Any], cluster: dict[str, Any], named: str
 ) -> None:
-    """What a running service cannot change is named, and says what it takes."""
+    """The message names what a running service cannot change, and says what to do."""
     found = compare(
         config(),
         config({"A->B": flow, "C->B": {}}, clusters={"A": cluster}, service=service),
@@ -111,8 +111,8 @@ def test_what_takes_a_restart_is_refused_by_name(
 
 
 def test_every_setting_has_an_effect() -> None:
-    """No setting of a flow is without one. A new one whose author did not think of it
-    restarts its flow, or the jobs of a section of jobs.
+    """Every setting of a flow has one. A new one whose author did not think of it runs
+    its flow again, or restarts the jobs in a section of jobs.
     """
 
     class Later(FlowConfig):
@@ -123,15 +123,28 @@ def test_every_setting_has_an_effect() -> None:
     assert Later.effect("groups") is Effect.JOBS
 
 
-def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
-    """A changed password reaches every flow of its cluster, and is not told."""
-    old = config(clusters={"A": {**SASL, "sasl_password": "before"}})
-    new = config(clusters={"A": {**SASL, "sasl_password": SECRET}})
+@pytest.mark.parametrize(
+    ("setting", "login"),
+    [
+        ("sasl_password", SASL),
+        ("ssl_key_password", {"security_protocol": "SSL"}),
+        ("ssl_certificate_password", {"security_protocol": "SSL"}),
+        ("ssl_ca_password", {"security_protocol": "SSL"}),
+    ],
+)
+def test_credentials_make_the_flows_of_a_cluster_run_again(
+    setting: str, login: dict[str, Any]
+) -> None:
+    """A changed password, a key's too, reaches every flow of its cluster with new
+    connections. It is not shown.
+    """
+    old = config(clusters={"A": {**login, setting: "before"}})
+    new = config(clusters={"A": {**login, setting: SECRET}})
     found = compare(old, new)
 
     assert found.effects == {"A->B": Effect.RUN, "C->B": Effect.NONE}
     assert found.refused == ()
-    assert [each.setting for each in found.settings] == ["clusters.A.sasl_password"]
+    assert [each.setting for each in found.settings] == [f"clusters.A.{setting}"]
     assert SECRET not in repr(found)
     assert version(old) == version(new)
 
@@ -153,8 +166,8 @@ def test_credentials_make_the_flows_of_a_cluster_run_anew() -> None:
 def test_what_may_hide_a_password_is_not_told(
     setting: str, login: dict[str, Any]
 ) -> None:
-    """Options of which one may be a password are hidden in lists of changes, as they
-    are wherever settings are shown.
+    """Options that may contain a password are hidden in lists of changes, as wherever
+    settings are shown.
     """
     login = {
         "security_protocol": "SASL_SSL",
@@ -191,8 +204,8 @@ def test_what_is_kept_out_of_reprs_is_hidden_everywhere() -> None:
 
 
 def test_flows_come_and_go() -> None:
-    """A flow that is enabled, disabled, written down or taken out comes or goes; how a
-    cluster is reached that no running flow has to do with may change.
+    """A flow that is enabled, disabled, added or removed comes or goes. The address of
+    a cluster that no running flow uses may change.
     """
     old = config({"A->B": {}, "C->B": {"enabled": False}})
     new = config({"C->B": {}, "A->C": {}}, clusters={"C": {"bootstrap_servers": "x:1"}})
@@ -234,8 +247,8 @@ _CONFIGS = st.builds(
 @given(_CONFIGS, _CONFIGS)
 @settings(deadline=None)
 def test_differences_have_two_sides(old: MirrorConfig, new: MirrorConfig) -> None:
-    """A configuration does not differ from itself; the way back swaps what came and
-    went, and each value; every flow is kept, comes, or goes.
+    """A configuration does not differ from itself. The way back swaps added and removed
+    flows, and each old and new value; every flow is kept, added or removed.
     """
     there, back = compare(old, new), compare(new, old)
 
@@ -255,8 +268,8 @@ def test_differences_have_two_sides(old: MirrorConfig, new: MirrorConfig) -> Non
 
 
 def test_a_new_setting_of_the_service_takes_a_restart() -> None:
-    """Only what the service is known to change at once is changed at once; of that,
-    how to log reaches the workers of every flow with their next lease.
+    """Only settings known to need no restart are changed at once. Among them, how to
+    log reaches the workers of every flow with their next lease.
     """
     at_once = {
         name

@@ -112,7 +112,7 @@ def converted(tmp_path: Path, text: str, name: str) -> str:
 
 
 def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
-    """Every problem on stderr, nothing on stdout that might be taken for a result."""
+    """Every problem is on stderr; stdout has nothing that could pass for a result."""
     path = tmp_path / "mm2.properties"
     path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\nproducer.acks=1")
     done = mirror("config", "convert", path)
@@ -122,7 +122,7 @@ def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
 
 
 def test_what_is_converted_means_the_same(tmp_path: Path) -> None:
-    """The YAML, with the secret given by a variable, loads as the file itself does."""
+    """The YAML, with the secret from a variable, loads like the original file."""
     text = converted(tmp_path, MM2.replace("pay: .*", "pay.*"), "mm2.properties")
     path = tmp_path / "mirror.yaml"
     path.write_text(text)
@@ -135,7 +135,9 @@ def test_what_is_converted_means_the_same(tmp_path: Path) -> None:
 
 
 def test_conversion_says_what_differs_and_shows_no_secret(tmp_path: Path) -> None:
-    """Ignored keys and other defaults are comments; the password is only named."""
+    """Ignored keys and other defaults are comments; of the password, only its setting
+    is named.
+    """
     text = converted(tmp_path, MM2.replace("pay: .*", "pay.*"), "mm2.properties")
     assert "s3cret" not in text
     assert (
@@ -144,11 +146,13 @@ def test_conversion_says_what_differs_and_shows_no_secret(tmp_path: Path) -> Non
     ) in text
     assert "#   offset.lag.max: not needed, ignored: offsets are translated" in text
     assert "#   isolation_level: read_uncommitted there; here: leaves out" in text
+    assert "#   heartbeats_replication_factor: 3 there; here: as replication" in text
+    assert "#   sync_group_offsets_seconds: 60 there; here: with every look" in text
     assert "#   tasks:" not in text
 
 
 def test_the_shipped_mirrormaker_file_converts(tmp_path: Path) -> None:
-    """What is shown as an example can be taken over."""
+    """The example for MirrorMaker 2 can be converted."""
     text = (ROOT / "config" / "mm2.example.properties").read_text()
     found = yaml.safe_load(converted(tmp_path, text, "mm2.properties"))
     assert found["flows"]["primary->backup"]["topics"] == ["orders", r"payments\..*"]
@@ -156,7 +160,9 @@ def test_the_shipped_mirrormaker_file_converts(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
-    """Clusters, credentials by mounted file, connectors and patterns; pods are not."""
+    """Clusters, credentials as mounted files, connectors and patterns are converted;
+    fields about pods are not.
+    """
     text = converted(tmp_path, V1BETA2, "mm2.yaml")
     found = yaml.safe_load(text)
     assert found["clusters"]["source"] == {
@@ -182,7 +188,7 @@ def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
-    """The target stands apart, sources with their mirrors; paused is not enabled."""
+    """The target has its own field, a mirror has its source; paused is not enabled."""
     found = yaml.safe_load(converted(tmp_path, V1, "mm2.yaml"))
     assert found["clusters"]["source"]["security_protocol"] == "SSL"
     assert found["clusters"]["source"]["ssl_key_file"] == (
@@ -248,6 +254,25 @@ flows:
     ]
 
 
+def test_show_hides_an_empty_secret(tmp_path: Path) -> None:
+    """An empty password is shown as stars, too, and does not stop the command."""
+    path = tmp_path / "mirror.yaml"
+    path.write_text(
+        """
+clusters:
+  A: {bootstrap_servers: "a:1", security_protocol: SASL_PLAINTEXT,
+      sasl_mechanism: PLAIN, sasl_username: u, sasl_password: ""}
+  B: {bootstrap_servers: "b:1"}
+flows:
+  A->B: {}
+"""
+    )
+    done = mirror("config", "show", "-c", path, "-o", "json")
+    assert done.exit_code == 0, done.output
+    found = {each["setting"]: each for each in json.loads(done.stdout)["settings"]}
+    assert found["clusters.A.sasl_password"]["value"] == "***"
+
+
 @pytest.mark.parametrize(
     ("path", "made"),
     [
@@ -258,14 +283,14 @@ flows:
     ],
 )
 def test_what_is_generated_is_current(path: str, made: Any) -> None:
-    """A setting or option that is added or reworded needs `make settings`."""
+    """After a setting or option is added or reworded, `make settings` must run."""
     assert (ROOT / path).read_text() == made(), "run make settings"
 
 
 def test_the_annotated_file_loads_also_when_nothing_is_a_comment(
     tmp_path: Path,
 ) -> None:
-    """Each default, written out, means what leaving it out means."""
+    """Each default, written out, means the same as leaving it out."""
     text = (ROOT / "config" / "mirror.reference.yaml").read_text()
     path = tmp_path / "mirror.yaml"
     path.write_text(text)
@@ -287,7 +312,7 @@ def test_the_annotated_file_loads_also_when_nothing_is_a_comment(
 
 
 def test_the_schema_names_every_setting() -> None:
-    """Sections refuse what is unknown; what stands in a key is not asked for."""
+    """Sections refuse unknown settings; what a key says is not asked for."""
     made = json.loads(settings.json_schema())
     cluster = made["properties"]["clusters"]["additionalProperties"]
     assert cluster["required"] == ["bootstrap_servers"]

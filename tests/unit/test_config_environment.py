@@ -60,7 +60,7 @@ def problems(tmp_path: Path, text: str, **environ: str) -> list[str]:
 
 
 def test_rules_for_names_are_given_as_json(tmp_path: Path) -> None:
-    """A variable can hold the rules of policy rename; the flow's names follow them."""
+    """A variable can hold the rules of policy rename; the copies' names follow them."""
     config, _ = read(
         tmp_path,
         GOOD,
@@ -103,8 +103,8 @@ OF_HOSTS = {"bootstrap_servers": ["c:1", "d:2"], "http_hosts": ["c", "[::1]"]}
 def test_every_list_may_be_json(
     place: str, setting: str, section: Any, tmp_path: Path
 ) -> None:
-    """A variable holds any list of texts of the model as JSON, so that its elements may
-    have commas; as one text with commas; and empty, which is not the default.
+    """A variable holds any list of texts as JSON, so that its elements may have commas,
+    or as one text with commas. It may be empty, which is not the default.
     """
     given = OF_HOSTS.get(setting, ["a{1,2}", "b"])
 
@@ -154,7 +154,7 @@ def test_variables_win_over_the_file(tmp_path: Path) -> None:
 def test_a_password_from_the_environment_stays_text(
     tmp_path: Path, password: str
 ) -> None:
-    """It replaces the file's password, in whatever way that was given."""
+    """It replaces the file's password, in whatever way that was set."""
     config, _ = read(
         tmp_path,
         SASL % "sasl_password_file: /no/such",
@@ -178,8 +178,8 @@ def test_a_password_from_the_environment_stays_text(
 def test_one_way_to_give_it_takes_the_place_of_the_other(
     tmp_path: Path, setting: str, other: str
 ) -> None:
-    """Where the file says something in one of two ways and a variable in the other, the
-    variable counts, and neither is said to be given twice.
+    """Where the file uses one of two ways to set something and a variable the other,
+    the variable counts, and there is no message about both.
     """
     path = tmp_path / "mirror.yaml"
     for mine, theirs in ((setting, other), (other, setting)):
@@ -223,7 +223,7 @@ def test_one_way_to_give_it_takes_the_place_of_the_other(
 def test_a_variable_that_means_nothing_is_refused(
     tmp_path: Path, variable: str, problem: str
 ) -> None:
-    """It never makes a new cluster or flow; its value is not shown unless it counts."""
+    """It never adds a cluster or flow; its value is not shown."""
     assert problems(tmp_path, GOOD, **{variable: "s3cret"}) == [
         f"{variable}: {problem}"
     ]
@@ -243,7 +243,7 @@ def test_a_variable_that_means_two_clusters_is_refused(tmp_path: Path) -> None:
 
 
 def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
-    """Tools' variables and Kubernetes' service links are no settings."""
+    """Other tools' variables and Kubernetes' service links are not settings."""
     _, warnings = read(
         tmp_path,
         GOOD,

@@ -56,7 +56,7 @@ def good_with(line: str, instead_of: str) -> str:
 
 @pytest.mark.parametrize("name", ["mirror.example.yaml", "mm2.example.properties"])
 def test_the_examples_load_without_a_word(name: str) -> None:
-    """What we show to newcomers is right."""
+    """The examples for newcomers load without problems or warnings."""
     config, warnings = load(EXAMPLES / name, environ={})
     assert warnings == ()
     assert len(config.flows) == 2
@@ -68,7 +68,7 @@ def test_the_examples_load_without_a_word(name: str) -> None:
 def test_every_topology_has_a_sound_example_and_a_word_of_explanation(
     path: Path,
 ) -> None:
-    """Examples run as they are, and the page on topologies speaks of each."""
+    """Examples run as they are, and the page on topologies explains each."""
     config, warnings = load(path, environ={})
     assert warnings == ()
     assert config.flows
@@ -93,7 +93,7 @@ def test_the_yaml_example_shows_every_default() -> None:
 
 
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """No neighbour file, no include and no @ token changes what the file says."""
+    """No neighbouring file, no include and no @ token changes what the file says."""
     (tmp_path / "mirror.local.yaml").write_text("defaults: {tasks: 99}")
     text = good_with("{separator: _, provenance: off}", "{compression: zstd}")
     config, warnings = read(tmp_path, text)
@@ -434,7 +434,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
     tmp_path: Path, instead_of: str, line: str, problem: str
 ) -> None:
-    """One sentence, from which the file can be put right."""
+    """One sentence says how to correct the file."""
     assert problems(tmp_path, good_with(line, instead_of)) == [problem]
 
 
@@ -487,12 +487,12 @@ def test_a_bad_setting_is_named_with_its_value_and_what_is_right(
 def test_credentials_are_checked_and_never_shown(
     tmp_path: Path, line: str, problem: str
 ) -> None:
-    """The message names the setting; the secret stays where it is."""
+    """The message names the setting, and does not show the secret."""
     assert problems(tmp_path, SASL % line) == [problem]
 
 
 def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
-    """GSSAPI is a real mechanism, but not ours yet; Amazon's has a twin here."""
+    """GSSAPI is real but not supported yet; Amazon's mechanism has an equivalent."""
     text = SASL % "sasl_password: x"
     right = "use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
     assert problems(tmp_path, text.replace(": PLAIN\n", ": gssapi\n")) == [
@@ -503,7 +503,7 @@ def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
-    """Bad clusters, defaults, flows and rules hide nothing from each other."""
+    """Bad clusters, defaults, flows and rules do not hide one another."""
     text = """
 clusters: {A: {bootstrap_servers: x}, B: {bootstrap_servers: "b:1"}}
 defaults: {tasks: 0}
@@ -537,7 +537,7 @@ flows:
 
 
 def test_sections_of_another_shape_are_named(tmp_path: Path) -> None:
-    """Also when a variable would reach into them."""
+    """This also holds where a variable sets something in them."""
     text = "clusters: 5\nflows: [a]\ndefaults: 7\nservice: null\n"
     assert problems(tmp_path, text, MIRROR_DEFAULTS__tasks="1") == [
         "clusters: is not a mapping",
@@ -547,6 +547,6 @@ def test_sections_of_another_shape_are_named(tmp_path: Path) -> None:
 
 
 def test_a_flow_without_topics_is_mentioned(tmp_path: Path) -> None:
-    """Nothing is wrong with it, but hardly anyone wants it."""
+    """Nothing is wrong with it, but it is rarely intended."""
     _, warnings = read(tmp_path, good_with("topics: []", "topics: [orders]"))
     assert warnings == ('flows."us-east->eu".topics: is empty, so no topic is copied',)

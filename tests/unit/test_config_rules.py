@@ -268,7 +268,7 @@ def test_a_harmful_topology_is_spelled_out(
 
 
 def test_a_full_mesh_with_unchanged_names_doubles() -> None:
-    """The header stops loops, but each record would come directly and by the way."""
+    """The header stops loops, but each record would come directly and by a detour."""
     mesh = {f"{a}->{b}": IDENTITY for a in "ABC" for b in "ABC" if a != b}
     found = problems(config(mesh))
     assert len(found) == 6
@@ -291,7 +291,7 @@ def test_two_aliases_of_one_broker_are_one_cluster() -> None:
 
 
 def test_names_are_those_the_user_wrote() -> None:
-    """A file of MirrorMaker 2 calls its flows without our section's name."""
+    """In MirrorMaker 2's file, flows have no section before their name."""
     found = problems(config({"A->A": {}}), spelled={("flows", "A->A"): "A->A"})
     assert found == ["A->A: source and target are the same cluster"]
 
@@ -313,7 +313,7 @@ def test_names_are_those_the_user_wrote() -> None:
     ],
 )
 def test_patterns_are_told_apart(one: str, other: str, *, common: bool) -> None:
-    """Two ways double what both let through: found by names that patterns may mean."""
+    """Two ways double what both let through; names that the patterns match show it."""
     found = problems(
         config(
             {
@@ -337,7 +337,7 @@ def test_large_meshes_are_checked_in_no_time() -> None:
 
 
 def test_stars_of_many_flows_keep_their_names() -> None:
-    """However many clusters send to a hub, the names they list are all looked at."""
+    """However many clusters send to a hub, all the names that they list are tried."""
     names = [f"S{number}" for number in range(60)]
     topics = {name: [f"{name.lower()}-{n}" for n in range(20)] for name in names}
     made = config(

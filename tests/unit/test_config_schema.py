@@ -37,7 +37,7 @@ def config(flows: dict[str, Any], *aliases: str) -> MirrorConfig:
 
 
 def test_keys_become_aliases_and_ends() -> None:
-    """What a key says need not be said again; A/B is A->B."""
+    """What a key says need not be repeated; A/B means A->B."""
     made = config({"A/B": None, "B -> C": {"tasks": 2}})
     assert made.clusters["A"].alias == "A"
     assert list(made.flows) == ["A->B", "B->C"]
@@ -60,7 +60,7 @@ def test_defaults_lie_under_each_flow() -> None:
 
 
 def test_a_flow_is_safe_when_told_nothing() -> None:
-    """Exactly once, stamped, committed records, from the beginning."""
+    """By default: exactly once, stamped, committed records, from the beginning."""
     flow = FlowConfig(source="A", target="B")
     assert flow.exactly_once
     assert flow.provenance
@@ -85,7 +85,7 @@ def test_brokers_are_a_list_or_one_text(given: Any, servers: tuple[str, ...]) ->
 
 
 def test_no_text_of_a_cluster_shows_its_password() -> None:
-    """Neither repr nor a dump nor an error lets a secret out."""
+    """Neither repr nor a dump nor an error shows a secret."""
     made = ClusterConfig.model_validate(
         {
             "alias": "A",
@@ -105,7 +105,7 @@ def test_no_text_of_a_cluster_shows_its_password() -> None:
 
 
 def test_values_are_frozen_and_travel() -> None:
-    """A configuration is immutable; tasks get theirs pickled."""
+    """A configuration is immutable, and tasks get it pickled."""
     made = config({"A->B": {}})
     with pytest.raises(ValidationError, match="frozen"):
         made.flows["A->B"].tasks = 2  # type: ignore[misc]
@@ -113,7 +113,7 @@ def test_values_are_frozen_and_travel() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    """Each description says what zero, null or empty means, so none may be missing."""
+    """A description says what zero, null or empty means, so none may be missing."""
     for section in (ClusterConfig, FlowConfig, ServiceConfig):
         for name, field in section.model_fields.items():
             assert field.description, f"{section}.{name}"
@@ -121,8 +121,8 @@ def test_every_setting_is_described() -> None:
 
 @pytest.mark.parametrize("section", dict.fromkeys(SECTIONS.values()))
 def test_traits_name_settings_and_keys_that_fit(section: type[Section]) -> None:
-    """A setting that stands for another one names one of its section; in one place, a
-    key of MirrorMaker 2 sets one setting, but for the text that holds a whole login.
+    """A setting that replaces another one names one of its section. In one place, a key
+    of MirrorMaker 2 sets one setting, except for the text that holds a whole login.
     """
     known = settings(section)
     owners: dict[tuple[Where, str], set[str]] = {}
@@ -137,7 +137,7 @@ def test_traits_name_settings_and_keys_that_fit(section: type[Section]) -> None:
 
 
 def test_select_keeps_enabled_flows_into_named_clusters() -> None:
-    """Run near the target: only flows that end there."""
+    """To run near the target: only flows that end there."""
     made = config({"A->B": {}, "A->C": {}, "C->B": {"enabled": False}})
     assert list(made.select(["B"]).flows) == ["A->B"]
     assert list(made.select(["B", "C"]).flows) == ["A->B", "A->C"]

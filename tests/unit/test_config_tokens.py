@@ -1,4 +1,4 @@
-"""OAUTHBEARER in a configuration: one way to tokens, also out of Java's files."""
+"""OAUTHBEARER in a configuration: one source of tokens, also from Java's files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _ID = "sasl_oauthbearer_client_credentials_client"
 def test_oauthbearer_has_one_way_to_tokens_and_all_of_it(
     tmp_path: Path, lines: dict[str, Any], problem: str
 ) -> None:
-    """What is missing, given twice or of no use is reported by its setting."""
+    """A message names the setting that is missing, set twice or without effect."""
     document = {
         "clusters": {
             "us-east": {
@@ -135,7 +135,7 @@ def secret(cluster: ClusterConfig) -> str | None:
 
 
 def test_what_kafkas_own_handler_is_told(tmp_path: Path) -> None:
-    """Options of the login module, and the keys that replaced them, which go first."""
+    """Options of the login module, and the newer keys, which take precedence."""
     ca = tmp_path / "ca.pem"
     ca.touch()
     login = (
@@ -163,7 +163,7 @@ def test_what_kafkas_own_handler_is_told(tmp_path: Path) -> None:
 
 
 def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
-    """Its options have names of their own; its class needs no word here."""
+    """Its options have their own names; its class needs no warning."""
     found, warnings = java(
         tmp_path,
         f'{LOGIN}.OAuthBearerLoginModule required oauth.client.id="me" '
@@ -211,14 +211,14 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_had_is_said(tmp_path: Path, more: str, problem: str) -> None:
-    """With the key as the file has it, and what would be right."""
+    """The message has the file's key, and what to use instead."""
     with pytest.raises(ConfigError) as caught:
         java(tmp_path, more)
     assert problem in str(caught.value)
 
 
 def test_keys_of_tokens_beside_another_mechanism(tmp_path: Path) -> None:
-    """They are passed over with a word, as Java's clients do without one."""
+    """They are ignored with a warning; Java's clients ignore them without one."""
     _, warnings = java(
         tmp_path,
         "A.sasl.mechanism = PLAIN\nA.sasl.jaas.config = x.PlainLoginModule required "
@@ -269,7 +269,7 @@ def test_strimzis_manifest_names_secrets(tmp_path: Path) -> None:
 
 
 def test_variables_name_the_secret_or_its_file(tmp_path: Path) -> None:
-    """One in the environment stands instead of the other in the file."""
+    """A variable for one replaces the file's setting for the other."""
     name = "sasl_oauthbearer_client_credentials_client_secret"
     file = tmp_path / "mm2.properties"
     file.write_text(

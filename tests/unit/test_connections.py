@@ -64,7 +64,7 @@ def ends(
 
 
 def _end_has_come(connection: Connection) -> None:
-    """Wait for what the broker's end of it sends last."""
+    """Wait for the last thing that the broker sends when it closes."""
     poller = select.poll()
     poller.register(connection, select.POLLIN)
     assert poller.poll(5000)
@@ -84,8 +84,8 @@ def _find() -> FindCoordinatorRequest:
 def test_what_ended_while_idle_is_replaced(
     ends: tuple[Broker, Cluster], how: str
 ) -> None:
-    """A connection that the broker closed, reset or took leave of while nothing was
-    owed is replaced without an error, whatever it is for.
+    """A connection that the broker closed, reset or ended in TLS while no response was
+    outstanding is replaced without an error, whatever its purpose.
     """
     broker, cluster = ends
     used = _used(cluster, "commit")
@@ -99,8 +99,8 @@ def test_what_ended_while_idle_is_replaced(
 def test_what_nobody_asked_for_ends_a_connection(
     ends: tuple[Broker, Cluster],
 ) -> None:
-    """Bytes that no answer is owed for would pass for the next answer: such a
-    connection is replaced as well.
+    """Bytes without a request would pass for the next response, so such a connection is
+    replaced as well.
     """
     broker, cluster = ends
     used = _used(cluster)
@@ -111,8 +111,8 @@ def test_what_nobody_asked_for_ends_a_connection(
 
 
 def test_a_good_connection_is_kept(ends: tuple[Broker, Cluster]) -> None:
-    """A connection that is idle and open is used again, also while answers that came
-    over it are not read yet.
+    """A connection that is idle and open is used again, also while responses on it are
+    still unread.
     """
     broker, cluster = ends
     used = _used(cluster)
@@ -128,7 +128,7 @@ def test_a_good_connection_is_kept(ends: tuple[Broker, Cluster]) -> None:
 def test_words_of_tls_itself_do_not_end_a_line(
     ends: tuple[Broker, Cluster],
 ) -> None:
-    """Session tickets, which come when they like, are no end and no answer."""
+    """Session tickets may come at any time, and are neither an end nor a response."""
     broker, cluster = ends
     with closing(
         handshake.open_line(cluster._config, "127.0.0.1", broker.port)
@@ -143,8 +143,8 @@ def test_words_of_tls_itself_do_not_end_a_line(
 def test_one_that_ends_beneath_a_question_is_asked_again(
     ends: tuple[Broker, Cluster],
 ) -> None:
-    """A broker that ends the connection just as a question comes is asked once more
-    over a new connection, without an error.
+    """If the broker closes the connection just as a question arrives, it is asked once
+    more over a new connection, without an error.
     """
     broker, cluster = ends
     _used(cluster)
@@ -156,8 +156,8 @@ def test_one_that_ends_beneath_a_question_is_asked_again(
 def test_what_changes_something_is_not_sent_again(
     ends: tuple[Broker, Cluster],
 ) -> None:
-    """A request that may have been done, and that changes something, is an error when
-    its connection ends: its sender alone knows what to do.
+    """A request that changes something, and may have done so, raises an error when its
+    connection ends: only its sender knows what to do.
     """
     broker, cluster = ends
     broker.hangs_up_on = {"EndTxn"}
@@ -170,8 +170,8 @@ def test_what_changes_something_is_not_sent_again(
 
 
 def test_silence_is_not_asked_again(ends: tuple[Broker, Cluster]) -> None:
-    """A broker that does not answer within the timeout is not asked a second time:
-    that would double how long it takes to see that it is gone.
+    """A broker that does not answer within the timeout is not asked a second time: it
+    would take twice as long to notice that it is gone.
     """
     broker, cluster = ends
     broker.silent_on = {"FindCoordinator"}
@@ -185,8 +185,8 @@ def test_silence_is_not_asked_again(ends: tuple[Broker, Cluster]) -> None:
 def test_a_session_that_ends_on_a_dead_connection_is_no_error(
     ends: tuple[Broker, Cluster],
 ) -> None:
-    """Where it is time to log in again and the broker has ended the connection
-    meanwhile, a new one takes its place.
+    """Where it is time to authenticate again and the broker has closed the connection
+    meanwhile, a new one replaces it.
     """
     broker, cluster = ends
     used = _used(cluster)

@@ -65,7 +65,7 @@ def render(helm: str, values: Path, *more: str) -> list[dict[str, Any]]:
 
 @functools.cache
 def rendered(helm: str, values: Path, *more: str) -> str:
-    """Many tests look at the same few examples."""
+    """Renders each example once, since many tests look at the same few."""
     apis = ("--api-versions", ",".join(APIS))
     ended = run(helm, values, *apis, *more)
     assert ended.returncode == 0, ended.stderr
@@ -108,8 +108,8 @@ def test_examples_are_valid(helm: str, example: Path) -> None:
 def test_configuration_is_one_that_mirror_takes(
     helm: str, example: Path, tmp_path: Path
 ) -> None:
-    """What the chart writes into the ConfigMap is read without a word by mirror, with
-    the credentials where they are mounted.
+    """mirror reads the chart's ConfigMap without a warning, with the credentials where
+    they are mounted.
     """
     documents = render(helm, example)
     maps = [d for d in documents if d["metadata"]["name"] == "mirror-config"]
@@ -134,8 +134,8 @@ def test_configuration_is_one_that_mirror_takes(
 
 @pytest.mark.parametrize("mode", ["deployment", "kubeflow", "apache"])
 def test_the_page_s_values_render(helm: str, tmp_path: Path, mode: str) -> None:
-    """Who copies the values of docs/howto/kubernetes.md has a pod with that flow, and
-    with the lines for an operator a SparkApplication.
+    """The values of docs/howto/kubernetes.md render a pod with that flow, and with the
+    lines for an operator a SparkApplication.
     """
     page = ROOT / "docs" / "howto" / "kubernetes.md"
     written = [yaml.safe_load(block.text) for block in blocks(page, "yaml")]
@@ -172,8 +172,8 @@ def pod(documents: list[dict[str, Any]], role: str = "driver") -> dict[str, Any]
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("role", ["driver", "executor"])
 def test_pods_may_do_little(helm: str, example: Path, role: str) -> None:
-    """No pod runs as root, writes to its image or gains rights, and what it writes to
-    is a volume of its own.
+    """No pod runs as root, writes to its image or gains rights, and it writes only to
+    volumes of its own.
     """
     spec = pod(render(helm, example), role)
     [container] = spec["containers"]
@@ -217,7 +217,7 @@ def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
     [("small", 1, "Recreate"), ("secured", 2, "RollingUpdate")],
 )
 def test_upgrades(helm: str, example: str, replicas: int, strategy: str) -> None:
-    """A lone pod ends before its successor starts; of several one is replaced at a
+    """A single pod ends before its successor starts; of several one is replaced at a
     time, while another leads its flows.
     """
     documents = render(helm, CHART / "ci" / f"{example}.yaml")
@@ -242,8 +242,8 @@ def test_changed_configuration_restarts_the_pod(helm: str) -> None:
 
 @pytest.mark.parametrize("size", ["low", "medium", "high"])
 def test_memory_fits_the_slots(helm: str, size: str) -> None:
-    """A pod may use what its cores' slots and its driver take at full speed: 730 MB
-    and 400 MB for each core it may use.
+    """A pod has the memory that its slots and its driver use at full speed: 730 MB, and
+    400 MB for each core of its limit.
     """
     deployment = one(
         render(helm, CHART / "ci" / "small.yaml", "--set", f"size={size}"), "Deployment"
@@ -272,9 +272,8 @@ def test_credentials_stay_in_secrets(helm: str) -> None:
 
 
 def test_who_may_ask_stays_in_a_secret(helm: str) -> None:
-    """Token and certificate of the HTTP port are files of a Secret: mirror learns
-    where they are, probes use TLS, Prometheus shows the token and checks the
-    certificate.
+    """Token and certificate of the HTTP port are files of a Secret: mirror gets their
+    paths, probes use TLS, Prometheus sends the token and checks the certificate.
     """
     documents = render(helm, CHART / "ci" / "secured.yaml")
     spec = pod(documents)

@@ -24,7 +24,7 @@ def services() -> dict[str, Any]:
 
 
 def test_what_is_mounted_is_there(services: dict[str, Any]) -> None:
-    """Every folder and file that a service mounts stands in the repository."""
+    """Every folder and file that a service mounts is in the repository."""
     sources = [
         FOLDER / volume.split(":")[0]
         for service in services.values()
@@ -66,7 +66,7 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
 
 
 def test_ports_are_for_this_machine_alone(services: dict[str, Any]) -> None:
-    """Nothing here has a password, so nothing can be reached from elsewhere."""
+    """Nothing here has a password, so every port is on localhost only."""
     ports = [port for service in services.values() for port in service.get("ports", ())]
 
     assert ports

@@ -1,4 +1,4 @@
-"""The image, as far as reading tells: locks and versions agree, scripts are sound."""
+"""The image, as far as its files show: locks and versions agree, scripts are sound."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_versions_agree() -> None:
     "script", sorted(ROOT.glob("deploy/**/*.sh")), ids=lambda path: path.name
 )
 def test_scripts_can_be_read_by_a_shell(script: Path) -> None:
-    """Every script of a deployment is sound to the shell that will run it."""
+    """The shell that runs a deployment's script can parse it."""
     shell = script.read_text().splitlines()[0].removeprefix("#!").split()[-1]
     ended = subprocess.run(
         [shell, "-n", str(script)], capture_output=True, text=True, check=False
@@ -79,8 +79,8 @@ def healthy(url: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_health_check_asks_as_the_port_wants_it(tmp_path: Path, *, tls: bool) -> None:
-    """A service that is well is found so, over TLS too, whatever it wants to be called,
-    and without its token.
+    """The check passes for a healthy service, over TLS too, whatever its host name, and
+    without its token.
     """
     settings: dict[str, object] = {
         "http_hosts": "mirror.example.com",
@@ -95,8 +95,8 @@ def test_health_check_asks_as_the_port_wants_it(tmp_path: Path, *, tls: bool) ->
 
 
 def test_health_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that stands still is not well, and the reason is there to read; nor is
-    one that does not answer.
+    """The check fails for a service that is stuck, with its reason, and for one that
+    does not answer.
     """
     monkeypatch.setattr(
         StatusStore, "standstill", lambda _: "nothing moved for an hour"

@@ -1,4 +1,4 @@
-"""The systemd units, by systemd's own judgement and against what they start."""
+"""The systemd units, checked by systemd's own tool and against what they start."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_systemd_would_take_it(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
-    """Only mirror gets SIGTERM, has time for its transactions, and is started again
-    unless its configuration is wrong.
+    """Only mirror gets SIGTERM, has time for its transactions, and is restarted unless
+    its configuration is wrong.
     """
     found = settings(unit)
 
@@ -63,7 +63,7 @@ def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
 def test_systemd_says_where_its_state_is(
     unit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd makes a folder that the service may write to, and mirror takes that one:
+    """systemd creates a folder that the service may write to, and mirror uses that one:
     homes are hidden from the service.
     """
     found = settings(unit)

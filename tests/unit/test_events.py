@@ -1,4 +1,4 @@
-"""The event trail: what is seen in statuses, what is kept, what is asked for."""
+"""The event trail: what is found in statuses, what is kept, what is returned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RUNS = FlowStatus(name="A->B", state=FlowState.RUNNING, source="A", target="B")
 
 
 def seen(before: FlowStatus, **changes: Any) -> list[tuple[str, str, str]]:
-    """Kind, subject and text of what is noticed when a status changes like that."""
+    """Kind, subject and text of the events of this change of a status."""
     found = noticed(before, replace(before, **changes))
     return [(event.kind.value, event.subject, event.text) for event in found]
 
@@ -49,7 +49,7 @@ def seen(before: FlowStatus, **changes: Any) -> list[tuple[str, str, str]]:
 
 
 def test_a_flow_that_fails_and_runs_again():
-    """Each failure says why; that it starts is no news before its leases run."""
+    """Each failure has its reason; a start is an event once leases run."""
     assert seen(RUNS, state=FlowState.RETRYING, reason="no broker", restarts=1) == [
         ("flow-failed", "", "flow failed and will restart: no broker")
     ]
@@ -109,7 +109,7 @@ def test_a_cluster_that_is_down_is_few_events():
 
 
 def test_losses_are_told_once():
-    """Counters only grow: what was reported once is not reported again."""
+    """A loss that was reported is not reported again."""
     before = replace(RUNS, partitions=(partition_status("t", 0, lost=5),))
 
     (lost,) = seen(before, partitions=(partition_status("t", 0, lost=12),))
@@ -144,7 +144,7 @@ def test_failing_jobs():
 
 
 def test_an_ordinary_lease_is_no_event():
-    """What happens every ten seconds would drown what matters."""
+    """An event every ten seconds would drown what matters."""
     before = replace(RUNS, partitions=(partition_status("t", 0, lag=5),))
 
     assert seen(before, leases=7, partitions=(partition_status("t", 0, lag=9),)) == []
@@ -154,7 +154,7 @@ def test_an_ordinary_lease_is_no_event():
 
 
 def test_often_does_not_push_out_seldom():
-    """Each kind has a place of its own, of a bounded size."""
+    """Each kind has its own place, of a bounded size."""
     trail = Trail()
     trail.add(Event(kind=EventKind.TOPIC_CREATED, subject="t", text="created"))
     for number in range(3 * MOST_OF_A_KIND):
@@ -215,7 +215,7 @@ def test_ids_go_on_after_a_restart():
 
 
 def test_many_threads_add():
-    """Jobs tell at the same time; no event gets lost and no id is given twice."""
+    """Threads add at the same time; no event is lost and no id is given twice."""
     trail = Trail()
     threads = [
         threading.Thread(
@@ -252,7 +252,7 @@ def mirror(*arguments: str) -> Any:
 
 
 def test_events_over_http(served: tuple[StatusStore, str]) -> None:
-    """Programs ask for what is new since the last answer, of one flow or kind."""
+    """Programs ask for what is new since the last answer, also of one flow or kind."""
     store, url = served
     for flow in ("A->B", "A->C"):
         show(store, flow, state=FlowState.RUNNING)
@@ -274,7 +274,7 @@ def test_events_over_http(served: tuple[StatusStore, str]) -> None:
 
 
 def test_events_for_people(served: tuple[StatusStore, str]) -> None:
-    """A table, oldest first; JSON has the same."""
+    """A table, oldest first, and the same as JSON."""
     store, url = served
     show(store, "A->B", state=FlowState.RUNNING)
     show(store, "A->C", state=FlowState.RETRYING, reason="no broker")
@@ -352,9 +352,9 @@ def topics_found(**ids: str) -> TopicsResult:
     )
 
 
-def test_a_topic_made_anew_is_told_once():
-    """A topic with another id is another topic; brokers that have no ids, and progress
-    that was written without, tell nothing.
+def test_a_recreated_topic_is_told_once():
+    """A topic with another id is another topic; without ids, of old brokers or in old
+    progress, there is no event.
     """
     store = StatusStore(("A->B",))
     changes = TopicChanges(FlowConfig(source="A", target="B"), store)
@@ -372,7 +372,7 @@ def test_a_topic_made_anew_is_told_once():
 
 
 def test_every_kind_stands_in_the_reference():
-    """Who writes a program against /events finds the kinds on the page of formats."""
+    """The reference of formats lists every kind."""
     page = (ROOT / "docs/reference/formats.md").read_text()
 
     assert [kind.value for kind in EventKind if f"`{kind.value}`" not in page] == []

@@ -1,4 +1,4 @@
-"""Partitions set aside are tried again in time, whatever the time of day is."""
+"""Partitions that are set aside are retried in time, even if the clock is changed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 @pytest.mark.parametrize("change", [-HOUR, HOUR])
 def test_pauses_do_not_go_by_the_time_of_day(clocks: Clocks, change: float) -> None:
-    """A clock that is set back or forth by an hour neither keeps a partition aside
-    for longer nor brings it back sooner.
+    """Setting the clock back or forward by an hour neither prolongs a pause nor ends
+    it.
     """
     held = Faults()
     held.set_aside(_KEY, "too large")
@@ -34,7 +34,7 @@ def test_pauses_do_not_go_by_the_time_of_day(clocks: Clocks, change: float) -> N
 
 
 def test_people_read_since_when(clocks: Clocks) -> None:
-    """What is shown is the time of day at which a partition was first set aside."""
+    """The status shows the time of day at which a partition was first set aside."""
     held = Faults()
     held.set_aside(_KEY, "too large")
     clocks.run(10)
@@ -45,8 +45,8 @@ def test_people_read_since_when(clocks: Clocks) -> None:
 
 
 def test_pauses_grow_to_a_minute(clocks: Clocks) -> None:
-    """Each further pause is twice as long, up to a minute; one that was copied in
-    between begins with a second again.
+    """Each pause in a row is twice as long, up to a minute; after the partition was
+    copied in between, it starts at one second again.
     """
     held = Faults()
     pauses = []
@@ -65,9 +65,7 @@ def test_pauses_grow_to_a_minute(clocks: Clocks) -> None:
 
 
 def test_a_chance_is_given_once_for_each_pause(clocks: Clocks) -> None:
-    """Those that are due are tried, the others stay aside; a second try before the
-    next pause is over is none.
-    """
+    """Partitions that are due are retried once per pause; the others stay aside."""
     held = Faults()
     held.set_aside(_KEY, "too large")
     clocks.run(0.5)

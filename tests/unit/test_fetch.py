@@ -53,7 +53,7 @@ def test_without_a_session_none_is_asked_for() -> None:
 
 
 def test_a_session_goes_on_and_forgets() -> None:
-    """Within a session a request names its epoch and who is to be left out."""
+    """Within a session a request has its epoch and the partitions to leave out."""
     request = encoded(
         session=fetch.Session(17, 3),
         forgotten=[("orders", 1), ("payments", 0), ("orders", 2)],

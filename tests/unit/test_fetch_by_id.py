@@ -17,7 +17,7 @@ _IDS = {"orders": _ORDERS, "payments": _PAYMENTS}
 
 def test_request() -> None:
     """Topics by id in the order given, each offset with the epoch of the record before
-    it, and who is to be left out of the session.
+    it, and the partitions to leave out of the session.
     """
     body = fetch_by_id.encode(
         [
@@ -55,8 +55,8 @@ def test_request() -> None:
 
 
 def test_answer() -> None:
-    """Records are found where they lie, beside errors, aborted transactions, and the
-    place where the leader's log is another.
+    """Records are found where they are, besides errors, aborted transactions, and the
+    offset at which the leader's log differs.
     """
     topic = FetchResponse.FetchableTopicResponse
     partition = topic.PartitionData

@@ -25,10 +25,9 @@ _OLD, _NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 _AT = Position(offset=1000, leader_epoch=5, topic_id=_OLD)
 
 
-def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
-    return Gap(
-        cause=cause, first=first, last=last, to=Position(offset=to, topic_id=_OLD)
-    )
+def _gap(cause: Cause, first: int, last: int, *, to: int, last_epoch: int = -1) -> Gap:
+    position = Position(offset=to, leader_epoch=last_epoch, topic_id=_OLD)
+    return Gap(cause=cause, first=first, last=last, to=position)
 
 
 @pytest.mark.parametrize(
@@ -48,21 +47,21 @@ def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
             0,
             1400,
             (5, 900),
-            _gap(Cause.TRUNCATED, 900, 999, to=900),
+            _gap(Cause.TRUNCATED, 900, 999, to=900, last_epoch=5),
             id="truncated, and grown beyond the position",
         ),
         pytest.param(
             0,
             900,
             (4, 900),
-            _gap(Cause.TRUNCATED, 900, 999, to=900),
+            _gap(Cause.TRUNCATED, 900, 999, to=900, last_epoch=4),
             id="truncated by a leader that has nothing of the epoch",
         ),
         pytest.param(
             0,
             1400,
             (4, 1200),
-            _gap(Cause.TRUNCATED, 999, 999, to=1000),
+            _gap(Cause.TRUNCATED, 999, 999, to=1000, last_epoch=4),
             id="another record stands before the position",
         ),
         pytest.param(
@@ -85,8 +84,9 @@ def _gap(cause: Cause, first: int, last: int, *, to: int) -> Gap:
 def test_what_is_gone_follows_from_the_leaders_log(
     first: int, end: int, common: tuple[int, int] | None, expected: Gap | None
 ) -> None:
-    """Only what the newest leader does not have is lost, and copying goes on at the
-    first offset that may differ: never further back.
+    """Only what the newest leader does not have is lost, and copying continues at the
+    first offset that may differ: never further back. The epoch of the record before it
+    comes along where the leader tells it, so that one more loss right there is noticed.
     """
     found = gaps.judge(
         _AT,
@@ -135,7 +135,7 @@ class _Source:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Topic]]:
-    """Whom the offsets were asked of; every log has the offsets 0 to 1999."""
+    """The leaders whose offsets were requested; every log has the offsets 0 to 1999."""
     leaders: list[Mapping[str, Topic]] = []
 
     def list_offsets(
@@ -203,8 +203,8 @@ def test_who_may_be_cut_off_is_not_believed(
     reason: str,
     asked: list[Mapping[str, Topic]],
 ) -> None:
-    """A minority of brokers, an older leader or a topic id that was left cause no loss:
-    the partition waits with a reason.
+    """A minority of brokers, an older leader, or a topic id from before a re-creation
+    cause no loss: the partition waits with a reason.
     """
     found = _look(_Source(views), position)
 
@@ -214,7 +214,7 @@ def test_who_may_be_cut_off_is_not_believed(
 
 
 def test_most_brokers_name_a_new_topic(asked: list[Mapping[str, Topic]]) -> None:
-    """More than half of them are enough; one still shows the topic that was deleted."""
+    """More than half of the brokers are enough; one still shows the deleted topic."""
     views = [_topic(_OLD, (1, 9)), _topic(_NEW, (2, 0)), _topic(_NEW, (2, 0))]
     found = _look(_Source(views))
 
@@ -224,8 +224,8 @@ def test_most_brokers_name_a_new_topic(asked: list[Mapping[str, Topic]]) -> None
 
 
 def test_leaders_only_get_newer() -> None:
-    """An older view changes nothing, a newer one and another topic do; partitions that
-    an old view does not have stay.
+    """An older view changes nothing, a newer one or another topic does; partitions that
+    an old view is missing stay.
     """
     leaders = Leaders()
     leaders.newest(_topic(_OLD, (1, 4), (2, 4)))

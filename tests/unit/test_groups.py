@@ -1,4 +1,4 @@
-"""Where groups stand, and what follows from it: rules without a cluster."""
+"""Where groups are on both sides, and what follows from it: rules without a cluster."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_a_checkpoint_is_due_when_the_group_moved(
 def test_checkpoints_only_go_back_with_the_group(
     rounds: list[tuple[int, int]],
 ) -> None:
-    """Whatever a map answers, what is written falls only where the source fell."""
+    """Whatever a map answers, a checkpoint goes back only if the group did on the
+    source.
+    """
     written: Checkpoint | None = None
     for upstream, downstream in rounds:
         now = checkpoint(upstream, downstream)
@@ -116,7 +118,7 @@ def test_checkpoints_only_go_back_with_the_group(
 def test_groups_on_the_target_only_go_forward(
     checkpoints: dict[int, int], present: dict[int, int]
 ) -> None:
-    """No offset is set below the one that is there, and none is missing after it."""
+    """No offset is set below the present one, and none is missing afterwards."""
     wanted = {("A.orders", p): checkpoint(0, at) for p, at in checkpoints.items()}
     there = {("A.orders", p): Committed(at) for p, at in present.items()}
     steps = forward(wanted, there)
@@ -132,12 +134,12 @@ def placed(
     knowing: FakeMap,
     edges: dict[tuple[str, int], tuple[int, int]],
 ) -> list[GroupPosition]:
-    """Where a single group stands."""
+    """Where a single group is."""
     return translated({"g": offsets}, copies, knowing, edges)["g"]
 
 
 def test_offsets_are_translated_with_what_they_are_worth() -> None:
-    """Each partition says where the group goes on, and how far the copy is behind."""
+    """Each partition says where the group continues, and how far the copy is behind."""
     places = placed(
         {
             ("orders", 0): Committed(10, "m"),
@@ -158,8 +160,8 @@ def test_offsets_are_translated_with_what_they_are_worth() -> None:
 
 
 def test_an_empty_partition_counts_as_read() -> None:
-    """A group that reads a topic stands at the end of its empty partitions, although
-    it committed nothing there; where there are records, only the group knows.
+    """A group that reads a topic is at the end of its empty partitions, although it
+    committed nothing there; if there are records, only the group knows.
     """
     places = placed(
         {("orders", 0): Committed(10)},
@@ -179,8 +181,8 @@ def test_an_empty_partition_counts_as_read() -> None:
 def test_what_is_still_to_be_copied_begins_at_the_copys_first_record(
     offset: int, first: int, downstream: int
 ) -> None:
-    """Of a partition of which nothing is copied, a group that has all of it before it
-    goes on at 0; one that has read some of it has no place yet.
+    """If nothing of a partition is copied, a group that has read none of it continues
+    at 0; one that has read some of it has no answer yet.
     """
     places = placed(
         {("orders", 0): Committed(offset)},
@@ -192,7 +194,7 @@ def test_what_is_still_to_be_copied_begins_at_the_copys_first_record(
 
 
 def test_missing_partitions_are_those_of_topics_that_the_group_reads() -> None:
-    """Topics in which it has no offset at all are not its topics."""
+    """Topics in which a group has no offset at all do not count."""
     copies = {**COPIES, "other": Copy(topic="A.other", partitions=2)}
     assert missing({("orders", 1)}, copies) == {("orders", 0), ("orders", 2)}
 
@@ -208,7 +210,9 @@ def test_group_filter() -> None:
 
 
 def test_an_offset_sync_is_a_record() -> None:
-    """MirrorMaker adds one to it: an end, or a record left out, would skip one."""
+    """MirrorMaker adds one to it: an end, or a record that was left out, would skip
+    one.
+    """
     made = last_copied(FakeMap({("orders", 0): 100}), "orders", 0)
     assert made == OffsetSync(topic="orders", partition=0, upstream=98, downstream=1049)
     assert last_copied(FakeMap({("orders", 0): 0}), "orders", 0) is None
@@ -229,7 +233,7 @@ def test_offsets_are_set_only_where_one_flow_writes(
     flows: tuple[str, ...], alone: bool
 ) -> None:
     """In a copy that several flows write, each knows another offset; the largest one
-    would leave out what the others wrote.
+    would skip what the others wrote.
     """
     made = [
         FlowConfig(source=name[0], target=name[-1], policy="identity") for name in flows

@@ -1,7 +1,7 @@
 """Batches that any producer, or the log cleaner, may leave in a topic.
 
-The checksum is right in all of them: the sender makes it. Each ends as the
-records that a naive reader finds, or as damage with a reason; never in another way.
+The checksum is right in all of them, since the sender computes it. Each batch gives the
+records that a naive reader finds, or is damage with a reason; nothing else.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def data(first: int, count: int, *, producer: int = -1, leader_epoch: int = 0) -
 
 @pytest.mark.parametrize("tail", [b"", b"\0\0\0"], ids=["v11", "v13"])
 def test_an_empty_control_batch_at_the_end_of_an_answer(tail):
-    """What the log cleaner leaves of a producer's last marker is read over: the
-    records before it are there, and reading goes on behind it.
+    """The log cleaner may leave an empty batch of a producer's last marker: it is
+    skipped, the records before it are copied, and reading continues after it.
     """
     buffer, found = read(
         data(100, 3), hostile.empty_control(103, 42), position=100, tail=tail
@@ -100,8 +100,8 @@ def test_an_empty_control_batch_at_the_end_of_an_answer(tail):
 
 @pytest.mark.parametrize("following", [104, 256])
 def test_an_empty_control_batch_ends_no_transaction(following):
-    """It says of no transaction how that ended, whatever bytes stand behind it: what
-    its producer aborted stays hidden until the marker of that.
+    """It does not say how a transaction ended, whatever bytes follow it: what its
+    producer aborted stays hidden until that transaction's marker.
     """
     _, found = read(
         data(100, 3, producer=42),
@@ -120,7 +120,7 @@ def test_an_empty_control_batch_ends_no_transaction(following):
     [record(b"\0\0"), record(None), record(key_size=1 << 40), record(size=1 << 40)],
 )
 def test_a_control_batch_that_tells_nothing_is_damage(section):
-    """A marker whose key does not say how its transaction ended is not guessed at."""
+    """A marker whose key does not say how its transaction ended is damage."""
     with pytest.raises(CorruptBatchError, match="offset 7"):
         read(stored(section, base=7, attributes=0x30, producer=1), aborted=[(1, 0)])
 
@@ -151,8 +151,8 @@ _DAMAGES = {
 @pytest.mark.parametrize("damage", _DAMAGES)
 def test_what_stands_before_damage_comes_through(made, transactional, damage):
     """Whatever is wrong with a batch, those before it in the same answer are copied,
-    and reading goes on at the damaged one, with the epoch of the record before it;
-    there alone it is an error. No batch behind it is copied.
+    and reading continues at the damaged one, with the epoch of the record before it; as
+    the first batch it is an error. No batch after it is copied.
     """
     good = data(0, 4, leader_epoch=1) + data(4, 3, leader_epoch=2)
     if transactional:
@@ -206,9 +206,9 @@ _ONLY_INSIDE = {
 @pytest.mark.parametrize("name", _WRONG)
 @pytest.mark.parametrize("made", [stamped, transforming, plain])
 def test_no_length_is_trusted(name, codec, made):
-    """A record whose sizes do not fit it is damage, wherever the wrong one stands; the
-    batch before is copied, and where to go on from is said. Copied byte for byte,
-    only the record's own size is looked at.
+    """A record is damage if any of its sizes does not fit it; the batch before is
+    copied, and the result says where to continue. If bytes are copied unchanged, only
+    the record's own size is checked.
     """
     if made is plain and name in _ONLY_INSIDE:
         return
@@ -251,18 +251,18 @@ def test_our_own_topics_are_read_as_carefully(name, codec):
     "deltas", [(0, 0), (1, 0), (0, 2), (-1, 0), (0, 1 << 40), (0, -(1 << 62))]
 )
 def test_offsets_outside_a_batch_are_damage(made, deltas):
-    """Records whose offsets do not rise within their batch would lie in the offset
-    map: they are not copied.
+    """Records whose offsets do not rise within their batch would make the offset map
+    wrong: they are not copied.
     """
     section = b"".join(record(delta=delta) for delta in deltas)
-    with pytest.raises(CorruptBatchError, match="offset 10"):
+    with pytest.raises(CorruptBatchError, match=r"offset 10 is damaged: .*offsets"):
         rewrite(made(), stored(section, count=2, base=10))
 
 
 @pytest.mark.parametrize("made", [stamped, transforming, plain])
 def test_bytes_behind_the_last_record_are_damage(made):
-    """A batch that holds more than its records is not what its producer meant."""
-    with pytest.raises(CorruptBatchError, match="offset 0"):
+    """A batch with bytes after its last record is damage."""
+    with pytest.raises(CorruptBatchError, match=r"offset 0 is damaged: .*counts"):
         rewrite(made(), stored(record() + record(delta=1), count=1, last_delta=1))
 
 
@@ -286,7 +286,7 @@ def test_bytes_behind_the_last_record_are_damage(made):
 )
 def test_a_header_that_cannot_be_right_is_damage(wrong):
     """Sizes, counts and offsets of a header that contradict each other are refused
-    before anything is read or made room for; batches before it are read.
+    before anything is read or allocated; batches before it are read.
     """
     bad = stored(record(), **{"base": 3, **wrong})
     with pytest.raises(CorruptBatchError, match="damaged"):
@@ -296,13 +296,13 @@ def test_a_header_that_cannot_be_right_is_damage(wrong):
 
 
 def test_a_batch_that_goes_back_is_damage():
-    """Offsets of a log only rise: what goes back is not copied a second time."""
+    """Offsets of a log only rise: a batch that goes back is not copied again."""
     _, found = read(data(0, 3), data(2, 3))
     assert found.next_offset == 3
 
 
 def test_a_count_makes_no_room():
-    """A packed batch that says it has 2^31 - 1 records takes no memory for them."""
+    """A compressed batch that claims 2^31 - 1 records takes no memory for them."""
     most = (1 << 31) - 1
     bad = stored(
         hostile.packed(record(), hostile.ZSTD), count=most, attributes=hostile.ZSTD
@@ -317,7 +317,7 @@ def test_a_count_makes_no_room():
 @pytest.mark.parametrize("codec", sorted(hostile.PACK))
 @pytest.mark.parametrize("size", [300, 1 << 20])
 def test_no_codec_unpacks_more_than_it_may(codec, size):
-    """The bound is exact, and the reason names the setting and its value."""
+    """The limit is exact, and the reason names the setting and its value."""
     section = memoryview(hostile.packed(bytes(size), codec))
     assert len(codecs.decompress(codec, section, most=size)) == size
     with pytest.raises(CorruptBatchError, match=f"max_unpacked_bytes.*{size - 1}"):
@@ -325,7 +325,7 @@ def test_no_codec_unpacks_more_than_it_may(codec, size):
 
 
 def test_snappy_without_a_frame_is_bounded_too():
-    """A lone block tells its size at its head: that is looked at first."""
+    """A bare block states its size at its start, which is checked first."""
     section = memoryview(hostile.snappy.compress(bytes(1 << 20)))
     assert codecs.decompress(hostile.SNAPPY, section) == bytes(1 << 20)
     with pytest.raises(CorruptBatchError, match="max_unpacked_bytes"):
@@ -347,8 +347,8 @@ def test_a_zstd_frame_gets_no_giant_window():
 @pytest.mark.parametrize("made", [stamped, transforming])
 @pytest.mark.parametrize("codec", sorted(hostile.PACK))
 def test_a_bomb_holds_up_what_follows_alone(made, codec):
-    """A batch above the bound is named with its offset and the setting; what stands
-    before it is copied first.
+    """The error of a batch above the limit names its offset and the setting; the
+    records before it are copied first.
     """
     bomb = record(value=bytes(2 << 20))
     good = data(0, 3)
@@ -365,7 +365,7 @@ def test_a_bomb_holds_up_what_follows_alone(made, codec):
 @pytest.mark.parametrize("made", [stamped, transforming])
 def test_many_batches_that_grow_are_done_one_after_the_other(made):
     """A few kilobytes that unpack to 320 MiB are not unpacked at once: the rewriter
-    stops between batches, and from there nothing is missing or doubled.
+    stops between batches, and continues there without losing or repeating a record.
     """
     section = hostile.packed(record(value=bytes(16 << 20)), hostile.ZSTD)
     batches = [
@@ -387,8 +387,8 @@ def test_many_batches_that_grow_are_done_one_after_the_other(made):
 
 @pytest.mark.parametrize("made", [stamped, transforming])
 def test_one_batch_that_grows_is_made_in_parts(made):
-    """Of a batch that unpacks to 100 MiB and is sent uncompressed some 32 MiB are made
-    at a time; the next time goes on within it, and nothing is missing or doubled.
+    """A batch that unpacks to 100 MiB and is sent uncompressed is written about 32 MiB
+    at a time; the next call continues within it and loses or repeats nothing.
     """
     noise = np.random.default_rng(1).bytes(1 << 20)
     section = b"".join(record(value=noise, delta=n) for n in range(100))
@@ -407,7 +407,7 @@ def test_one_batch_that_grows_is_made_in_parts(made):
 
 
 def test_large_buffers_are_not_kept():
-    """What one giant record needed is given back with the next transaction."""
+    """The buffer for one giant record is released with the next transaction."""
     section = hostile.packed(record(value=bytes(64 << 20)), hostile.ZSTD)
     rewriter = stamped()
     done = rewrite(rewriter, stored(section, attributes=hostile.ZSTD))
@@ -418,9 +418,9 @@ def test_large_buffers_are_not_kept():
 
 
 def test_times_count_from_a_delete_horizon():
-    """Where the cleaner has noted when it may remove tombstones, a header's base time
-    is that and records' times count from it: so Kafka's own DefaultRecordBatch reads
-    them. The oldest record's time is reported, relayed or rewritten.
+    """If the cleaner has noted when it may remove tombstones, that is the header's base
+    time, and records' times are relative to it: Kafka's own DefaultRecordBatch reads
+    them so. The oldest record's time is reported, relayed or rewritten.
     """
     horizon, times = 5_000_000, [1000, 1010, 2000]
     section = b"".join(
@@ -445,9 +445,9 @@ def test_times_count_from_a_delete_horizon():
 
 
 def test_a_stop_has_the_epoch_of_the_record_before_it():
-    """Where only a part of an answer is done, the position's leader epoch is that of
-    the batch which holds the record before, markers included; where cleaning left a
-    hole before it, the position is the hole's beginning.
+    """If only part of an answer is done, the position's leader epoch is that of the
+    batch with the record before it, markers included; after a hole left by cleaning,
+    the position is the start of the hole.
     """
     parts = (
         data(0, 3, leader_epoch=3, producer=9),

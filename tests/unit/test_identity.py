@@ -49,9 +49,7 @@ def _names_both(error: ClusterChangedError, broker: Broker) -> bool:
 
 
 def test_a_cluster_that_is_not_the_planned_one_is_refused(broker: Broker) -> None:
-    """Who expects a cluster and finds another gets an error that names both ids, the
-    alias and the address.
-    """
+    """The error names both cluster ids, the alias and the address."""
     broker.cluster_id = "new-id"
     with _cluster(broker, "old-id") as cluster:
         with pytest.raises(ClusterChangedError) as caught:
@@ -62,7 +60,7 @@ def test_a_cluster_that_is_not_the_planned_one_is_refused(broker: Broker) -> Non
 
 
 def test_the_planned_cluster_is_accepted(broker: Broker) -> None:
-    """Who finds the expected cluster notices nothing."""
+    """With the expected cluster there is no error."""
     with _cluster(broker, "old-id") as cluster:
         assert cluster.connect().group_coordinators(["g"]) == {"g": 1}
 
@@ -104,7 +102,7 @@ def test_nothing_is_written_to_another_cluster(
     broker: Broker, ask: Callable[[Connection], Any], api: str
 ) -> None:
     """A broker's address leads to another cluster after a reconnect: what changes
-    something is not even sent there, though no metadata was asked for since.
+    something is not even sent there, although no metadata was requested since.
     """
     with _cluster(broker) as cluster:
         used = cluster.connect().connection(1, "produce")
@@ -121,8 +119,8 @@ def test_nothing_is_written_to_another_cluster(
 def test_nothing_is_read_from_another_cluster(
     broker: Broker, ask: Callable[[Connection], Any]
 ) -> None:
-    """The same address: a question's answer is not taken from there, and the
-    connection is of no more use.
+    """With such an address, a question's answer is not accepted, and the connection can
+    no longer be used.
     """
     with _cluster(broker) as cluster:
         _find(used := cluster.connect().connection(1, "fetch 0"))
@@ -135,7 +133,7 @@ def test_nothing_is_read_from_another_cluster(
 
 
 def test_it_goes_on_when_the_address_is_right_again(broker: Broker) -> None:
-    """Once the address leads to the cluster again, the same object works."""
+    """Once the address leads to the right cluster again, the same object works."""
     with _cluster(broker) as cluster:
         _find(cluster.connect().connection(1))
         broker.hang_up()
@@ -149,8 +147,8 @@ def test_it_goes_on_when_the_address_is_right_again(broker: Broker) -> None:
 def test_reading_on_does_not_wait_behind_the_question_who_it_is(
     broker: Broker,
 ) -> None:
-    """What has come is taken without waiting for what is asked behind it: a slot
-    would stand still for as long as a leader has no news.
+    """What has arrived is read without waiting for the requests behind it: a slot would
+    stand still until a leader has new records.
     """
     broker.silent_on = {"Fetch"}
     with _cluster(broker) as cluster:
@@ -165,9 +163,7 @@ def test_reading_on_does_not_wait_behind_the_question_who_it_is(
 
 
 def test_a_job_does_nothing_at_another_cluster(broker: Broker) -> None:
-    """What runs beside the data works with the clusters of the flow's run, or not at
-    all.
-    """
+    """Jobs beside the data work with the clusters of the flow's run, or not at all."""
     broker.cluster_id = "new-id"
     store, worked = StatusStore(("A->B",)), []
     source, target = (
@@ -188,8 +184,8 @@ def test_a_job_does_nothing_at_another_cluster(broker: Broker) -> None:
 def test_a_flow_does_not_run_with_another_cluster(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """A flow that is run again takes no other cluster for the one that it had: the run
-    fails with both ids before it has changed anything.
+    """A flow that runs again does not accept another cluster in place of the one that
+    it had: the run fails with both ids before it changes anything.
     """
     with Broker(cluster_id="other-id") as target:
         config = MirrorConfig.model_validate(

@@ -1,4 +1,4 @@
-"""Whom an inquiry asks, and what it finds when some of them do not answer."""
+"""Which brokers an inquiry asks, and what it finds if some of them do not answer."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _FIRST, _END = 5, 9
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
-    """Three, which all lost what stands before offset 5; asking about one of them asks
-    the first one that is there.
+    """Three brokers that all lost the records before offset 5; a question to any of
+    them goes to the first one that is up.
     """
     monkeypatch.setattr(random, "sample", lambda nodes, count: list(nodes)[:count])
     with ExitStack() as stack:
@@ -83,8 +83,8 @@ def _is_lost(finding: Finding) -> bool:
 def test_brokers_that_are_gone_for_good_do_not_count(
     brokers: list[Broker], inquiry: Inquiry
 ) -> None:
-    """An inquiry that knew three brokers believes the only one that is left: the two
-    that its cluster names no longer are not asked, and are no majority against it.
+    """An inquiry that knew three brokers believes the only one that is left: it does
+    not ask the two that the cluster no longer names, nor counts them.
     """
     _lead(brokers, [1])
     assert _is_lost(_ask(inquiry, 1)[0])
@@ -101,8 +101,8 @@ def test_brokers_that_are_gone_for_good_do_not_count(
 def test_a_broker_that_answers_nothing_holds_up_its_own_partitions_alone(
     brokers: list[Broker], inquiry: Inquiry, silent: int
 ) -> None:
-    """A broker that leads a partition and answers no question any more decides nothing
-    about the partitions of others, whichever broker is asked first.
+    """A broker that leads a partition and answers nothing any more does not affect the
+    partitions of others, whichever broker is asked first.
     """
     _lead(brokers, [1, 2, 3])
     assert all(_is_lost(each) for each in _ask(inquiry, 3).values())

@@ -61,7 +61,7 @@ class Reader:
 
 
 class Taking:
-    """An intake, and what it makes of the logs of some partitions."""
+    """An intake, and what it does with the logs of some partitions."""
 
     def __init__(self, *logs: bytes, most_unpacked: int = 1 << 20) -> None:
         self.reader = Reader(len(logs))
@@ -120,8 +120,8 @@ def bomb(first: int = 0, *, size: int = 2 << 20) -> bytes:
 
 
 def test_a_bomb_sets_its_own_partition_aside():
-    """What stands before it is copied; then the reason names offset, setting and value;
-    the partition beside it goes on.
+    """The records before it are copied; then the reason names offset, setting and
+    value; the other partition continues.
     """
     taking = Taking(good() + bomb(3), good())
     taking.take()
@@ -135,9 +135,7 @@ def test_a_bomb_sets_its_own_partition_aside():
 
 
 def test_too_little_memory_sets_a_partition_aside(monkeypatch):
-    """Memory that is not there is a reason like a damaged batch, and no end of the
-    slot.
-    """
+    """Missing memory is a reason like a damaged batch, and does not end the slot."""
 
     def none_left(*_args, **_options):
         raise MemoryError
@@ -151,8 +149,8 @@ def test_too_little_memory_sets_a_partition_aside(monkeypatch):
 
 
 def test_an_answer_that_grows_is_not_worked_on_at_once():
-    """Ten partitions of some kilobytes each that unpack to 20 MiB: the work is full
-    after some, and the others stand where they were, to be asked for again.
+    """Ten partitions of a few kilobytes each unpack to 20 MiB: the transaction is full
+    after some of them, and the others keep their position and are fetched again.
     """
     taking = Taking(*[bomb(size=20 << 20)] * 10, most_unpacked=32 << 20)
     work = taking.take()
@@ -165,8 +163,8 @@ def test_an_answer_that_grows_is_not_worked_on_at_once():
 
 
 def test_a_stop_within_an_answer_keeps_the_right_epoch():
-    """The position that is stored where a damaged batch ends the copying has the leader
-    epoch of the record before it, not that of the answer's last batch.
+    """If a damaged batch ends the copying, the stored position has the leader epoch of
+    the record before it, not that of the answer's last batch.
     """
     bad = stored(record(size=99), base=10, leader_epoch=7)
     taking = Taking(
@@ -183,8 +181,8 @@ def test_a_stop_within_an_answer_keeps_the_right_epoch():
 
 @pytest.mark.parametrize("compressed", [0, ZSTD])
 def test_lag_counts_from_the_record_not_from_a_delete_horizon(compressed):
-    """A compacted topic's batch whose base time is when tombstones may go, an hour
-    ahead, is as late as its first record is old.
+    """A compacted topic's batch has as its base time when tombstones may go, an hour
+    ahead; the lag is the age of its first record.
     """
     now = int(time.time() * 1000)
     horizon, written = now + 3_600_000, now - 500_000

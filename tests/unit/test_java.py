@@ -30,7 +30,7 @@ def fake_java(home: Path, answer: str) -> Path:
 def test_new_enough_java_of_java_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
-    """JAVA_HOME's java is taken when it is 17 or newer, whatever PATH holds."""
+    """JAVA_HOME's java is used if it is 17 or newer, whatever is on PATH."""
     java = fake_java(tmp_path, answer)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
@@ -38,7 +38,7 @@ def test_new_enough_java_of_java_home(
 
 
 def test_java_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without JAVA_HOME the java on PATH is taken."""
+    """Without JAVA_HOME, the java on PATH is used."""
     java = fake_java(tmp_path, 'openjdk version "17.0.1"')
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
@@ -78,7 +78,7 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_home_without_java(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JAVA_HOME that holds no Java is named, and PATH is not searched instead."""
+    """A JAVA_HOME without Java is named, and PATH is not searched instead."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     with pytest.raises(JavaMissingError, match="has no bin/java"):
@@ -88,7 +88,7 @@ def test_java_home_without_java(
 def test_java_without_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A binary that does not tell its version is not trusted."""
+    """A binary that prints no version is refused."""
     java = fake_java(tmp_path, "no idea")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 

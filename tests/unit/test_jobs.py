@@ -1,4 +1,4 @@
-"""Jobs beside the data: their turns, failures, and end."""
+"""Background jobs: their runs, their failures, and their end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOON = 5.0
 
 @pytest.fixture(autouse=True)
 def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests are about turns: no broker is needed to take one."""
+    """No broker is needed: these tests are about the runs of jobs."""
     monkeypatch.setattr(Cluster, "connect", lambda self: self)
 
 
@@ -38,7 +38,7 @@ def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, StatusStor
 
 
 def test_a_job_is_repeated() -> None:
-    """A job has its next turn after its interval, without anyone asking."""
+    """A job runs again after its interval."""
     turns = threading.Semaphore(0)
     jobs, store = _jobs(turns.release, seconds=0.01)
     jobs.start()
@@ -48,7 +48,7 @@ def test_a_job_is_repeated() -> None:
 
 
 def test_a_kick_does_not_wait_for_the_interval() -> None:
-    """A job that is kicked has its turn now, and one that is closed has no other."""
+    """A kick starts the next run at once; a closed job does not run again."""
     turns = threading.Semaphore(0)
     jobs, _ = _jobs(turns.release, seconds=3600)
     jobs.start()
@@ -61,7 +61,7 @@ def test_a_kick_does_not_wait_for_the_interval() -> None:
 
 @pytest.mark.parametrize("error", [FlowError("no"), ValueError("never thought of")])
 def test_a_failure_is_shown_and_tried_again(error: Exception) -> None:
-    """A turn that fails, foreseen or not, stands in the status until one goes well."""
+    """A failed run, expected or not, stays in the status until a run succeeds."""
     failed, may_work = threading.Event(), threading.Event()
     worked = threading.Event()
 

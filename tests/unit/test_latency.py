@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.mark.parametrize("sla", [0.5, 45.0, 60.0, 7200.0])
 def test_a_bucket_ends_at_the_sla(sla: float) -> None:
-    """So the share of records within it can be told exactly."""
+    """So the share of records within it is exact."""
     ends = bounds(sla)
 
     assert sla in ends
@@ -19,7 +19,9 @@ def test_a_bucket_ends_at_the_sla(sla: float) -> None:
 
 
 def test_a_record_at_a_bound_is_within_it():
-    """As Prometheus means `le`; beyond the last bound is one bucket more."""
+    """This is Prometheus' meaning of `le`; one more bucket takes all above the last
+    bound.
+    """
     found = Latencies((1.0, 60.0))
     found.add(1.0, 2)
     found.add(1.001, 3)

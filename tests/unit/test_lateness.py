@@ -35,7 +35,9 @@ def test_a_partition_whose_records_are_copied_has_none():
 
 
 def test_a_silent_leader_makes_the_copy_late():
-    """What it got meanwhile is unknown: the lag grows from its last answer."""
+    """What the leader received meanwhile is unknown: the lag grows from its last
+    answer.
+    """
     late = Lateness()
     late.told(10, RUN - 100)
 
@@ -45,8 +47,8 @@ def test_a_silent_leader_makes_the_copy_late():
 
 
 def test_what_was_fetched_and_is_refused_tells_its_age():
-    """A copy is as late as the oldest missing record, although the source has
-    got newer ones, and although the partition was quiet for an hour before.
+    """A copy is as late as the oldest missing record, although the source has newer
+    ones, and although the partition was quiet for an hour before.
     """
     late = Lateness()
     late.told(10, RUN - 3600)
@@ -61,7 +63,7 @@ def test_what_was_fetched_and_is_refused_tells_its_age():
 
 
 def test_a_backlog_is_as_late_as_what_was_copied_last():
-    """While a week is caught up the lag is how far back the copying has got to."""
+    """While a week's backlog is copied, the lag is the last copied record's age."""
     late = Lateness()
     late.told(1000, RUN)
     late.fetched(NOW - 7 * 86400)
@@ -72,7 +74,7 @@ def test_a_backlog_is_as_late_as_what_was_copied_last():
 
 def test_old_records_that_are_sent_now_are_not_late():
     """Last year's records are loaded into the source: the copy is missing what came
-    since it last had everything, and nothing older.
+    since it was last complete, and nothing older.
     """
     late = Lateness()
     late.told(10, RUN - 4)
@@ -85,7 +87,7 @@ def test_old_records_that_are_sent_now_are_not_late():
 
 
 def test_a_record_of_the_future_proves_nothing():
-    """Producers choose times: what is copied by now is of now at the latest."""
+    """Producers choose times: a copied record counts as written now at the latest."""
     late = Lateness()
     late.told(20, RUN)
     late.committed(10, NOW + 86400, NOW)
@@ -113,8 +115,8 @@ def test_it_is_never_negative(
 
 
 def test_a_partition_that_is_not_read_is_as_late_as_what_is_known():
-    """One that rests from the first lease of a process on, and misses nothing: its end
-    was asked for a moment ago, its leader was never read.
+    """A partition is paused since the process started, and complete: its end was looked
+    up a moment ago, its leader was never read.
     """
     late = Lateness()
     late.told(10, RUN - 1)
@@ -124,8 +126,8 @@ def test_a_partition_that_is_not_read_is_as_late_as_what_is_known():
 
 @pytest.mark.parametrize("change", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_hides_no_lag_and_makes_none(change: float):
-    """A complete copy stays so, a silent leader stays silent, and a backlog
-    is as old as it is, when people set the clock by an hour meanwhile.
+    """If the clock is set by an hour, a complete copy stays complete, a silent leader
+    stays silent, and a backlog keeps its age.
     """
     late = Lateness()
     late.told(10, RUN - 60)

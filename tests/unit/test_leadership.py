@@ -1,4 +1,4 @@
-"""Who leads what: the rule by which instances share flows out."""
+"""Which instance leads which flow: the rule, and how instances take part."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def _members(count: int, leads: dict[str, tuple[str, ...]]) -> dict[str, Wish]:
 )
 @settings(deadline=None)
 def test_flows_are_spread_evenly(count: int, owners: list[int]) -> None:
-    """Whatever came before, no instance leads more than its fair share, each flow has
-    one leader."""
+    """Whatever was before, no instance leads more than its fair share, and each flow
+    has one leader.
+    """
     leads: dict[str, tuple[str, ...]] = {}
     for flow, owner in zip(FLOWS, owners, strict=True):
         leads[f"id-{owner}"] = (*leads.get(f"id-{owner}", ()), flow)
@@ -50,8 +51,9 @@ def test_flows_are_spread_evenly(count: int, owners: list[int]) -> None:
 
 
 def test_nothing_moves_without_need() -> None:
-    """An instance that joins takes no more than evens it out; one that leaves moves
-    only its own flows."""
+    """An instance that joins takes only what makes it even; one that leaves moves only
+    its own flows.
+    """
     alone = _members(1, {})
     first = share(alone)
     assert set(first.values()) == {"id-0"}
@@ -70,7 +72,7 @@ def test_nothing_moves_without_need() -> None:
 
 
 def test_only_who_has_a_flow_leads_it() -> None:
-    """Instances with different configurations share what they have in common."""
+    """Instances with different configurations share the flows that both have."""
     wishes = {
         "one": Wish(name="one", flows=("A->B", "C->B"), leads=("A->B", "C->B")),
         "two": Wish(name="two", flows=("A->B",)),
@@ -79,7 +81,9 @@ def test_only_who_has_a_flow_leads_it() -> None:
 
 
 def test_who_is_not_ready_waits() -> None:
-    """One that still starts takes nothing from one that runs; alone it leads."""
+    """An instance that is still starting takes nothing from a running one; alone it
+    leads.
+    """
     starting = Wish(name="new", flows=FLOWS, ready=False)
     running = Wish(name="old", flows=FLOWS, leads=FLOWS)
     assert set(share({"new": starting, "old": running}).values()) == {"old"}
@@ -151,9 +155,8 @@ def _config(*flows: str, password: str = "one") -> MirrorConfig:
 
 
 def test_flows_and_logins_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flow that is added is led soon, in a group that is new as well; another login
-    is used by the same member; with its last flow a group is left. Who already leads
-    goes on leading all the time.
+    """An added flow is soon led, in a new group as well; the same member uses another
+    login; a group without flows is left. Flows that are led stay so all the time.
     """
     group = _Group(monkeypatch)
     config = _config("A->B")

@@ -1,4 +1,4 @@
-"""From reports of leases to what is shown."""
+"""From the reports of leases to the status."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Row(dict):
 
 
 def test_reports_survive_the_way_through_spark():
-    """What a task reports is what the driver reads, field for field."""
+    """The driver reads what a task reported, field for field."""
     sent = [
         report(slot_busy=0.25, latency_counts=(1, 2, 3), looped=4, total_since=5),
         report(partition=1),
@@ -62,7 +62,7 @@ def test_each_slot_has_a_load():
 
 
 def test_a_reason_is_the_flows_if_it_is_everybodys():
-    """One cause that stops all active partitions becomes the flow's reason."""
+    """A reason that all active partitions have becomes the flow's."""
     faulted = {"state": "FAULTED", "reason": "no password"}
     paused = report(partition=9, state="PAUSED")
     both = [report(**faulted), report(partition=1, **faulted)]
@@ -87,8 +87,8 @@ def test_counters_add_up_over_leases():
 
 
 def test_what_a_killed_lease_committed_is_counted():
-    """A lease that died reported nothing: the next one brings what that committed, and
-    what was reported before counts once.
+    """A killed lease reports nothing: the next report has what it committed, and what
+    was counted before counts once.
     """
     totals = LeaseTotals()
     first = {"total_since": 5, "total": Counts(records=3)}
@@ -106,8 +106,8 @@ def test_what_a_killed_lease_committed_is_counted():
 
 
 def test_what_another_service_copied_is_counted_there():
-    """After another instance led the flow, totals begin at zero again, and what this
-    one counted before stays.
+    """After another instance led the flow, totals start at zero again, and what this
+    instance counted before stays.
     """
     totals = LeaseTotals()
     totals.add([report(total_since=5, total=Counts(records=100))], 1.0)
@@ -119,7 +119,9 @@ def test_what_another_service_copied_is_counted_there():
 
 
 def test_a_lag_that_a_new_slot_does_not_know_goes_on():
-    """A slot in a new process knows no lag yet: the last one known grows meanwhile."""
+    """A slot in a new process does not know the lag yet: the last known one grows
+    meanwhile.
+    """
     scores = LeaseTotals()
     scores.add([report(lag_seconds=7.0)], 100.0)
 
@@ -130,8 +132,8 @@ def test_a_lag_that_a_new_slot_does_not_know_goes_on():
 
 
 def test_times_are_of_topics_and_transactions_of_slots():
-    """Buckets add up over partitions and leases; what every report of a slot says of
-    its slot counts once.
+    """Buckets add up over partitions and leases; a slot's own counters, which all of
+    its reports have, count once.
     """
     scores = LeaseTotals()
     reports = [

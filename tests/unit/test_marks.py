@@ -1,4 +1,4 @@
-"""Marks of records: the same for the same record, in whatever batch it stands."""
+"""Marks of records: the same for the same record, in any batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _marks(
 
 
 def test_same_record_same_mark() -> None:
-    """A record has one mark, however its batch is packed and whatever stands beside."""
+    """A record has one mark, however its batch is packed and whatever else it has."""
     record: Record = (1000, b"k", b"v", [("a", b"1"), ("b", None)])
 
     (alone,) = _marks([record])
@@ -69,7 +69,7 @@ def test_different_records_differ() -> None:
 
 
 def test_what_mirror_adds_does_not_count() -> None:
-    """A provenance header makes no other record of it; times only where asked for."""
+    """A provenance header does not change the mark; a time only if requested."""
     plain: Record = (1, b"k", b"v", [("a", b"1")])
     stamped: Record = (1, b"k", b"v", [("a", b"1"), ("mirror.via", b"A/x")])
     later: Record = (2, b"k", b"v", [("a", b"1")])
@@ -81,7 +81,7 @@ def test_what_mirror_adds_does_not_count() -> None:
 
 
 def test_from_a_position_on() -> None:
-    """Of a batch that begins before the position only what is behind it is listed."""
+    """If a batch begins before the position, only the records from there are listed."""
     records: list[Record] = [(n, b"%d" % n, b"v", []) for n in range(5)]
 
     assert _marks(records, position=3) == _marks(records)[3:]

@@ -1,4 +1,4 @@
-"""What `/metrics` says of a store."""
+"""What `/metrics` answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def partition(topic: str, number: int, **changes: Any) -> PartitionStatus:
     return partition_status(topic, number, **{"lag_seconds": 0.0} | changes)
 
 
-def full_board(**changes: Any) -> StatusStore:
+def full_store(**changes: Any) -> StatusStore:
     """A flow that has everything a flow can have."""
     store = StatusStore(("A->B",))
     now = time.time()
@@ -140,17 +140,17 @@ def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 def test_all_that_is_declared_is_exposed():
-    """A flow that has everything shows every declared metric, and none besides but
-    those of the process.
+    """A flow that has everything has every declared metric, and no others but those of
+    the process.
     """
-    found = {name for name, _ in scrape(full_board())}
+    found = {name for name, _ in scrape(full_store())}
 
     assert {n for n in found if not n.startswith(("process_", "python_"))} == names()
 
 
 def test_every_field_of_a_partition_is_shown():
     """Every counter of the status has a metric."""
-    shown = scrape(full_board())
+    shown = scrape(full_store())
     numbers = {
         *(f.name for f in fields(Counts)),
         *("bytes_in", "lag", "lag_seconds"),
@@ -181,8 +181,8 @@ def test_names_follow_prometheus(metric):
 
 
 def test_values():
-    """Counters, gauges, states, a histogram and a summary say what the status says."""
-    shown = scrape(full_board())
+    """Counters, gauges, states, a histogram and a summary have the status's values."""
+    shown = scrape(full_store())
 
     assert shown[key("mirror_records_total", topic="orders", partition="0")] == 5
     assert shown[key("mirror_read_bytes_total", topic="orders", partition="0")] == 40
@@ -213,21 +213,21 @@ def test_values():
 
 
 def test_per_topic():
-    """With thousands of partitions, topics have the sums and the latest partition's
-    lag, and no series names a partition.
+    """With `metrics_per: topic`, topics have the sums and the largest lag, and no
+    series has a partition.
     """
-    shown = scrape(full_board(), per_partition=False)
+    shown = scrape(full_store(), per_partition=False)
 
     assert shown[key("mirror_records_total", topic="orders")] == 12
     assert shown[key("mirror_lag_records", topic="orders")] == 4
     assert shown[key("mirror_lag_seconds", topic="orders")] == 9
     assert not any("partition" in dict(labels) for _, labels in shown)
-    assert {name for name, _ in shown} == {name for name, _ in scrape(full_board())}
+    assert {name for name, _ in shown} == {name for name, _ in scrape(full_store())}
 
 
 def test_a_topic_that_is_gone_has_no_series():
-    """Neither of its partitions nor of its times."""
-    store = full_board()
+    """This holds for its partitions and for its times."""
+    store = full_store()
     assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(store))
 
     show(store, "A->B", partitions=(partition("events", 0),), times=())
@@ -260,22 +260,22 @@ def test_a_topic_that_is_gone_has_no_series():
     ],
 )
 def test_within_the_sla(changes: dict[str, Any], within: int | None) -> None:
-    """As late as the SLA says is in time; a flow that is down is not, once it should
-    have reported; one that is stopped on purpose breaks no promise.
+    """A lag equal to the SLA is within it; a flow that is down is not, once a report
+    was due; a flow stopped on purpose has no value.
     """
-    assert scrape(full_board(**changes)).get(key("mirror_flow_within_sla")) == within
+    assert scrape(full_store(**changes)).get(key("mirror_flow_within_sla")) == within
 
 
 def test_odd_topic_names_survive():
-    """Kafka allows dots, dashes and underscores only; the escaping holds for more."""
+    """Kafka allows dots, dashes and underscores; escaping works for more."""
     odd = 'a"b\\c'
-    shown = scrape(full_board(partitions=(partition(odd, 0, records=3),), times=()))
+    shown = scrape(full_store(partitions=(partition(odd, 0, records=3),), times=()))
 
     assert shown[key("mirror_records_total", topic=odd, partition="0")] == 3
 
 
 def test_a_flow_that_only_begins_has_metrics():
-    """Prometheus may come before anything is known."""
+    """A scrape may come before anything is known."""
     shown = scrape(StatusStore(("A->B",)))
 
     assert any(name == "mirror_flow_state" for name, _ in shown)
@@ -292,7 +292,7 @@ def get(url: str, **headers: str) -> tuple[int, str, str]:
 
 def test_metrics_over_http():
     """Prometheus gets the format that it asks for, old and new."""
-    with StatusServer(full_board(), "127.0.0.1", 0) as server:
+    with StatusServer(full_store(), "127.0.0.1", 0) as server:
         url = f"{server.url}/metrics"
         code, kind, text = get(url)
         assert (code, kind.partition(";")[0]) == (200, "text/plain")
@@ -303,10 +303,10 @@ def test_metrics_over_http():
 
 
 def test_health_over_http():
-    """Alive while things move; a lease that is long overdue, or a main loop that hangs,
-    is not; ready while every flow runs.
+    """The service is alive unless a lease is long overdue or the main loop hangs, and
+    ready while every flow runs.
     """
-    store = full_board()
+    store = full_store()
     with StatusServer(store, "127.0.0.1", 0) as server:
         assert get(f"{server.url}/healthz")[0] == 200
         assert get(f"{server.url}/readyz")[0] == 200
@@ -323,7 +323,7 @@ def test_health_over_http():
 
 
 def test_flow_status_defaults_are_declared():
-    """A flow without anything is a valid one for every metric."""
+    """A flow with nothing but defaults is valid for every metric."""
     empty = FlowStatus(name="A->B", state=FlowState.STARTING)
     for metric in METRICS:
         list(metric.rows(empty))

@@ -126,7 +126,7 @@ def test_a_published_key_does_what_the_guide_means(
     ],
 )
 def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
-    """One warning names the key and what serves instead; the flow runs."""
+    """One warning names the key and says why it is not needed; the flow runs."""
     _, warnings = read(tmp_path, f"{BASE}{key} = Integer.MAX_VALUE\n")
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{key}: not needed, ignored: ")
@@ -134,7 +134,7 @@ def test_client_tuning_is_answered_by_name(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["producer.acks", "B.producer.acks"])
 def test_acks_that_lose_records_are_refused(tmp_path: Path, key: str) -> None:
-    """Who wrote acks = 1 must not believe that it is honoured."""
+    """A user who wrote acks = 1 must not believe that it applies."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"{BASE}{key} = 1\n")
     assert caught.value.problems == (
@@ -146,7 +146,7 @@ def test_acks_that_lose_records_are_refused(tmp_path: Path, key: str) -> None:
 
 
 def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:
-    """At the top level for all clusters, with an alias for one; order is no matter."""
+    """Without an alias for all clusters, with one for its own, in any order."""
     for lines in (
         ("A.request.timeout.ms = 5000", "request.timeout.ms = 40000"),
         ("request.timeout.ms = 40000", "A.request.timeout.ms = 5000"),
@@ -175,7 +175,7 @@ def test_three_data_centres_merged_into_one_run_as_the_file_stands(
 
 
 def test_an_undeclared_target_beside_flows_is_only_warned_of(tmp_path: Path) -> None:
-    """A file that has flows means them, and only them."""
+    """In a file with flows, only these flows run."""
     config, warnings = read(tmp_path, f"{BASE}C.bootstrap.servers = c:1\n")
     assert list(config.flows) == ["A->B"]
     assert warnings == ('C.bootstrap.servers: "C" is not among the clusters, ignored',)
@@ -225,15 +225,15 @@ def test_published_renaming_becomes_rules(tmp_path: Path) -> None:
         (
             "target.topic.creation.enable = false",
             (
-                "target.topic.creation.enable: missing copies are always created; take "
-                "the right to create topics away on the target, or remove this line"
+                "target.topic.creation.enable: missing copies are always created; "
+                "revoke the right to create topics on the target, or remove this line"
             ),
         ),
         (
             "topic.filter.class = com.example.Mine",
             (
                 'topic.filter.class: "com.example.Mine" is a Java class, which cannot '
-                "run here; say what it does with topics and topics.exclude, or remove "
+                "run here; use topics and topics.exclude for what it does, or remove "
                 "it"
             ),
         ),
@@ -249,7 +249,7 @@ def test_what_a_guide_cannot_mean_is_refused(
 
 
 def test_a_newer_name_beside_an_older_one_counts(tmp_path: Path) -> None:
-    """In whichever order they stand."""
+    """The order does not matter."""
     for lines in (
         "topics.exclude = new\ntopics.blacklist = old\n",
         "topics.blacklist = old\ntopics.exclude = new\n",
@@ -368,7 +368,7 @@ DECLARED = [
 @pytest.mark.parametrize("owner", ["", "A.", "B.", "A->B."])
 @pytest.mark.parametrize("key", DECLARED)
 def test_no_key_of_mirrormaker_is_unknown(tmp_path: Path, key: str, owner: str) -> None:
-    """Wherever it stands it is served, refused, or answered by what serves instead."""
+    """Wherever it is, it is served, refused, or answered with a reason."""
     try:
         _, said = read(tmp_path, f"{BASE}{owner}{key} = 1\n")
     except ConfigError as error:
@@ -378,7 +378,7 @@ def test_no_key_of_mirrormaker_is_unknown(tmp_path: Path, key: str, owner: str) 
 
 
 def test_every_served_key_is_tried_above() -> None:
-    """A key that is served under a name of Apache's stands in the list above."""
+    """Every key that is served under one of Apache's names is in the list above."""
     guides = {"topics.whitelist", "sync.acls.enabled", "config.properties.blacklist"}
     assert {
         key
@@ -526,7 +526,7 @@ def test_odd_encodings_and_joined_lines(
 
 
 def test_utf_16_is_refused(tmp_path: Path) -> None:
-    """It would be read as other characters, and no key would be known."""
+    """It would be read as other characters, and every key would be unknown."""
     path = tmp_path / "mm2.properties"
     path.write_bytes(BASE.encode("utf-16"))
     with pytest.raises(ConfigError, match="is neither UTF-8 nor Latin-1 text"):

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's file: what it meant there, it means here, or we say so."""
+"""MirrorMaker 2's file: it means the same here, or a message says so."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
 def test_a_key_has_its_meaning(
     tmp_path: Path, line: str, setting: str, value: object
 ) -> None:
-    """Each key that we serve sets what it set in MirrorMaker 2."""
+    """Each key that mirror serves sets what it sets in MirrorMaker 2."""
     assert getattr(flow(tmp_path, line + "\n"), setting) == value
 
 
@@ -173,7 +173,7 @@ def test_a_key_has_its_meaning(
 def test_precedence_is_that_of_mirrormaker(
     tmp_path: Path, lines: tuple[str, str], setting: str, value: object
 ) -> None:
-    """Whichever comes first in the file, the same setting wins."""
+    """The same setting wins, whatever the order in the file."""
     for order in (lines, lines[::-1]):
         assert getattr(flow(tmp_path, "\n".join(order)), setting) == value
 
@@ -189,7 +189,7 @@ def test_variables_win_over_this_file_too(tmp_path: Path) -> None:
     [("plain.PlainLoginModule", "PLAIN"), ("scram.ScramLoginModule", "SCRAM-SHA-512")],
 )
 def test_credentials_are_read(tmp_path: Path, module: str, mechanism: str) -> None:
-    """A login module's options become name and password, quotes and escapes undone."""
+    """A login module's options become user and password, unquoted and unescaped."""
     config, warnings = read(
         tmp_path,
         f"""
@@ -214,7 +214,7 @@ B.security.protocol = PLAINTEXT
 
 
 def test_pem_stores_are_read(tmp_path: Path) -> None:
-    """PEM trust and key stores are files that we use as they are."""
+    """PEM trust and key stores are files that mirror uses as they are."""
     for name in ("ca.pem", "me.pem"):
         (tmp_path / name).write_text("")
     config, warnings = read(
@@ -313,7 +313,7 @@ def test_what_has_no_effect_is_answered_by_name(
 
 
 def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
-    """Published files quote each pattern; Java would look for the quotes."""
+    """Published files quote each pattern; to Java the quotes are part of it."""
     config, warnings = read(tmp_path, "topics = \"orders\", 'customers'\n")
     assert config.flows["A->B"].topics == ("orders", "customers")
     assert warnings == ("topics: quotes are not part of the value, removed",)
@@ -362,8 +362,8 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
                 "replication.policy.class: there is no replication policy "
                 '"com.example.Mine" '
                 f"here; use {POLICY}.DefaultReplicationPolicy or "
-                f"{POLICY}.IdentityReplicationPolicy; what another class calls its "
-                "copies can be said by policy rename in a YAML file"
+                f"{POLICY}.IdentityReplicationPolicy; policy rename in a YAML "
+                "file can name copies as another class does"
             ),
         ),
         (
@@ -412,7 +412,7 @@ def test_quotes_of_guides_are_removed(tmp_path: Path) -> None:
 def test_a_bad_value_is_named_as_the_file_names_it(
     tmp_path: Path, line: str, problem: str
 ) -> None:
-    """The message has the key of the file, not ours."""
+    """The message has the file's key, not mirror's setting."""
     assert problem in problems(tmp_path, line + "\n")
 
 
@@ -467,7 +467,7 @@ def test_a_login_that_cannot_be_read_is_refused_without_its_secret(
 def test_a_file_without_the_needful_is_refused(
     tmp_path: Path, text: str, problem: str
 ) -> None:
-    """Each message says what must be added."""
+    """Each message says what to add."""
     assert any(problem in found for found in problems(tmp_path, "", text))
 
 

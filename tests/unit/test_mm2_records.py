@@ -1,4 +1,4 @@
-"""Bytes that Java reads: the vectors were decoded by Kafka's own classes."""
+"""Bytes that Java reads: Kafka's own classes decoded the vectors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OFFSETS = st.integers(0, 2**63 - 1)
 def test_bytes_are_those_of_mirrormaker(
     record: Heartbeat | Checkpoint | OffsetSync, key: str, value: str
 ) -> None:
-    """What Java wrote for the same content is what we write, and is read back."""
+    """We write what Java wrote for the same content, and read it back."""
     assert tuple(part.hex() for part in record.encode()) == (key, value)
     assert type(record).decode(bytes.fromhex(key), bytes.fromhex(value)) == record
 
@@ -62,7 +62,7 @@ def test_bytes_are_those_of_mirrormaker(
 def test_any_group_comes_back(
     group: str, metadata: str, upstream: int, downstream: int
 ) -> None:
-    """Group names and commit metadata may hold any characters."""
+    """Group names and commit metadata may have any characters."""
     made = Checkpoint(
         group=group,
         topic="A.t",
@@ -89,7 +89,7 @@ def test_a_truncated_record_is_refused(
 
 
 def test_more_bytes_are_passed_over() -> None:
-    """Java reads what it knows and leaves the rest; so do we."""
+    """Java reads what it knows and ignores the rest; so do we."""
     key, value = CHECKPOINT.encode()
     assert Checkpoint.decode(key, value + b"more") == CHECKPOINT
 

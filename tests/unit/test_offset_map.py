@@ -1,4 +1,4 @@
-"""Exact translation, against simulated logs of which everything is known."""
+"""Exact translation, against simulated logs that are fully known."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def _simulated(transactions: list[list[tuple[int, int]]]) -> Simulation:
 
 
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small an index that most answers must be read from the map, and so small
-    a cache that places leave it all the time.
+    """An index so small that most answers must be read from the map, and a cache so
+    small that it keeps evicting places.
     """
     monkeypatch.setattr(index, "_MOST_STARTS", 4)
     monkeypatch.setattr(offset_map, "_LEAST_TAIL", 1)
@@ -153,8 +153,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_group_reads_on_exactly_where_it_stopped(
     transactions: list[list[tuple[int, int]]],
 ) -> None:
-    """From the answer on the target holds just the copies of what a group had not read:
-    at every offset, in holes, at the tip and beyond; and never less for more."""
+    """From the answer on, the target has exactly the copies of what a group had not
+    read: at every offset, in holes, at the tip and beyond; and a larger offset never
+    gets a smaller answer.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         simulation = _simulated(transactions)
@@ -183,8 +185,10 @@ def test_a_group_reads_on_exactly_where_it_stopped(
 def test_the_way_back_is_as_exact(
     transactions: list[list[tuple[int, int]]],
 ) -> None:
-    """A group that read on at the target continues at the source with just the records
-    whose copies it had not read, and a copied record's offset comes back as it was."""
+    """A group that read on at the target continues at the source with exactly the
+    records whose copies it had not read, and a copied record's offset comes back
+    unchanged.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         simulation = _simulated(transactions)
@@ -203,10 +207,10 @@ def test_the_way_back_is_as_exact(
 
 @given(TRANSACTIONS, TRANSACTIONS)
 @settings(deadline=None)
-def test_reading_on_equals_reading_anew(
+def test_following_equals_reading_from_the_start(
     earlier: list[list[tuple[int, int]]], later: list[list[tuple[int, int]]]
 ) -> None:
-    """A map that was followed answers as one that was read after a restart."""
+    """A map that was followed answers like one that is read after a restart."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         simulation = _simulated(earlier)
@@ -215,14 +219,14 @@ def test_reading_on_equals_reading_anew(
         for parts in later:
             simulation.transaction(parts)
         followed.refresh()
-        anew = simulation.map(monkeypatch)
-        anew.refresh()
+        restarted = simulation.map(monkeypatch)
+        restarted.refresh()
         every = {(TOPIC, 0): set(range(simulation.upstream + 2))}
-        assert followed.translate_all(every) == anew.translate_all(every)
+        assert followed.translate_all(every) == restarted.translate_all(every)
 
 
-def test_a_topic_made_anew_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets of a recreated topic are not taken for those of the one before it."""
+def test_a_recreated_topic_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of a re-created topic are not taken for those of its predecessor."""
     simulation = _simulated([[(0, 10)], [(0, 10)]])
     simulation.topic_id, simulation.upstream = SECOND_ID, 0
     known = simulation.map(monkeypatch)
@@ -242,7 +246,7 @@ def test_what_was_copied_twice_is_not_skipped(
     back: int,
     later: list[list[tuple[int, int]]],
 ) -> None:
-    """After a rewind, as at least once brings it, no unread record is passed over."""
+    """After a rewind, as at-least-once may cause it, no unread record is skipped."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         simulation = _simulated(earlier)
@@ -265,7 +269,9 @@ def test_what_was_copied_twice_is_not_skipped(
 
 
 def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group below a flow's first record is sent to that, and told so."""
+    """A group below a flow's first record starts at that record, and the answer says
+    so.
+    """
     simulation = Simulation(upstream=100)
     simulation.transaction([(0, 10)])
     known = simulation.map(monkeypatch)
@@ -292,7 +298,7 @@ def test_older_than_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_are_read_as_written(
     wanted: dict[tuple[str, int], list[tuple[int, int, int]]],
 ) -> None:
-    """Blocks come back from their bytes with every number as it was; each ascends."""
+    """Blocks come back from their bytes with every number unchanged; each ascends."""
     blocks = [
         Block(
             topic=topic,
@@ -313,7 +319,7 @@ def test_runs_are_read_as_written(
 
 
 def test_many_runs_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No value exceeds what a topic takes, and none of the runs is lost on the way."""
+    """No value exceeds what a topic accepts, and no run is lost."""
     monkeypatch.setattr(runs, "_MOST_BYTES", most := 250)
     rows = np.arange(60, dtype=np.int64).reshape(20, 3)
     blocks = [
@@ -331,14 +337,14 @@ def test_many_runs_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\1", b"\0\0\0\5abc"])
 def test_what_is_no_map_is_refused(value: bytes) -> None:
-    """Bytes of another version or cut short are an error, not an answer."""
+    """Bytes of another version, or cut short, are an error and not an answer."""
     with pytest.raises(CorruptBatchError):
         list(runs.decode(value))
 
 
 def test_a_month_of_a_busy_partition_stays_small() -> None:
-    """However long it is busy, a partition's index takes no more than at first: a
-    thousand of them stay below 200 MB, also after a month.
+    """However long a partition is busy, its index does not grow: a thousand of them
+    stay below 200 MB, even after a month.
     """
     track = Track(COPY)
     keep = max(offset_map._LEAST_TAIL, offset_map._TAIL_RUNS // 1000)
@@ -373,5 +379,5 @@ def test_a_month_of_a_busy_partition_stays_small() -> None:
     ],
 )
 def test_the_map_outlives_the_copies(topics: list[dict[str, str]], kept: int) -> None:
-    """The map is kept until brokers have deleted the last copy that it speaks of."""
+    """The map is kept until brokers have deleted the last copy that it describes."""
     assert longest(topics) == kept

@@ -18,7 +18,9 @@ _PATTERNS = (*_NAMES, r"payments.*", EVERY_TOPIC)
 
 
 def test_the_last_rule_that_matches_counts() -> None:
-    """All rests but what was resumed later; a pause of all makes that void."""
+    """A topic is paused unless a later rule resumes it; a pause of all overrides
+    earlier rules.
+    """
     held = Pauses().changed(EVERY_TOPIC, paused=True, now=1.0)
     held = held.changed("payments.*", paused=False, now=2.0)
     held = held.changed("payments.eu", paused=True, now=3.0)
@@ -31,8 +33,8 @@ def test_the_last_rule_that_matches_counts() -> None:
 def test_rules_are_kept_short_and_mean_the_same(
     changes: list[tuple[str, bool]],
 ) -> None:
-    """Leaving void rules out changes nothing, and neither does the way to the topic
-    and back; who resumes all has no rule left.
+    """Dropping overridden rules changes nothing, and neither does writing and reading
+    them; after resuming all, no rule is left.
     """
     import re  # noqa: PLC0415
 
@@ -74,7 +76,7 @@ def test_a_loss_survives_the_ledger(last: int | None, count: int | None) -> None
 
 
 def test_newer_documents_are_refused() -> None:
-    """What a newer mirror wrote is not guessed at."""
+    """A document of a newer mirror is refused, not guessed at."""
     with pytest.raises(ClusterError, match="version 2"):
         Loss.parse({**_loss(9).document(), "version": 2})
     with pytest.raises(ClusterError, match="version 2"):

@@ -79,7 +79,9 @@ def of(made: MirrorConfig, **wanted: Any) -> set[str]:
     ],
 )
 def test_patterns_become_acls(pattern: str, found: list[str]):
-    """A name stays a name, what begins with text becomes a prefix, all else is all."""
+    """A name stays a name, a pattern that begins with text becomes a prefix, any other
+    becomes all names.
+    """
     assert [str(each) for each in extents([pattern])] == found
 
 
@@ -94,7 +96,7 @@ PIECES = st.sampled_from(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, max_size=6).map("".join), st.data())
 def test_an_acl_reaches_as_far_as_its_pattern(pattern: str, data: st.DataObject):
-    """Whatever name a pattern matches, one of its ACLs lets through."""
+    """Whatever name a pattern matches, one of its ACLs covers it."""
     ascii_names = st.from_regex(
         re.compile(pattern, re.ASCII),
         fullmatch=True,
@@ -107,7 +109,7 @@ def test_an_acl_reaches_as_far_as_its_pattern(pattern: str, data: st.DataObject)
 
 
 def test_covering():
-    """All covers everything, a prefix what begins so, a name itself."""
+    """All covers everything, a prefix what begins with it, a name only itself."""
     assert ALL.covers(beginning("a"))
     assert beginning("a").covers(beginning("ab"))
     assert beginning("a").covers(Extent(name="a"))
@@ -139,7 +141,7 @@ def test_covering():
     ],
 )
 def test_copies_are_named_as_the_policy_does(chosen: Any, copies: set[str]):
-    """Rights on the target are about the copies' names, whatever the policy."""
+    """Rights on the target use the copies' names, whatever the policy."""
     made = config({"A->B": chosen})
     found = names.copies(made.flows["A->B"], made.enabled_flows)
 
@@ -147,8 +149,8 @@ def test_copies_are_named_as_the_policy_does(chosen: Any, copies: set[str]):
 
 
 def test_heartbeats_over_several_hops():
-    """Heartbeats of clusters further away come through flows into the source, and are
-    copied on; those that came from the target are not.
+    """Heartbeats of clusters further away come to the source through other flows and
+    are copied; those that came from the target are not.
     """
     flows = {"A->B": {"topics": "x"}, "B->C": {"topics": "x"}, "C->B": {"topics": "x"}}
     made = config(flows)
@@ -169,7 +171,7 @@ def test_transactional_ids_of_every_slot():
 
 
 def test_a_source_is_only_read():
-    """Nothing that changes a source is ever in the list, unless it is asked for."""
+    """The list has no right that changes a source, unless a setting asks for one."""
     reading = {Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     every = config({"A->B": {"sync_group_offsets": True}}, group=None)
     assert {each.operation for each in rights(every) if each.cluster == "A"} <= reading
@@ -192,7 +194,7 @@ OFF = {
 
 
 def test_what_is_off_needs_nothing():
-    """With everything off, only copying is left."""
+    """With everything off, only the rights for copying are left."""
     made = config({"A->B": OFF, "B->C": {"enabled": False}}, group=None)
 
     assert of(made, cluster="A") == {"TOPIC x READ", "TOPIC x DESCRIBE_CONFIGS"}
@@ -235,7 +237,7 @@ def test_what_is_off_needs_nothing():
     ],
 )
 def test_what_is_turned_on_needs_its_rights(setting: Any, right: str):
-    """Each feature brings its own rows, and only with it."""
+    """Each feature adds its own rows, and nothing else does."""
     assert right in of(config({"A->B": {**OFF, **setting}}, group=None), cluster="B")
     assert right not in of(config({"A->B": OFF}, group=None), cluster="B")
 
@@ -257,8 +259,8 @@ def test_what_is_turned_on_needs_its_rights(setting: Any, right: str):
     )
 )
 def test_nothing_twice(chosen: dict[str, Any]):
-    """No right of the list follows from another one, and nothing that a row of the
-    table asks for is missing from it.
+    """No right in the list follows from another one, and no row of the table is missing
+    from it.
     """
     made = config({"A->B": chosen, "B->A": {"topics": "z"}})
     found = rights(made)
@@ -281,7 +283,7 @@ def test_nothing_twice(chosen: dict[str, Any]):
 
 
 def test_who_mirror_is():
-    """The SASL user, anonymous without security, and an explicit choice wins."""
+    """The SASL user, or anonymous without security; an explicit choice wins."""
     plain = config({"A->B": {}}).clusters["A"]
     sasl = plain.model_copy(
         update={"security_protocol": "SASL_SSL", "sasl_username": "m"}
@@ -323,7 +325,7 @@ def mirror(*arguments: str) -> Result:
 
 
 def test_command(tmp_path: Path):
-    """`mirror config acls` prints the same rights in all forms, for whom one asks."""
+    """`mirror config acls` prints the same rights in all forms, for any user."""
     file = tmp_path / "mirror.yaml"
     file.write_text(
         json.dumps(
@@ -353,14 +355,14 @@ def test_command(tmp_path: Path):
 
 
 def test_the_page_is_current():
-    """docs/reference/permissions.md is what the table says: `make settings`."""
+    """docs/reference/permissions.md matches the table: `make settings`."""
     page = ROOT / "docs" / "reference" / "permissions.md"
 
     assert page.read_text() == reference()
 
 
 def test_every_kind_is_in_the_words_of_kafka():
-    """What is printed as JSON are names of Kafka's own protocol."""
+    """What is printed as JSON are names from Kafka's own protocol."""
     from kafka.protocol.admin import ACLOperation, ACLResourceType  # noqa: PLC0415
 
     assert {kind.name for kind in ResourceKind} <= set(ACLResourceType.__members__)

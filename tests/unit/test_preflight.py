@@ -1,4 +1,4 @@
-"""What will be: decisions laid over sides; and findings about this machine."""
+"""The plan, from decisions laid over what exists; and findings about this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNKNOWN = 3
 
 
 class Given:
-    """A side that holds what a test says."""
+    """A side that has what a test says."""
 
     def __init__(self, alias: str, **partitions: int) -> None:
         self.alias = alias
@@ -94,8 +94,8 @@ def config_of(flows: dict[str, dict[str, Any]], **service: Any) -> MirrorConfig:
 
 
 def test_what_one_flow_makes_the_next_one_copies() -> None:
-    """A chain of three clusters is planned to its end: partitions and configs travel
-    on with what is only decided yet.
+    """A chain of three clusters is planned to its end: later flows see the partitions
+    and configs that earlier ones will make.
     """
     config = config_of({"A->B": {"topics": ["orders"]}, "B->C": {}})
     a, b, c = Given("A", orders=3), Given("B"), Given("C")
@@ -126,7 +126,7 @@ def test_what_one_flow_makes_the_next_one_copies() -> None:
 
 
 def test_what_is_decided_lies_over_what_is_there() -> None:
-    """Growth and changes show at once, and the cluster is asked about a topic once."""
+    """Growth and changes show at once; the cluster is asked about a topic once."""
     given = Given("B", A_orders=2)
     given.overrides["A.orders"] = {"retention.ms": "5"}
     side = Foreseen(given)
@@ -148,7 +148,7 @@ def test_what_is_decided_lies_over_what_is_there() -> None:
 
 
 def test_a_merged_copy_is_planned_as_its_sources_agree() -> None:
-    """It is made with what the first source says, and ends as the strategy has it."""
+    """It begins with what the first source says, and ends up as the strategy says."""
     both = {"policy": "identity", "config_strategy": "intersection"}
     config = config_of({"A->K": both, "B->K": both})
     a, b, k = Given("A", orders=2), Given("B", orders=5), Given("K")
@@ -176,7 +176,7 @@ def test_a_merged_copy_is_planned_as_its_sources_agree() -> None:
 
 
 def test_internal_topics_follow_the_settings() -> None:
-    """What is switched off gets no topic, and sides are as settings say."""
+    """A feature that is off gets no topic; the settings choose the side."""
     (flow,) = config_of(
         {
             "A->B": {

@@ -31,7 +31,7 @@ _FIRST_RELEASE = bytes.fromhex(
 
 @pytest.fixture
 def written(monkeypatch):
-    """The key and the value that are written for a position."""
+    """Writes a position and returns its key and value."""
     monkeypatch.setattr(progress.records, "encode_all", list)
 
     def write(position: Position, running: RunningCount | None) -> tuple[bytes, bytes]:
@@ -57,7 +57,7 @@ def read_by_first_release(key: bytes, value: bytes) -> tuple[str, int, Position]
 
 
 def earlier_id_before_counts(value: bytes) -> uuid.UUID:
-    """How the id before a topic was re-created was read while there were no counts."""
+    """How releases without counts read the id from before a topic was re-created."""
     left = value[30 : 30 + 16]
     return uuid.UUID(bytes=left) if len(left) == 16 else NO_ID
 
@@ -65,7 +65,7 @@ def earlier_id_before_counts(value: bytes) -> uuid.UUID:
 @pytest.mark.parametrize("left_id", [NO_ID, _EARLIER_ID])
 @pytest.mark.parametrize("running", [None, _RUNNING])
 def test_earlier_releases_read_what_is_written_now(written, running, left_id):
-    """A running count changes nothing for those who know of none."""
+    """Earlier releases read the same position with and without a running count."""
     position = Position(
         offset=_POSITION.offset, leader_epoch=7, topic_id=_ID, left_id=left_id
     )
@@ -80,7 +80,7 @@ def test_earlier_releases_read_what_is_written_now(written, running, left_id):
 
 
 def test_what_earlier_releases_wrote_is_read():
-    """Records without a count are positions as before, and say nothing of counts."""
+    """Records without a count are positions as before, with an empty count."""
     again = _FIRST_RELEASE + _EARLIER_ID.bytes
     left = Position(
         offset=_POSITION.offset, leader_epoch=7, topic_id=_ID, left_id=_EARLIER_ID
@@ -114,6 +114,6 @@ def test_counts_of_another_release():
 
 
 def test_a_damaged_count_is_an_error():
-    """A count that ends too early is no count."""
+    """A count that ends too early is refused."""
     with pytest.raises(ClusterError, match="damaged"):
         RunningCount.decode(_RUNNING.encoded()[:-1])

@@ -1,4 +1,4 @@
-"""Answers come in whole, however they trickle in."""
+"""Responses arrive whole, however slowly they come."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _readable(line: Line, seconds: float) -> bool:
 
 
 def test_a_small_answer_behind_a_large_one_is_not_waited_for(line: Ends) -> None:
-    """After a large answer the line is readable again as soon as it has a byte."""
+    """After a large response the line is readable again as soon as it has one byte."""
     ours, theirs = line
     large = bytes(range(256)) * (_LARGE // 256)
     thread = _sent(theirs, large, b"x")
@@ -57,7 +57,7 @@ def test_a_small_answer_behind_a_large_one_is_not_waited_for(line: Ends) -> None
 
 
 def test_what_has_come_is_taken_without_waiting(line: Ends) -> None:
-    """A part of an answer is taken at once, the rest when it comes; meanwhile nothing
+    """A part of a response is taken at once, the rest when it comes. Meanwhile nothing
     is readable, and in the end every byte is in its place.
     """
     ours, theirs = line
@@ -80,8 +80,8 @@ def test_what_has_come_is_taken_without_waiting(line: Ends) -> None:
 
 
 def test_a_large_answer_may_come_slowly(line: Ends) -> None:
-    """An answer of which a little comes within each timeout is received, though its
-    mebibytes take longer than that.
+    """A response of which a little comes within each timeout is received, although each
+    mebibyte takes longer than that.
     """
     ours, theirs = line
     pieces = [bytes([number]) * 100_000 for number in range(8)]
@@ -95,8 +95,8 @@ def test_a_large_answer_may_come_slowly(line: Ends) -> None:
 
 @pytest.mark.parametrize("first", [b"", b"y" * 500_000])
 def test_silence_is_noticed(line: Ends, first: bytes) -> None:
-    """When nothing comes any more, waiting ends with the line's timeout; with a
-    second one, if something had come.
+    """When nothing more comes, waiting ends after the line's timeout, or after a second
+    one if something had come.
     """
     ours, theirs = line
     _sent(theirs, first).join()
@@ -109,8 +109,8 @@ def test_silence_is_noticed(line: Ends, first: bytes) -> None:
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("politely", [True, False])
 def test_a_closed_connection_is_told(line: Ends, wait: bool, politely: bool) -> None:
-    """A connection that ends within an answer is an error, not a short answer, be its
-    end announced or not.
+    """A connection that ends within a response is an error, not a short response,
+    whether its end is announced or not.
     """
     ours, theirs = line
     thread = _sent(theirs, b"z" * 2_000_000)

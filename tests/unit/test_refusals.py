@@ -1,4 +1,4 @@
-"""Sentences about TLS: made from what OpenSSL really says, over a pair of sockets."""
+"""Sentences about TLS, made from what OpenSSL really says over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(**settings: Any) -> ClusterConfig:
 
 
 def refusal(bundle: Path, config: ClusterConfig) -> str:
-    """What we say of a server that shows this."""
+    """What mirror says about a server with this certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(bundle)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -65,7 +65,7 @@ def refusal(bundle: Path, config: ClusterConfig) -> str:
 def test_a_certificate_says_what_is_wrong_with_it(
     tmp_path: Path, issue: dict[str, Any], words: str
 ) -> None:
-    """Out of date, or for another host."""
+    """It has expired, or is for another host."""
     authority = CertificateAuthority()
     (tmp_path / "ca.pem").write_text(authority.pem)
     made = authority.issue("broker", **{"hosts": LOCAL_HOSTS, **issue})
@@ -76,7 +76,7 @@ def test_a_certificate_says_what_is_wrong_with_it(
 
 
 def test_an_authority_that_nobody_named(tmp_path: Path) -> None:
-    """Without ssl_ca_file the system's count, which is said."""
+    """Without ssl_ca_file the system's certificates count, and the message says so."""
     made = CertificateAuthority().issue("broker", hosts=LOCAL_HOSTS)
     (tmp_path / "broker.pem").write_text(made.bundle_pem)
     said = refusal(tmp_path / "broker.pem", cluster())
@@ -86,7 +86,9 @@ def test_an_authority_that_nobody_named(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
-    """That it begins later, that it cannot be found: nothing hides the alert."""
+    """The message has the alert, the setting and what is right; a certificate that
+    cannot be found hides nothing.
+    """
     authority = CertificateAuthority()
     ours = tmp_path / "ours.pem"
     ours.write_text(authority.issue("mirror").bundle_pem)
@@ -94,7 +96,10 @@ def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
     alert.reason = "SSLV3_ALERT_CERTIFICATE_UNKNOWN"
     said = of_tls(cluster(ssl_certificate_file=ours), "h", alert)
     assert "it refused our certificate (SSLV3_ALERT_CERTIFICATE_UNKNOWN)" in said
-    assert "CN=mirror, must be signed by a CA" in said
+    assert f"ssl_certificate_file {ours}, of CN=mirror, must be signed by a CA" in said
+    issued = authority.issue("mirror")
+    inline = cluster(ssl_certificate_chain=issued.bundle_pem, ssl_key=issued.bundle_pem)
+    assert "; ssl_certificate_chain, of CN=mirror" in of_tls(inline, "h", alert)
     ours.unlink()
     assert "it requires a client certificate" in of_tls(
         cluster(ssl_certificate_file=ours), "h", alert
@@ -106,7 +111,7 @@ def test_what_a_broker_says_of_our_certificate(tmp_path: Path) -> None:
 
 
 def test_a_login_that_is_refused_names_its_settings() -> None:
-    """A password's own setting; for tokens, where they came from."""
+    """The message names the setting of the password, or the source of the tokens."""
     login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
     known = cluster(**login, sasl_username="u", sasl_password="s3cret")
     said = str(of_sasl(known, "cluster A: h:1", "no"))
@@ -120,7 +125,7 @@ def test_a_login_that_is_refused_names_its_settings() -> None:
 
 
 def test_names_with_a_comma_reach_the_broker_whole() -> None:
-    """RFC 5802 gives two characters of a name another spelling."""
+    """RFC 5802 escapes two characters of a name."""
     config = cluster(
         security_protocol="SASL_SSL",
         sasl_mechanism="SCRAM-SHA-256",

@@ -1,4 +1,4 @@
-"""Reading the configuration again: when it is read, and what it changes."""
+"""Reading the configuration again: when, and what it changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def watch(file: Path) -> Iterator[Watch]:
-    """One that looks at the file all the time, and has read it once."""
+    """A watch that checks the file all the time, and has read it once."""
     made = watching(file)
     made.look_every(TICK)
     made.start()
@@ -65,7 +65,7 @@ def next_of(watch: Watch) -> Reading:
 
 
 def test_a_changed_file_is_read(file: Path, watch: Watch) -> None:
-    """What was changed is read once, by itself; what was only touched is not."""
+    """A changed file is read once, by itself; a touched one is not."""
     os.utime(file, (1, 1))
     time.sleep(5 * TICK)
     assert watch.take() is None
@@ -78,8 +78,8 @@ def test_a_changed_file_is_read(file: Path, watch: Watch) -> None:
 
 
 def test_a_file_is_left_alone_while_it_is_written(file: Path) -> None:
-    """Between two looks that see the same nothing changes; an empty file, half of one,
-    and one that is gone for a moment are looked at, and not read.
+    """A file is read once two checks find the same content; an empty file, half of one,
+    and a missing one are checked, and not read.
     """
     watch = watching(file)
     seen = []
@@ -111,7 +111,7 @@ def test_a_link_two_levels_above_may_change(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_referred_to_counts(tmp_path: Path) -> None:
-    """A password that a properties file takes from another file is watched there."""
+    """A file from which a properties file takes a password is watched as well."""
     secret = tmp_path / "secrets.properties"
     secret.write_text("password=one")
     file = tmp_path / "mm2.properties"
@@ -122,9 +122,7 @@ def test_a_file_that_is_referred_to_counts(tmp_path: Path) -> None:
 
 
 def test_asked_it_reads_at_once(file: Path) -> None:
-    """A request is answered although nothing has changed, and although no thread looks
-    at the file by itself.
-    """
+    """On request an unchanged file is read, also while it is not watched."""
     watch = watching(file)
     watch.start()
     watch.ask()
@@ -139,7 +137,7 @@ def test_asked_it_reads_at_once(file: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "flows: [", "\x00", None])
 def test_no_file_ends_the_watch(file: Path, watch: Watch, text: str | None) -> None:
-    """Whatever the file contains, the problem is reported, and the next one is read."""
+    """Whatever the file contains, the problem is reported and the next file read."""
     if text is None:
         file.unlink()
     else:
@@ -172,7 +170,7 @@ class _Running:
         self.begun.append(flow.name)
 
     def reload(self, text: str) -> list[Any]:
-        """Have it go by this text; what it logs, which is one line."""
+        """Apply this text; returns what is logged, which is one line."""
         self.file.write_text(text)
         self.watch.ask()
         reading = next_of(self.watch)
@@ -195,8 +193,8 @@ def running(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Running]:
 
 
 def test_a_change_is_told_and_handed_on(running: _Running) -> None:
-    """A good configuration is logged setting by setting, shown with a version and a
-    time, and waits for its flow to take it up.
+    """A usable configuration is logged setting by setting, is in the status with a
+    version and a time, and waits until its flow applies it.
     """
     before = running.service.store.config
     logs = running.reload(GOOD.replace("[orders]", "[orders, bills]") + NO_GROUP)
@@ -212,8 +210,8 @@ def test_a_change_is_told_and_handed_on(running: _Running) -> None:
 
 
 def test_a_refused_one_changes_nothing(running: _Running) -> None:
-    """A broken file, and a change that takes a restart beside one that does not, leave
-    all as it was; the reasons are logged, shown, and gone with the next good one.
+    """A broken file, and one with a change that requires a restart, leave all as it
+    was; the reasons are in the log and in the status, until the next usable one.
     """
     store = running.service.store
     before = store.config
@@ -237,9 +235,7 @@ def test_a_refused_one_changes_nothing(running: _Running) -> None:
 
 
 def test_flows_are_added_and_removed(running: _Running) -> None:
-    """A flow that is added begins; one that is taken out ends, and the others are left
-    alone.
-    """
+    """An added flow starts, a removed one ends, and the others run on."""
     running.reload(GOOD + "  C->B: {topics: [x]}\n" + NO_GROUP)
     assert running.begun == ["C->B"]
     shown = [flow.name for flow in running.service.store.read().flows]
@@ -252,14 +248,14 @@ def test_flows_are_added_and_removed(running: _Running) -> None:
 
 
 def test_a_log_level_reaches_every_flow(running: _Running) -> None:
-    """Workers log as the service does: each flow hands the new level on."""
+    """Workers log like the service: each flow passes the new level on."""
     running.reload(GOOD + "service: {group: null, log_level: debug}\n")
 
     assert running.service._flows["A->B"]._pending.effect is Effect.LEASES
 
 
 def test_what_waits_adds_up(running: _Running) -> None:
-    """Two changes before a flow gets there count as one that asks for both."""
+    """Two changes that wait for a flow count as one with both effects."""
     pending = PendingConfig()
     config = running.service._follower.config
     pending.put(config, Effect.LOOK)

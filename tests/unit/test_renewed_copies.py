@@ -1,5 +1,5 @@
 """The offset map's answers for copies that were re-created or lost their end, against
-simulated logs of which everything is known.
+simulated logs that are fully known.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Fate(Simulation):
         self.downstream = max(self.downstream - count, self.start)
         self.copies = [each for each in self.copies if each[1] < self.downstream]
 
-    def begin_anew(self, others: int) -> None:
-        """Somebody deletes the copy and creates it, and others write to it first."""
+    def recreate(self, others: int) -> None:
+        """Someone deletes and re-creates the copy, and others write to it first."""
         self.real_id = next(self.ids)
         if self.tagged:
             self.copy_id = self.real_id
@@ -101,8 +101,8 @@ class Fate(Simulation):
 
 @dataclass
 class Unfenced(Fate):
-    """At least once: a task that was believed dead writes a part of what the next one
-    copies as well, and tells of it whenever it wakes up.
+    """At least once: a task that was believed dead also writes part of what the next
+    one copies, and reports it whenever it wakes up.
     """
 
     late: list[bytes] = field(default_factory=list)
@@ -113,8 +113,8 @@ class Unfenced(Fate):
         super().lose_start(count)
         self.expired += before[: len(before) - len(self.copies)]
 
-    def begin_anew(self, others: int) -> None:
-        super().begin_anew(others)
+    def recreate(self, others: int) -> None:
+        super().recreate(others)
         self.expired = []
 
     def zombie(self, parts: list[tuple[int, int]]) -> None:
@@ -140,7 +140,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("transactions"), FEW),
         st.tuples(st.just("lose_end"), st.integers(1, 40)),
-        st.tuples(st.just("begin_anew"), st.integers(0, 60)),
+        st.tuples(st.just("recreate"), st.integers(0, 60)),
         st.tuples(st.just("lose_start"), st.integers(1, 20)),
         st.tuples(st.just("copy_again"), st.integers(1, 30)),
     ),
@@ -160,7 +160,7 @@ UNFENCED_STEPS = st.lists(
         ),
         st.tuples(st.just("wake_up"), st.integers(1, 3)),
         st.tuples(st.just("lose_end"), st.integers(1, 40)),
-        st.tuples(st.just("begin_anew"), st.integers(0, 60)),
+        st.tuples(st.just("recreate"), st.integers(0, 60)),
         st.tuples(st.just("lose_start"), st.integers(1, 20)),
         st.tuples(st.just("copy_again"), st.integers(1, 30)),
     ),
@@ -205,9 +205,10 @@ def test_nothing_that_a_copy_holds_is_skipped(
     steps: list[tuple[str, object]], tagged: bool
 ) -> None:
     """However often a copy is re-created, loses its end or its start, or is written
-    again: what a group had not read and the copy holds stands behind the answer, which
-    lies within the log and never falls while the group goes on. If nothing was written
-    twice and the map names the copy's id, nothing is read again."""
+    again: what a group had not read and the copy has comes after the answer, which lies
+    within the log and never falls while the group moves on. If nothing was written
+    twice and the map names the copy's id, nothing is read again.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         fate = Fate(tagged=tagged)
@@ -224,7 +225,7 @@ def test_a_map_that_was_followed_knows_the_same(
     later: list[tuple[str, object]],
     tagged: bool,
 ) -> None:
-    """Who has watched all of it answers no worse than who reads the map afterwards."""
+    """A reader that followed the map answers no worse than one that reads it later."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         fate = Fate(tagged=tagged)
@@ -238,8 +239,9 @@ def test_a_map_that_was_followed_knows_the_same(
 @given(STEPS)
 @settings(deadline=None)
 def test_the_way_back_knows_what_is_gone(steps: list[tuple[str, object]]) -> None:
-    """A group that read on at a copy goes back to the source without missing a record
-    whose copy it had not read, and every copy's offset is that of its own record."""
+    """A group that read on at a copy returns to the source without missing a record
+    whose copy it had not read, and every copy's offset leads to its own record.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _small(monkeypatch)
         fate = Fate()
@@ -260,9 +262,10 @@ def test_the_way_back_knows_what_is_gone(steps: list[tuple[str, object]]) -> Non
 def test_records_of_the_map_that_come_late_hide_nothing(
     steps: list[tuple[str, object]], tagged: bool, small: bool, epochs: int
 ) -> None:
-    """Without fencing a task that was believed dead tells late where its records went:
-    no answer goes too far for that, however few breaks are remembered, whether the copy
-    lost its end or not, nor on the way back."""
+    """Without fencing, a task that was believed dead reports late where its records
+    are: no answer goes too far because of that, however few breaks are remembered,
+    whether or not the copy lost its end, and neither on the way back.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         if small:
             _small(monkeypatch)
@@ -286,8 +289,9 @@ def test_records_of_the_map_that_come_late_hide_nothing(
 def test_what_came_late_leaves_the_others_where_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A record of the map that comes late, of a task that was believed dead, makes no
-    other offset go too far, and those behind it stay as they are."""
+    """A late record of the map, from a task that was believed dead, makes no other
+    offset go too far, and the offsets after it keep their answers.
+    """
     fate = Unfenced()
     fate.transaction([(0, 50)])
     fate.zombie([(0, 10)])
@@ -310,11 +314,12 @@ def _copied(*parts: tuple[int, int]) -> Fate:
     return fate
 
 
-def test_made_anew_and_copied_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups older than the deletion begin at the new copy's first record, wherever the
-    old copy had theirs, and the answer says that it goes back."""
+def test_recreated_and_copied_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups from before the deletion begin at the new copy's first record, wherever
+    they were in the old copy, and the answer says that it goes back.
+    """
     fate = _copied((0, 1000))
-    fate.begin_anew(0)
+    fate.recreate(0)
     fate.transaction([(0, 10)])
     known = fate.map(monkeypatch)
     known.refresh()
@@ -327,14 +332,16 @@ def test_made_anew_and_copied_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.translate(TOPIC, 0, 1010).offset == 10
 
 
-def test_made_anew_by_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was copied since: whatever will be copied is still to be read, also by a
-    group that was at the tip; a copy that is not there at all is like an empty one."""
+def test_recreated_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was copied since: everything that will be copied is still to be read,
+    even by a group that was at the tip; a copy that does not exist is like an empty
+    one.
+    """
     fate = _copied((0, 1000))
     known = fate.map(monkeypatch)
     known.refresh()
     assert known.translate(TOPIC, 0, 300).offset == 300
-    fate.begin_anew(0)
+    fate.recreate(0)
     known.refresh()
     for offset in (300, 500, 1000, 1005):
         assert known.translate(TOPIC, 0, offset).offset == 0
@@ -350,9 +357,9 @@ def test_made_anew_by_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_that_is_late_does_not_bring_a_copy_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker that still names the topic that was left changes no answer."""
+    """A broker that still names the deleted topic changes no answer."""
     fate = _copied((0, 1000))
-    fate.begin_anew(0)
+    fate.recreate(0)
     fate.transaction([(0, 10)])
     fate.real_id = COPY_ID
     known = fate.map(monkeypatch)
@@ -363,8 +370,9 @@ def test_a_broker_that_is_late_does_not_bring_a_copy_back(
 def test_the_end_is_lost_and_nothing_was_copied_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No answer lies behind the end of the log; that alone is no reason to go back,
-    since the end may be seen too low for a moment."""
+    """No answer lies beyond the end of the log; that alone is no reason to go back,
+    since the end may look too low for a moment.
+    """
     fate = _copied((0, 1000))
     fate.lose_end(101)
     known = fate.map(monkeypatch)
@@ -384,8 +392,9 @@ def test_the_end_is_lost_and_nothing_was_copied_since(
 
 
 def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flow that copied again very often forgets its oldest stretches, not that there
-    were some: a group that stands in one of them skips nothing."""
+    """A flow that copied again very often forgets its oldest epochs, but not that they
+    existed: a group in one of them skips nothing.
+    """
     fate = _copied((0, 100))
     for _ in range(40):
         fate.copy_again(10)
@@ -400,8 +409,9 @@ def test_more_breaks_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_breaks_that_are_forgotten_hide_nothing(
     steps: list[tuple[str, object]], tagged: bool, exactly_once: bool, epochs: int
 ) -> None:
-    """Where more breaks came than are remembered, and then the copy lost its end: no
-    answer goes too far, since the only copy left may be one that is forgotten."""
+    """There were more breaks than are remembered, and then the copy lost its end: no
+    answer goes too far, since the only copy left may be a forgotten one.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(index, "_MOST_EPOCHS", epochs)
         fate = Fate(tagged=tagged)
@@ -415,8 +425,9 @@ def test_breaks_that_are_forgotten_hide_nothing(
 def test_only_a_forgotten_copy_is_left(
     monkeypatch: pytest.MonkeyPatch, exactly_once: bool
 ) -> None:
-    """The same with as many breaks as are really remembered, and three records left of
-    the oldest of them; what is behind all that is forgotten is found exactly."""
+    """The same with as many breaks as are remembered in practice, and three records
+    left of the oldest; offsets after all that is forgotten are exact.
+    """
     fate = _copied((0, 100))
     for _ in range(40):
         fate.copy_again(10)
@@ -433,8 +444,9 @@ def test_only_a_forgotten_copy_is_left(
 def test_the_end_is_lost_in_the_midst_of_a_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where one record of the map tells of both, each offset finds its own copy, also
-    where it must be read from the map."""
+    """If one record of the map describes both copies, each offset finds its own, even
+    if it must be read from the map.
+    """
     _small(monkeypatch)
     fate = _copied((0, 20))
     block = Block(
@@ -462,8 +474,9 @@ def test_the_end_is_lost_in_the_midst_of_a_transaction(
 
 
 def test_old_readers_read_what_new_writers_write() -> None:
-    """A reader of the format's first version, written down here as `formats.md` had it,
-    finds the same runs, and nothing else, where the copy's id stands beside them."""
+    """A reader of the format's first version, written here as `formats.md` had it,
+    finds the same runs and nothing else if the copy's id precedes them.
+    """
     blocks = [
         Block(
             topic=topic,
@@ -502,7 +515,8 @@ def test_old_readers_read_what_new_writers_write() -> None:
 
 def test_checkpoints_and_groups_leave_a_copy_that_is_gone() -> None:
     """A checkpoint of a re-created copy goes back with it, and so does a group that
-    mirror had set there; one that went on by itself stays."""
+    mirror had set there; a group that moved on by itself stays.
+    """
     key = ("A.orders", 0)
     last = Checkpoint(
         group="g", topic="A.orders", partition=0, upstream=500, downstream=500
@@ -533,7 +547,7 @@ def _highest(*written: Checkpoint) -> Highest:
 
 @dataclass
 class LostFrom:
-    """A map of a copy with the same offsets that lost what stood from one on."""
+    """A map of a copy with the same offsets that lost everything from one offset on."""
 
     end: int
 
@@ -567,9 +581,9 @@ class LostFrom:
 def test_the_highest_checkpoint_is_withdrawn(
     written: list[tuple[int, int]], end: int, withdrawn: int | None
 ) -> None:
-    """What a group may stand at because of us is the highest offset written for it, be
-    it rewound on the source since; what was withdrawn is so once, and a rewind alone
-    withdraws nothing."""
+    """A group may be at the highest offset written for it, even if it was rewound on
+    the source since; that is withdrawn once, and a rewind alone withdraws nothing.
+    """
     made = [
         Checkpoint(group="g", topic="A.orders", partition=0, upstream=up, downstream=at)
         for up, at in written
@@ -619,7 +633,8 @@ def placed(offset: int, count: int) -> Placed:
 
 def test_a_writer_notices_that_a_log_began_again() -> None:
     """A write below an offset that was in use belongs to another copy, or to one that
-    lost its end: the transaction fails, so that the slot takes over."""
+    lost its end: the transaction fails, and the slot takes over.
+    """
     copies = Copies(cast("Cluster", FakeCluster()))
     copies.after([placed(0, 10), placed(10, 5)])
     copies.after([placed(16, 1), placed(-1, 1)])
@@ -633,7 +648,8 @@ def test_a_writer_asks_again_before_its_first_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A copy that was re-created between the take-over and the first write to it is
-    noticed before anything goes there; later writes cost no question."""
+    noticed before anything is written; later writes need no request.
+    """
     cluster = FakeCluster()
     now = 100.0
     monkeypatch.setattr(copies_of_slot.time, "monotonic", lambda: now)
@@ -665,9 +681,9 @@ def test_a_writer_asks_again_before_its_first_write(
 def test_a_writer_is_held_up_by_no_other_copy(
     monkeypatch: pytest.MonkeyPatch, shown: Topic, said: str
 ) -> None:
-    """One question is about all copies. One that was re-created or deleted fails no
-    write to another copy, and the first write to itself however soon that comes; what
-    was written before a take-over is asked about like all else.
+    """One request covers all copies. A copy that was re-created or deleted fails no
+    write to another copy, and the first write to itself, however soon that comes; after
+    a take-over, copies written before are checked again.
     """
     cluster = FakeCluster(others={"A.users": shown})
     now = 100.0

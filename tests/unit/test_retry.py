@@ -32,7 +32,7 @@ def _answers(*answers: Exception | int):
 
 
 def test_a_pause_doubles_up_to_the_longest() -> None:
-    """However often it fails in a row; the first pause is that after none."""
+    """Each failure in a row doubles the pause; a success resets it."""
     backoff, pause, pauses = Backoff(0.5, 30.0), 0.0, []
     for _ in range(2000):
         pause = backoff.after(pause)
@@ -47,7 +47,7 @@ def test_a_cluster_is_asked_until_it_answers(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It says "not yet" three times, and nothing of that is logged or printed."""
+    """Three answers of "not yet" are neither logged nor printed."""
     caplog.set_level(logging.DEBUG)
     retry.be_quiet()
     assert patiently(_answers(error, error, error, 7)) == 7
@@ -72,6 +72,6 @@ def test_patience_ends(error: Exception) -> None:
     ],
 )
 def test_other_errors_are_raised_at_once(error: Exception) -> None:
-    """Also that no broker answers: who asked knows better what to do then."""
+    """This includes that no broker answers: the caller knows better what to do."""
     with pytest.raises(type(error)):
         patiently(_answers(error, 7))

@@ -1,7 +1,7 @@
 """Reading and rewriting batches, against kafka-python's encoder and decoder.
 
-mirror's own batch code stands on one side only: what goes in is built, and what
-comes out is decoded, by `kafka.record`, which shares nothing with it.
+mirror's own batch code is on one side only: `kafka.record`, which shares nothing with
+it, builds the input and decodes the output.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Placed:
-    """A batch as it lies in a log."""
+    """A batch in a log."""
 
     batch: Batch
     content: bytes
@@ -70,7 +70,7 @@ class Placed:
 
 
 def place(batches: list[Batch], base: int = 0) -> list[Placed]:
-    """Lay batches out one behind the other, as a broker's log has them."""
+    """Lay batches out one after the other, as in a broker's log."""
     placed = []
     for each in batches:
         base += each.gap
@@ -251,9 +251,9 @@ _batch = st.builds(
 def test_records_survive_any_batching(  # noqa: PLR0917
     batches, base, codec, stamps, max_bytes, data
 ):
-    """Whatever the batches, the start position, the codec and the limit: out come the
-    records that a naive model expects, renumbered without gaps, within the limit; and
-    the source offset of each is returned.
+    """For any batches, start position, codec and limit, the result has the records that
+    a naive model expects, renumbered without gaps, within the limit, and the source
+    offset of each.
     """
     placed = place(batches, base)
     buffer = buffer_of(placed)
@@ -314,9 +314,9 @@ def test_loops_are_dropped_and_counted():
 
 @pytest.mark.parametrize("transforms", [False, True], ids=["rewrites", "transforms"])
 def test_loops_that_no_flow_explains_are_counted(*, transforms):
-    """The newest entry of a looping record says which flow brought it to the source.
-    Where the configuration has no such flow, another mirror or a producer made the
-    header, and that is counted beside the loops.
+    """The newest header of a looping record says which flow brought it to the source.
+    If the configuration has no such flow, another mirror or a producer wrote the
+    header, and the record also counts as unexplained.
     """
     entry = ("mirror.via", b"hub/HUB-ID")
     records = [
@@ -350,7 +350,7 @@ def test_loops_that_no_flow_explains_are_counted(*, transforms):
 
 
 def test_all_records_dropped_makes_no_batch():
-    """Of a batch that only holds loops nothing is sent, not an empty batch."""
+    """A batch that has only loops sends nothing, not even an empty batch."""
     for codec in (NONE, ZSTD):
         batches = [Batch((Record(value=b"v" * 500, headers=(HOME,)),) * 3, codec)] * 2
         buffer = buffer_of(place(batches))
@@ -360,8 +360,8 @@ def test_all_records_dropped_makes_no_batch():
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 def test_without_provenance_large_batches_keep_their_bytes(codec):
-    """Without provenance, a batch worth it goes through without being unpacked, and
-    small ones come out with the same records.
+    """Without provenance, a large batch is copied without being unpacked, and small
+    ones are merged with the same records.
     """
     noise = random.Random(1)
     values = [noise.randbytes(200) + bytes(100) for _ in range(400)]
@@ -378,7 +378,7 @@ def test_without_provenance_large_batches_keep_their_bytes(codec):
 
 
 def test_outputs_hold_until_the_next_begin():
-    """What was rewritten for one partition is not touched by the next partitions'."""
+    """What was rewritten for one partition is not overwritten for the next ones."""
     worker = rewriter()
     parts = []
     for number in range(5):
@@ -392,7 +392,7 @@ def test_outputs_hold_until_the_next_begin():
 
 
 def test_a_batch_cut_off_by_the_fetch_limit_is_left_for_later():
-    """At any cut, the whole batches are read, and the next read begins behind them."""
+    """At any cut, the whole batches are read, and the next read begins after them."""
     placed = place([Batch((Record(value=b"x" * 50),) * 3)] * 3, base=5)
     buffer = buffer_of(placed, lead=b"\xee" * 13)
     ends = np.cumsum([13] + [len(each.content) for each in placed]).tolist()
@@ -425,7 +425,7 @@ def test_damage_is_noticed(at, bit, which):
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_records_that_do_not_unpack_are_damage(codec):
-    """A right checksum over bytes that are not of the named codec is damage, too."""
+    """A right checksum over bytes that are not of the named codec is damage too."""
     content = bytearray(place([Batch((Record(value=b"v" * 500),), codec)])[0].content)
     content[61:] = b"\x13" * (len(content) - 61)
     seal(content)
@@ -438,8 +438,8 @@ def test_records_that_do_not_unpack_are_damage(codec):
 @given(codec=st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), section=st.binary())
 @settings(max_examples=300, deadline=None)
 def test_no_bytes_make_a_codec_fail_otherwise(codec, section):
-    """Whatever bytes a codec is given, it unpacks them or says that they are damaged;
-    an error of a library would take the other partitions along.
+    """A codec unpacks any bytes or says that they are damaged; an error of a library
+    would affect the other partitions.
     """
     framed = b"\x82SNAPPY\0" + bytes(8) + section if codec == SNAPPY else section
     for tried in (section, framed):
@@ -449,8 +449,8 @@ def test_no_bytes_make_a_codec_fail_otherwise(codec, section):
 
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 def test_fewer_records_than_announced_are_damage(codec):
-    """A batch that says it has more records than it holds does not become a copy
-    with records made of whatever lies behind.
+    """A batch that claims more records than it has is not copied with records made of
+    the bytes after it.
     """
     placed = place([Batch((Record(value=b"v" * 500),) * 3, codec)])
     content = bytearray(placed[0].content)
@@ -476,7 +476,7 @@ def test_old_message_formats_are_refused_by_name(magic, codec):
 
 
 def test_old_format_behind_new_batches_is_refused_when_reached():
-    """Batches in front of an old-format part are copied before it is refused."""
+    """The batches before an old-format part are copied before it is refused."""
     builder = LegacyRecordBatchBuilder(magic=1, compression_type=0, batch_size=HUGE)
     builder.append(0, timestamp=1000, key=None, value=b"v" * 100)
     new = place([Batch((Record(),) * 2)])
@@ -508,7 +508,7 @@ def marker(producer: int, *, commit: bool) -> Batch:
 @settings(max_examples=300, deadline=None)
 def test_aborted_transactions_are_hidden(steps, data):
     """For any interleaving of transactions, read from any offset with what a broker
-    would name as aborted, the committed and plain records are seen and no other.
+    would name as aborted, exactly the committed and plain records are seen.
     """
     batches: list[Batch] = []
     open_at: dict[int, list[int]] = {}
@@ -574,7 +574,9 @@ def test_aborted_transactions_are_hidden(steps, data):
 
 
 def test_delete_horizon_and_log_append_bits_are_cleared():
-    """Bits that only a broker may set do not reach the target, relayed or rewritten."""
+    """Bits that only a broker may set do not reach the target, in relayed or rewritten
+    batches.
+    """
     records = tuple(Record(value=struct.pack(">i", n) * 100) for n in range(200))
     for attributes in (LOG_APPEND_TIME, DELETE_HORIZON):
         for stamps in (True, False):
@@ -587,8 +589,8 @@ def test_delete_horizon_and_log_append_bits_are_cleared():
 
 
 def test_one_record_larger_than_the_limit_goes_alone():
-    """A record over the limit is not lost: it goes out in a batch of its own, which
-    the broker judges, and its neighbours keep within the limit.
+    """A record over the limit is not lost: it gets a batch of its own, which the broker
+    judges, and its neighbours stay within the limit.
     """
     small = Record(value=b"s" * 100)
     records = (small, small, Record(value=bytes(3 << 20)), small)

@@ -35,7 +35,7 @@ def test_jars_are_the_last_road(tmp_path: Path) -> None:
 
 
 def test_docker_before_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that answers is used for plain clusters, and only for those."""
+    """A Docker daemon that answers is used for plain clusters, and only for those."""
     monkeypatch.setattr(brokers, "docker_answers", lambda: True)
 
     assert choose_road([plan(tmp_path)]) == "docker"
@@ -53,7 +53,7 @@ def test_given_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_forced_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MIRROR_TEST_BROKERS stands over what was given, and its typos are refused."""
+    """MIRROR_TEST_BROKERS overrides given clusters, and a typo in it is refused."""
     monkeypatch.setenv("MIRROR_TEST_BOOTSTRAP_A", "kafka:9092")
     monkeypatch.setenv("MIRROR_TEST_BROKERS", "jars")
     assert choose_road([plan(tmp_path)]) == "jars"
@@ -91,7 +91,7 @@ def test_what_docker_refuses(
     answers: bool,
     message: str,
 ) -> None:
-    """What Docker cannot offer is refused with the way out."""
+    """What Docker cannot offer is refused, with what to use instead."""
     monkeypatch.setattr(docker, "docker_answers", lambda: answers)
 
     with pytest.raises(PlaygroundError, match=message):

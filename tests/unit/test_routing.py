@@ -1,4 +1,4 @@
-"""The HTTP port's table: what is answered, and what is refused."""
+"""The HTTP port's table: which requests are answered, and which are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_a_query_reaches_its_handler():
 
 
 def test_a_handler_may_let_its_answer_be_kept():
-    """Files that never change need not be fetched at every look."""
+    """A handler may set Cache-Control: files that never change need not be fetched
+    again.
+    """
     assert ask("/styled")[1]["Cache-Control"] == "max-age=60"
 
 
@@ -81,7 +83,7 @@ def test_nothing_can_be_changed(method: str):
 
 
 def test_head_has_no_body():
-    """HEAD tells what GET would, without it."""
+    """HEAD has the headers of GET, without a body."""
     status, headers, body = ask("/echo", "a=1", method="HEAD")
 
     assert (status, body) == ("200 OK", b"")

@@ -1,4 +1,4 @@
-"""What the rules refuse, beside a model in which topics and records really travel."""
+"""The rules against a model in which topics and records really travel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def copies(flow: FlowConfig, topic: str) -> str | None:
 
 
 def topics_without_end(flows: list[FlowConfig], cluster: str, topic: str) -> bool:
-    """Whether a topic of a cluster makes others that make others, and so on."""
+    """Whether a topic of a cluster leads to more topics without end."""
     known = {(cluster, topic)}
     new = deque(known)
     while new and len(known) < MOST_TOPICS:
@@ -63,7 +63,7 @@ def topics_without_end(flows: list[FlowConfig], cluster: str, topic: str) -> boo
 
 
 def repeats(flows: list[FlowConfig], cluster: str, topic: str) -> bool:
-    """Whether a record written to a topic comes to any topic a second time."""
+    """Whether a record written to a topic reaches any topic a second time."""
     there = {(cluster, topic)}
     copied: dict[tuple[str, str], str] = {}
     new: deque[tuple[str, str, tuple[str, ...]]] = deque([(cluster, topic, ())])
@@ -89,8 +89,8 @@ def repeats(flows: list[FlowConfig], cluster: str, topic: str) -> bool:
 def test_what_would_harm_is_refused_and_nothing_else(
     topology: dict[str, dict[str, Any]],
 ) -> None:
-    """Of any topology of four clusters: it is refused exactly if topics without end
-    would be made, or a record would come to a topic twice.
+    """Any topology of four clusters is refused exactly if it would make topics without
+    end, or bring a record to a topic twice.
     """
     config = MirrorConfig.model_validate(
         {

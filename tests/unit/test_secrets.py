@@ -40,7 +40,7 @@ except RuntimeError:
 
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_tracebacks_show_no_values(form: str) -> None:
-    """A failure's traceback tells places, and not what variables hold."""
+    """A failure's traceback shows places, and no values of variables."""
     ended = subprocess.run(
         [sys.executable, "-c", _CRASH, form],
         capture_output=True,
@@ -66,15 +66,15 @@ VARIABLES = {
 
 
 def test_variables_with_secrets() -> None:
-    """Those that may hold a secret are known by their settings, in any spelling."""
+    """Variables with secrets are recognized by their settings, in any spelling."""
     assert set(environment.secrets(VARIABLES)) == set(VARIABLES) - {
         *("MIRROR_SERVICE__http_port", "PASSWORD"),
     }
 
 
 def test_variables_are_kept_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is started meanwhile does not get them; afterwards they are there again, for
-    a configuration that is read again.
+    """Processes started meanwhile do not get them. Afterwards they are back, for a
+    configuration that is read again.
     """
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
@@ -107,8 +107,8 @@ def shown(settings: Mapping[str, object], folder: Path) -> dict[str, object]:
 
 
 def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
-    """Stars stand for the HTTP port's secrets, and for those among Spark's settings
-    that Spark itself would hide.
+    """Stars replace the HTTP port's secrets, and those among Spark's settings that
+    Spark itself hides.
     """
     found = shown(
         {
@@ -151,9 +151,7 @@ def test_secrets_of_the_service_are_not_shown(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_does_not_show_its_password(tmp_path: Path, written: str) -> None:
-    """Whatever YAML takes a password for that is not in quotes, what is said about it
-    does not repeat it.
-    """
+    """Whatever YAML makes of an unquoted password, no message repeats it."""
     file = tmp_path / "mirror.yaml"
     file.write_text(
         "clusters:\n  A:\n    bootstrap_servers: a:1\n"

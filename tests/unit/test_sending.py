@@ -34,7 +34,7 @@ def _pieces() -> list[bytes]:
 
 
 class _Connection:
-    """As much of a connection as `wait` asks for."""
+    """As much of a connection as `wait` needs."""
 
     readable = False
 
@@ -68,7 +68,7 @@ def _read(theirs: socket.socket, size: int, into: bytearray) -> threading.Thread
 
 
 def test_all_arrives_in_order_while_waiting(line: Ends) -> None:
-    """What a socket does not take at once is sent on while answers are waited for."""
+    """What a socket does not accept at once is sent while waiting for responses."""
     ours, theirs = line
     connection = _Connection(ours)
     pieces = _pieces()
@@ -86,8 +86,8 @@ def test_all_arrives_in_order_while_waiting(line: Ends) -> None:
 
 
 def test_nobody_waits_for_a_peer_that_reads_nothing(line: Ends) -> None:
-    """With a full socket, sending and waiting return in time, and an answer that comes
-    meanwhile is told.
+    """With a full socket, sending and waiting return in time, and a response that
+    arrives meanwhile is reported.
     """
     ours, theirs = line
     connection = _Connection(ours)
@@ -102,7 +102,7 @@ def test_nobody_waits_for_a_peer_that_reads_nothing(line: Ends) -> None:
 
 
 def test_a_peer_that_is_gone_counts_as_one_to_read(line: Ends) -> None:
-    """A connection that fails while it is sent on ends the wait at once."""
+    """A connection that fails while sending ends the wait at once."""
     ours, theirs = line
     connection = _Connection(ours)
     connection.outgoing.put([bytes(_MANY)] * 3)
@@ -118,7 +118,7 @@ def test_a_peer_that_is_gone_counts_as_one_to_read(line: Ends) -> None:
 
 
 def test_the_bell_is_heard_while_sending(line: Ends) -> None:
-    """A ringing wakeup ends the wait, though a request is not sent whole."""
+    """A wakeup ends the wait, although a request is not completely sent."""
     ours, theirs = line
     connection = _Connection(ours)
     connection.outgoing.put([bytes(_MANY)] * 3)

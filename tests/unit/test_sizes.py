@@ -1,4 +1,5 @@
-"""What mirror notes for very many partitions at once, in batches that any topic takes.
+"""What mirror writes for very many partitions at once, in batches that any topic
+accepts.
 
 Batches are read back as a broker would store them, by the code that reads progress.
 """
@@ -83,8 +84,8 @@ def _loss(number: int) -> Loss:
 def test_batches_stay_below_their_bound(
     pairs: list[tuple[bytes, bytes]], most: int
 ) -> None:
-    """Records come back in their order from batches of at most the size asked for,
-    but for a record that is larger by itself; what fits one batch is one batch.
+    """Records come back in order from batches of at most the requested size, unless a
+    single record is larger; what fits into one batch is one batch.
     """
     batches = records.encode_all(pairs, most)
     assert [pair for _, *pair in _pairs(batches)] == [list(pair) for pair in pairs]
@@ -95,8 +96,8 @@ def test_batches_stay_below_their_bound(
 def test_progress_of_a_hundred_thousand_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The positions of 100,000 topics with long names fit batches that any topic
-    takes, and a reader finds every one of them as it was.
+    """The positions of 100,000 topics with long names fit into batches that any topic
+    accepts, and a reader finds each of them unchanged.
     """
     positions = {
         (_name(number), number): Position(
@@ -120,7 +121,7 @@ def test_progress_of_a_hundred_thousand_partitions(
 
 
 def test_ten_thousand_losses() -> None:
-    """So many at once fit batches that any topic takes, and none is missing."""
+    """That many at once fit into batches that any topic accepts; none is missing."""
     wanted = [_loss(number) for number in range(10_000)]
     batches = losses.encode(wanted)
     assert max(each.size for each in batches) <= _ANY_TOPIC_TAKES
@@ -129,8 +130,8 @@ def test_ten_thousand_losses() -> None:
 
 
 def test_the_map_of_twenty_thousand_topics() -> None:
-    """What one transaction notes of so many topics, one run each, and of one topic
-    with 100,000 runs, fits batches that any topic takes.
+    """The runs that one transaction writes for that many topics, one run each, and for
+    one topic with 100,000 runs, fit into batches that any topic accepts.
     """
     blocks = [
         Block(
@@ -152,8 +153,8 @@ def test_the_map_of_twenty_thousand_topics() -> None:
 
 
 def test_records_of_a_large_transaction_and_of_a_small_one() -> None:
-    """Everything that a transaction of 10,000 partitions records is in batches that any
-    topic takes; a small one still writes one batch to each of its topics.
+    """The records of a transaction with 10,000 partitions are in batches that any topic
+    accepts; a small one still writes one batch to each of its topics.
     """
     own = TransactionRecords.of("A", ".")
     rewriter: Any = None
@@ -172,8 +173,8 @@ def test_records_of_a_large_transaction_and_of_a_small_one() -> None:
 
 
 def test_positions_handed_back_to_mirrormaker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Going back to MirrorMaker 2 with 20,000 partitions, whose positions stand in one
-    partition of its topic, writes batches that any topic takes.
+    """A return to MirrorMaker 2 with 20,000 partitions, whose positions are in one
+    partition of its topic, writes batches that any topic accepts.
     """
     written: dict[tuple[str, int], list[EncodedBatch]] = {}
 

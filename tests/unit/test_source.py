@@ -1,4 +1,4 @@
-"""Which questions a slot asks which leaders."""
+"""What a slot requests from which leaders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _news(*partitions: int) -> memoryview:
 
 
 class _Connection:
-    """Takes questions, and answers as soon as it is read."""
+    """Takes requests, and answers as soon as it is read."""
 
     versions: dict[int, tuple[int, int]] = {}  # noqa: RUF012 - never changed
     timeout_seconds = 30.0
@@ -75,14 +75,14 @@ class _Connection:
         self.owed.resolve(self.answer)
 
     def read_on(self) -> None:
-        """All is there already."""
+        """Everything has arrived already."""
 
     def take_buffer(self, spare: bytearray) -> bytearray:
         return spare
 
 
 class _Cluster:
-    """As much of a cluster as a reader asks for; broker 3 takes no connection."""
+    """The part of a cluster that a reader uses; broker 3 accepts no connection."""
 
     def __init__(self, *, far: bool, why: ClusterError | None = None) -> None:
         self.high_latency = far
@@ -99,7 +99,7 @@ class _Cluster:
 
 
 def _reader(cluster: _Cluster, leaders: Sequence[int]) -> SourceReader:
-    """One that reads a partition of each of these leaders, numbered in this order."""
+    """Reads one partition of each of these leaders, numbered in this order."""
     reader = SourceReader(
         cast("Cluster", cluster),
         isolation=fetch.READ_COMMITTED,
@@ -119,7 +119,7 @@ def _reader(cluster: _Cluster, leaders: Sequence[int]) -> SourceReader:
 
 
 def test_a_near_leader_has_one_question_at_a_time() -> None:
-    """However many partitions it leads, it is asked once, until it has answered."""
+    """However many partitions it leads, it gets one request until it has answered."""
     cluster = _Cluster(far=False)
     reader = _reader(cluster, [1] * 9 + [2])
     for _ in range(3):
@@ -130,8 +130,8 @@ def test_a_near_leader_has_one_question_at_a_time() -> None:
 
 
 def test_a_far_leader_has_four_for_a_share_each() -> None:
-    """Its partitions are dealt over four connections, each partition on one of them,
-    and one that leads fewer is asked no more often than it leads.
+    """Its partitions are dealt over four connections, each partition on one of them; a
+    leader of fewer partitions gets only as many.
     """
     cluster = _Cluster(far=True)
     reader = _reader(cluster, [1] * 9 + [2] * 2)
@@ -150,8 +150,8 @@ def test_a_far_leader_has_four_for_a_share_each() -> None:
     ids=lambda why: type(why).__name__,
 )
 def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:
-    """They are dealt over several connections, and none of them can be read, be it that
-    the broker is gone or that it and we do not trust each other; the others can.
+    """They are dealt over several connections, and none of them can be read, whether
+    the broker is gone or refuses our certificate; those of others can.
     """
     reader = _reader(_Cluster(far=True, why=why), [1, 3, 1, 3, 3])
     with pytest.raises(LeaderError, match=str(why)) as caught:
@@ -163,8 +163,8 @@ def test_of_a_lost_leader_all_partitions_are_named(why: ClusterError) -> None:
 def test_who_takes_one_answer_at_a_time_gets_them_in_turn(
     monkeypatch: pytest.MonkeyPatch, set_by: float
 ) -> None:
-    """A leader that always has an answer ready does not keep the others waiting, also
-    when somebody sets the clock in between.
+    """A leader that always has an answer ready does not keep the others waiting, even
+    if the clock is set in between.
     """
     right = time.time
     cluster = _Cluster(far=False)
@@ -188,8 +188,8 @@ def test_who_takes_one_answer_at_a_time_gets_them_in_turn(
         assert after == {node: count + 1 for node, count in before.items()}
 
 
-def test_reading_anew_closes_every_connection() -> None:
-    """Answers to what was asked before must not be taken for answers to the new."""
+def test_another_assignment_closes_every_connection() -> None:
+    """Answers to earlier requests must not be taken for answers to new ones."""
     cluster = _Cluster(far=True)
     reader = _reader(cluster, [1] * 5)
     reader.ask()
@@ -212,13 +212,13 @@ def _asked(connection: _Connection) -> list[dict[int, int]]:
 
 
 def _came(reader: SourceReader, connection: _Connection) -> list[int]:
-    """Of which partitions an answer that is read now brings something."""
+    """The partitions that have records in the answer read now."""
     answer = next(reader.read(cast("Any", {connection})))
     return [part.partition for part in answer.fetched]
 
 
 def _with_news_of(partitions: int) -> tuple[SourceReader, _Connection]:
-    """A reader whose leader just answered with records of so many partitions."""
+    """A reader whose leader just answered with records of this many partitions."""
     cluster = _Cluster(far=False)
     reader = _reader(cluster, [1] * partitions)
     reader.ask()
@@ -244,8 +244,8 @@ def _with_news_of(partitions: int) -> tuple[SourceReader, _Connection]:
 def test_what_comes_next_is_asked_for_beforehand(
     stands_at: tuple[int, int] | None, asked_next: dict[int, int], brings: list[int]
 ) -> None:
-    """While an answer is worked on, its leader is asked from where that leads to; what
-    it answers is dropped if it does not lead there, and asked for again.
+    """While an answer is processed, its leader is already asked for what follows. If
+    the position ends up elsewhere, that answer is dropped and the right one requested.
     """
     reader, connection = _with_news_of(2)
     reader.ask_ahead({("t", 0): (50, 3)})
@@ -260,14 +260,14 @@ def test_what_comes_next_is_asked_for_beforehand(
 
 
 def test_of_nothing_foreseen_nothing_is_asked() -> None:
-    """A question that says again what was said would bring the same again."""
+    """With nothing foreseen, a request would bring the same records again."""
     reader, connection = _with_news_of(1)
     reader.ask_ahead({})
     assert len(connection.requests) == 1
 
 
 def test_who_is_left_out_meanwhile_is_not_read() -> None:
-    """A partition that is set aside while more of it is on its way brings nothing."""
+    """A partition that was set aside meanwhile gets nothing from the answer."""
     reader, connection = _with_news_of(2)
     reader.ask_ahead({("t", 0): (50, 3), ("t", 1): (60, 3)})
     reader.seek(("t", 1), 60, 3)

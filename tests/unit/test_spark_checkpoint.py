@@ -1,4 +1,4 @@
-"""Where Spark's checkpoints lie, and that no two runs share one."""
+"""Where Spark's checkpoints are, and that no two runs share one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_platform_says_where(
     environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `state_dir` it is systemd's folder for a service, else the XDG folder for
-    state; the folder that a process was started in has no say.
+    state; the working directory does not matter.
     """
     monkeypatch.setattr(os, "environ", environ)
 
@@ -52,8 +52,8 @@ def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_without_a_home_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user id without a name and without HOME, as platforms for containers make them
-    up, gets a message with the setting and the variables that help.
+    """A user id without a name and HOME, as container platforms use, gets a message
+    with the setting and the variables that help.
     """
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr("pwd.getpwuid", dict[int, str]().__getitem__)  # a KeyError
@@ -63,9 +63,8 @@ def test_without_a_home_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
-    """Flows of one name, of services that share a state folder, get folders of their
-    own, as do flows whose ends look alike when they are joined; what one of them
-    removes is not the other's.
+    """Flows of one name in services that share a state folder have their own folders,
+    and so do flows whose names look alike when they are joined; none removes another's.
     """
     with own(tmp_path, "A->B") as one:
         (one / "offsets").mkdir(parents=True)
@@ -79,8 +78,8 @@ def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
-    """The folder of a service that was killed is used again, emptied, so that crashes
-    do not fill the disk.
+    """The folder of a killed service is emptied and used again, so that crashes do not
+    fill the disk.
     """
     program = (
         "import sys; from pathlib import Path\n"
@@ -106,7 +105,7 @@ def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """The reason names the setting, the folder and what is wrong with it."""
+    """The message names the setting, the folder and the reason."""
     (tmp_path / "file").write_text("")
 
     with (

@@ -1,4 +1,4 @@
-"""Where partitions begin that do not answer at a flow's very first start."""
+"""Where partitions begin that do not answer at a flow's first start."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def settle(
 
 
 def test_a_partition_without_a_leader_begins_where_its_log_ended() -> None:
-    """Its position is found once it has a leader again: what it took since is copied,
-    however often leaders changed meanwhile, and nothing of before.
+    """Its position is found once it has a leader again: what it accepted since then is
+    copied, however often leaders changed meanwhile, and nothing from before.
     """
     log = Log(epoch=3, begins={3: 0}, end=100)
     source = Source(log, Log(end=7))
@@ -139,7 +139,7 @@ def test_a_partition_without_a_leader_begins_where_its_log_ended() -> None:
 
 
 def test_a_log_that_knows_no_later_epoch_is_at_its_end() -> None:
-    """Old brokers note an epoch with its first record: without one there is none."""
+    """Old brokers note an epoch with its first record: without one, there are none."""
     log = Log(node=-1, epoch=4, begins={3: 0}, end=100)
     source = Source(log)
     begun = begin(source)
@@ -157,8 +157,8 @@ def test_a_new_leader_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_moment_is_asked_for_as_a_moment() -> None:
-    """With `start` at a moment, what answers late begins at that moment all the same,
-    or with its next record if it has none so young.
+    """With `start` at a moment, a partition that answers late still begins at that
+    moment, or with its next record if it has none that new.
     """
     place = StartPoint(timestamp=MOMENT)
     source = Source(Log(node=-1, end=50, younger=20), Log(node=-1, end=60))
@@ -171,8 +171,8 @@ def test_a_moment_is_asked_for_as_a_moment() -> None:
 def test_only_partitions_of_the_same_topic_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What waits for its position begins there; a topic that was deleted and created
-    again meanwhile, and a partition found later, begin at their first record.
+    """Partitions that wait for their position begin there; a topic that was re-created
+    meanwhile, and a partition found later, begin at their first record.
     """
     source: Any = Source(*(Log(epoch=1, begins={1: 80}, end=90) for _ in range(3)))
     monkeypatch.setattr(
@@ -195,7 +195,7 @@ def test_only_partitions_of_the_same_topic_wait(
 def test_progress_tells_unsettled_partitions_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is not settled is no position, until one is written behind it."""
+    """An unsettled partition has no position until one is written after it."""
     waits = Position(offset=UNSETTLED, leader_epoch=3, topic_id=TOPIC_ID)
     copied = Position(offset=12, leader_epoch=4, topic_id=TOPIC_ID)
     written = [{(TOPIC, 0): waits, (TOPIC, 1): waits}, {(TOPIC, 0): copied}]

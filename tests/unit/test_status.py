@@ -1,4 +1,4 @@
-"""What the store makes of what flows tell it."""
+"""What the store makes of what flows write."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.unit
         (FlowState.STARTING, 5, True),
     ],
 )
-def test_a_lag_nobody_measures_grows(
+def test_a_lag_without_reports_grows(
     state: FlowState, due_in: float, *, grows: bool
 ) -> None:
-    """A flow that hangs or is down is late by the time since it last reported; one
-    whose next report is not due yet is as it was.
+    """The lag of a flow that hangs or is down grows by the time since its last report;
+    before the next report is due, it stays as reported.
     """
     store = StatusStore(("A->B",))
     now = time.time()

@@ -1,4 +1,4 @@
-"""What becomes of a flow that fails, waits for its lead, or ends."""
+"""What happens to a flow that fails, waits for its lead, or ends."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def test_a_failed_flow_runs_again_after_growing_pauses() -> None:
-    """Known and unknown errors end one run; another slot count takes no pause."""
+    """Known and unknown errors end one run; a new number of slots needs no pause."""
     flow = _Flow(ClusterError("no leader"), True, ValueError("odd"), False)
 
     status = supervised(flow).flow(NAME)
@@ -110,7 +110,7 @@ def test_a_failed_flow_runs_again_after_growing_pauses() -> None:
 
 
 def test_a_run_with_an_end_gives_up() -> None:
-    """After five failures the flow is FAILED, and its last reason stays."""
+    """After five failures the flow is FAILED, and keeps its last reason."""
     flow = _Flow(*[ClusterError("no leader")] * 9)
 
     status = supervised(flow, once=True).flow(NAME)
@@ -120,7 +120,7 @@ def test_a_run_with_an_end_gives_up() -> None:
 
 
 def test_without_a_jvm_the_service_ends(spark: dict[str, bool]) -> None:
-    """No flow can run any more: the service stops, for its supervisor to restart it."""
+    """No flow can run any more: the service stops, so that it can be restarted."""
     spark["alive"] = False
     stopped = []
 
@@ -136,7 +136,7 @@ def test_without_a_jvm_the_service_ends(spark: dict[str, bool]) -> None:
     ("leader", "reason"), [("other", ""), ("", "no broker answers")]
 )
 def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
-    """It shows who leads, or why that is not known, and never runs."""
+    """Its status has the leader, or why there is none, and it never runs."""
     flow = _Flow()
     flow.config = cast("Any", SimpleNamespace(tasks=1))
 

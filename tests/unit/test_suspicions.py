@@ -80,7 +80,7 @@ def test_not_read_until_there_is_a_verdict() -> None:
     ],
 )
 def test_settings_decide_on_jumps(gap: Gap, shown: uuid.UUID, words: str) -> None:
-    """With stop the reason names the setting; with continue the jump has its loss."""
+    """With `stop` the reason names the setting; with `continue` the jump has a loss."""
     (stopped,) = Raised(setting="stop", shown=shown).found(gap)
     assert stopped.jump is None
     assert words in stopped.reason
@@ -91,14 +91,14 @@ def test_settings_decide_on_jumps(gap: Gap, shown: uuid.UUID, words: str) -> Non
 
 
 def test_no_jump_into_a_topic_that_is_not_read() -> None:
-    """A gap that leads to another topic id than the slot reads is not believed."""
+    """A gap that leads to a topic id other than the slot's is not believed."""
     (verdict,) = Raised(setting="continue", shown=_ID).found(_RECREATED)
     assert verdict.jump is None
     assert "disagree" in verdict.reason
 
 
 def test_an_old_finding_does_not_count() -> None:
-    """What was asked before the slot took over, about another position, is dropped."""
+    """A finding about another position, from before the slot took over, is dropped."""
     raised = Raised(setting="continue")
     raised.take_over(Position(offset=50, topic_id=_ID))
     assert raised.found(_DELETED) == []

@@ -1,4 +1,4 @@
-"""Each partition's report names what keeps it from being copied now."""
+"""What a partition's report says: why it is not copied now, and what was counted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import uuid
 
 import pytest
 
+from mirror.offsets.progress import Position, RunningCount
 from mirror.relay.faults import Faults
 from mirror.relay.lease import Assignment
-from mirror.relay.tally import Tally
+from mirror.relay.tally import Part, Tally
+from mirror.status.counts import NOTHING, Counts
 
 pytestmark = pytest.mark.unit
 
@@ -19,6 +21,10 @@ _PARTITIONS = {
     for number in range(2)
 }
 
+_KEY = ("t", 0)
+_MOVED = {_KEY: Position(offset=5)}
+_TEN = {_KEY: Part(Counts(records=10, bytes=100))}
+
 
 def _reasons(tally: Tally, faults: Faults) -> list[str]:
     reports = tally.reports(_PARTITIONS, {}, faults, answered=lambda _: 0.0)
@@ -27,8 +33,8 @@ def _reasons(tally: Tally, faults: Faults) -> list[str]:
 
 def test_what_stops_a_slot_stops_its_partitions():
     """A partition was set aside because its leader was moving, and then the source
-    refuses: both partitions name the refusal, so that the flow does, too. Once the
-    slot works again, the partition that is still set aside has its own reason back.
+    refuses: both partitions name the refusal, and so does the flow. Once the slot works
+    again, the partition that is still set aside has its own reason back.
     """
     tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
     faults = Faults()
@@ -38,3 +44,79 @@ def test_what_stops_a_slot_stops_its_partitions():
     assert _reasons(tally, faults) == ["certificate expired"] * 2
     tally.slot_works({}, _PARTITIONS)
     assert _reasons(tally, faults) == ["not the leader", ""]
+
+
+def _commit(tally: Tally, running: dict[tuple[str, int], RunningCount]) -> None:
+    tally.committed(_TEN, _MOVED, running, seconds=0.1)
+
+
+def _total(tally: Tally) -> tuple[Counts, int]:
+    """The total of the partition that is counted, and since when."""
+    report, _ = tally.reports(_PARTITIONS, {}, Faults(), answered=lambda _: 0.0)
+    return report.total, report.total_since
+
+
+def test_a_transaction_writes_what_was_done_up_to_it():
+    """Transactions in flight count what those before them add. The report has only
+    what is committed; other partitions keep their count.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    assert _total(tally) == (NOTHING, 0)  # unknown before the first take-over
+    tally.slot_works({}, _PARTITIONS)
+    first, second = tally.written(_TEN, _MOVED), tally.written(_TEN, _MOVED)
+
+    assert first.keys() == second.keys() == {_KEY}
+    assert first[_KEY].counts == Counts(records=10, bytes=100)
+    assert second[_KEY].counts == Counts(records=20, bytes=200)
+    assert _total(tally)[0] == NOTHING
+    _commit(tally, first)
+    assert _total(tally) == (first[_KEY].counts, first[_KEY].begun)
+
+
+def test_a_take_over_continues_from_the_progress():
+    """A transaction that was dropped no longer counts; one whose answer was lost does
+    if the progress has it.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.slot_works({}, _PARTITIONS)
+    lost, _dropped = tally.written(_TEN, _MOVED), tally.written(_TEN, _MOVED)
+    tally.slot_works({_KEY: lost[_KEY].encoded()}, _PARTITIONS)
+
+    assert _total(tally) == (lost[_KEY].counts, lost[_KEY].begun)
+    again = tally.written(_TEN, _MOVED)
+    assert again[_KEY].counts == Counts(records=20, bytes=200)
+    assert again[_KEY].begun == lost[_KEY].begun
+
+
+def test_counts_of_another_service_are_not_continued():
+    """Each service counts what it copied itself, from zero."""
+    theirs = RunningCount(service=uuid.uuid4(), begun=1, counts=Counts(records=99))
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.slot_works({_KEY: theirs.encoded()}, _PARTITIONS)
+
+    total, since = _total(tally)
+    assert total == NOTHING
+    assert since > theirs.begun
+
+
+def test_a_first_position_is_written_with_a_count_of_nothing():
+    """A transaction may move a partition without having counts for it."""
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.slot_works({}, _PARTITIONS)
+
+    assert tally.written({}, _MOVED)[_KEY].counts == NOTHING
+
+
+@pytest.mark.parametrize("owner", [True, False])
+def test_counts_of_a_slot_that_must_take_over_are_not_reported(owner: bool):
+    """Another slot may have counted the partition since, from another moment: only a
+    take-over can tell. Until then a report has no total.
+    """
+    tally = Tally(slot=0, bounds=(1.0,), service=uuid.uuid4())
+    tally.slot_works({}, _PARTITIONS)
+    running = tally.written(_TEN, _MOVED)
+    _commit(tally, running)
+    tally.begin(owner=owner)
+
+    known = (running[_KEY].counts, running[_KEY].begun)
+    assert _total(tally) == (known if owner else (NOTHING, 0))

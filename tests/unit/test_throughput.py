@@ -1,4 +1,4 @@
-"""How fast a flow goes and when it will have caught up, from what its leases did."""
+"""How fast a flow copies and when it has caught up, from its leases."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def lease(**changes) -> Sample:
 
 
 def backlog(*lags: int, **changes) -> list[Sample]:
-    """Leases that left such lags behind, and copied 1000 records per second."""
+    """Samples with these lags, each with 1000 records per second."""
     return [lease(lag=lag, records=10_000, bytes=10**7, **changes) for lag in lags]
 
 
 def test_nothing_is_known_at_first():
-    """Without a lease there is no throughput, and no time left to tell."""
+    """Without a lease there is no throughput, and no remaining time."""
     assert measured([]) == Throughput()
     assert measured(backlog(900_000)).catching_up
     assert measured(backlog(900_000, seconds=1.0)).remaining_seconds == -1.0
 
 
 def test_remaining_time_is_how_fast_the_lag_shrinks():
-    """What is produced meanwhile counts: 1000 a second are copied, 500 come."""
+    """New records count: 1000 a second are copied, 500 are produced."""
     found = measured(backlog(100_000, 95_000, 90_000, 85_000))
 
     assert found == Throughput(
@@ -47,7 +47,7 @@ def test_remaining_time_is_how_fast_the_lag_shrinks():
 
 
 def test_remaining_time_falls_with_the_backlog():
-    """At a steady rate each lease leaves its own length less to wait."""
+    """At a steady rate, each lease shortens the remaining time by its own length."""
     lags = list(range(500_000, 100_000, -10_000))
     times = [
         measured(backlog(*lags[:end])).remaining_seconds for end in range(2, len(lags))
@@ -57,7 +57,7 @@ def test_remaining_time_falls_with_the_backlog():
 
 
 def test_a_lag_that_does_not_shrink_never_ends():
-    """Catching up without an end in sight is said, but no time is."""
+    """The flow is catching up, and has no remaining time."""
     found = measured(backlog(100_000, 100_000, 120_000))
 
     assert found.catching_up
@@ -83,7 +83,7 @@ def test_who_is_catching_up(changes, catching_up):
 
 
 def test_a_partition_just_found_is_no_trend():
-    """A lag that grows because more partitions are looked at says nothing."""
+    """A lag that grows because more partitions are known says nothing."""
     found = [*backlog(10_000, 9000, located=1), *backlog(90_000, 80_000, 70_000)]
 
     assert measured(found).remaining_seconds == 70
@@ -91,7 +91,7 @@ def test_a_partition_just_found_is_no_trend():
 
 
 def test_the_last_half_minute_counts():
-    """What was long ago no longer matters."""
+    """Older samples do not matter."""
     slow = backlog(*[500_000] * 60)
 
     assert (
@@ -115,8 +115,8 @@ def report(**changes) -> PartitionReport:
 
 
 def test_a_sample_adds_up_a_lease():
-    """Slots' CPU is a mean, of those too that have no partition; partitions that are
-    set aside or not located yet have no lag that could shrink.
+    """CPU is averaged over all slots, those without partitions included; partitions
+    that are set aside or not located yet have no lag.
     """
     found = sample(
         [

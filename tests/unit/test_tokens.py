@@ -9,8 +9,14 @@ import time
 from typing import TYPE_CHECKING, Any
 import uuid
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    pkcs12,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 import pytest
 
 from mirror.clusters.auth import token_endpoint, token_provider, tokens
@@ -31,7 +37,7 @@ _CREDENTIALS = "sasl_oauthbearer_client_credentials_client"
 
 
 def cluster(**settings: Any) -> ClusterConfig:
-    """One that shares no token with other tests."""
+    """A cluster that shares no token with other tests."""
     return ClusterConfig.model_validate(
         {
             "alias": f"c{uuid.uuid4().hex[:8]}",
@@ -72,8 +78,8 @@ def refused(config: ClusterConfig) -> str:
 def test_what_an_endpoint_refuses_is_said_with_its_setting(
     provider: IdentityProvider,
 ) -> None:
-    """Wrong secret, wrong address, an endpoint that is ill, slow or gone: each says
-    which setting to look at, and what the endpoint said.
+    """For a wrong secret, a wrong address, or an endpoint that fails, is slow or gone,
+    the message names the setting to check and quotes the endpoint.
     """
     wrong = refused(client(provider, **{f"{_CREDENTIALS}_secret": "wrong"}))
     assert "answered 401: invalid_client: who?" in wrong
@@ -97,7 +103,7 @@ def test_what_an_endpoint_refuses_is_said_with_its_setting(
 def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
     tmp_path: Path,
 ) -> None:
-    """Over TLS with the endpoint's authority a token comes, with another none does."""
+    """Over TLS a token comes with the endpoint's CA, and with no other."""
     authority, other = CertificateAuthority(), CertificateAuthority("other")
     (tmp_path / "ca.pem").write_text(authority.pem)
     (tmp_path / "other.pem").write_text(other.pem)
@@ -113,10 +119,44 @@ def test_an_endpoint_must_show_a_certificate_of_the_right_authority(
         assert tokens.token_of(right).count(".") == 2
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_said(
+    provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """It comes from the environment; the message has the endpoint and the reason."""
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert "proxy" in refused(client(provider)).lower()
+
+
+def test_a_corrected_password_of_the_trust_store_counts(tmp_path: Path) -> None:
+    """After a reload the new password is used, not the first one."""
+    authority, store = CertificateAuthority(), tmp_path / "ca.p12"
+    trusted = x509.load_pem_x509_certificate(authority.pem.encode())
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"ca", None, None, [trusted], BestAvailableEncryption(b"right")
+        )
+    )
+    (tmp_path / "id.pem").write_text(
+        authority.issue("id", hosts=LOCAL_HOSTS).bundle_pem
+    )
+    with IdentityProvider(bundle=tmp_path / "id.pem") as provider:
+        first = client(
+            provider,
+            sasl_oauthbearer_ca_file=store,
+            sasl_oauthbearer_ca_password="wrong",
+        )
+        assert "this password does not open" in refused(first)
+        right = {"sasl_oauthbearer_ca_password": SecretStr("right")}
+        assert tokens.token_of(first.model_copy(update=right))
+
+
 def test_a_token_that_has_ended_is_not_shown_to_brokers(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
-    """From an endpoint, a file or a function: it is refused here, with its age."""
+    """From an endpoint, a file or a function, it is refused here, with its age."""
     provider.lives = -30
     assert "expired 3" in refused(client(provider))
     (tmp_path / "token").write_text(provider.token())
@@ -132,7 +172,7 @@ def test_a_token_that_has_ended_is_not_shown_to_brokers(
 
 
 def test_one_request_serves_all_who_wait(provider: IdentityProvider) -> None:
-    """Many connections made at once cost one request, with all that was set."""
+    """Many connections at once cost one request, with all that was set."""
     provider.slow = 0.1
     config = client(
         provider,
@@ -152,8 +192,8 @@ def test_one_request_serves_all_who_wait(provider: IdentityProvider) -> None:
 
 
 def test_the_old_token_serves_while_no_new_one_can_be_had() -> None:
-    """At four fifths of its life it is to be replaced; a failure then is no failure
-    before its end.
+    """A token is replaced at four fifths of its lifetime; if that fails, it serves
+    until it expires.
     """
     made: list[Token] = []
     failing = False
@@ -182,7 +222,7 @@ def test_the_old_token_serves_while_no_new_one_can_be_had() -> None:
 
 
 def test_a_refused_token_is_not_shown_again(provider: IdentityProvider) -> None:
-    """Once brokers refused it, a new one is asked for."""
+    """Once brokers refused it, a new one is requested."""
     config = client(provider)
     first = tokens.token_of(config)
     assert tokens.token_of(config) == first
@@ -215,7 +255,7 @@ def test_a_rotated_secret_is_read_with_the_next_token(
 
 
 def test_how_long_a_token_lives(provider: IdentityProvider) -> None:
-    """The endpoint's word or the token's own, whichever ends first."""
+    """The endpoint's lifetime or the token's own, whichever is shorter."""
     config = client(provider)
     now = time.time()
     assert token_endpoint.ask(config).ends_at == pytest.approx(now + 300, abs=5)
@@ -224,7 +264,7 @@ def test_how_long_a_token_lives(provider: IdentityProvider) -> None:
 
 
 def gives(what: Any) -> Any:
-    """A provider of a user's."""
+    """A user's provider."""
     if what == "fails":
         raise RuntimeError("no credentials\nand more")
     return what
@@ -260,7 +300,7 @@ def test_a_provider_that_does_not_work_says_why(
 
 @pytest.mark.parametrize("way", ["seconds", "epoch seconds", "epoch milliseconds"])
 def test_a_provider_says_the_end_in_one_of_three_ways(way: str) -> None:
-    """How long it lives, or when it ends; Amazon's signer says milliseconds."""
+    """A lifetime, or an expiry time; Amazon's signer returns milliseconds."""
     now = time.time()
     end = {
         "seconds": 900,
@@ -279,7 +319,7 @@ def test_a_provider_says_the_end_in_one_of_three_ways(way: str) -> None:
 def test_a_token_in_a_file_is_read_again_each_time(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
-    """As Kubernetes renews those of service accounts."""
+    """Kubernetes renews the tokens of service accounts in such files."""
     file = tmp_path / "a token"
     url = f"file://{tmp_path}/a%20token"
     config = cluster(sasl_oauthbearer_token_endpoint_url=url)
@@ -292,14 +332,14 @@ def test_a_token_in_a_file_is_read_again_each_time(
 @settings(max_examples=50)
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
 def test_no_text_breaks_the_look_into_a_token(text: str) -> None:
-    """Tokens are opaque: whatever they are, no end is found or a number."""
+    """Tokens are opaque: any text has either no expiry time or a number."""
     raw = base64.urlsafe_b64encode(text.encode("utf-8", "replace")).decode()
     for each in (text, f"a.{text}.b", f"a.{raw}.b"):
         assert ends_of(each) is None or isinstance(ends_of(each), float)
 
 
 def test_the_end_is_read_without_padding() -> None:
-    """Of a JWT, with fractions or without, whatever its length."""
+    """From a JWT, with fractions or without, whatever its length."""
     for end in (1, 12.5, 1_800_000_000):
         for filling in ("", "a", "ab", "abc"):
             claims = json.dumps({"exp": end, "x": filling}).encode()
@@ -308,7 +348,7 @@ def test_the_end_is_read_without_padding() -> None:
 
 
 def test_the_exchange_of_rfc_7628() -> None:
-    """Extensions go along; a broker's refusal is answered with one byte and kept."""
+    """Extensions are sent; a broker's refusal is kept and answered with one byte."""
     exchange = Bearer("abc", {"logicalCluster": "lkc-1"})
     assert exchange.auth_bytes() == (
         b"n,,\x01auth=Bearer abc\x01logicalCluster=lkc-1\x01\x01"

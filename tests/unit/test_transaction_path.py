@@ -1,19 +1,25 @@
-"""The path of a transaction: what it sends when, and which event says that it ended."""
+"""The path of a transaction: what it sends when, and which event reports its commit."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
+import uuid
 
 import pytest
 
 from mirror.errors import UnreachableError
+from mirror.offsets import progress
+from mirror.offsets.progress import Position, RunningCount
 from mirror.relay import target, transaction_path
 from mirror.relay.pending_transaction import PendingTransaction
 from mirror.relay.target import TargetWriter
 from mirror.relay.transaction_path import Stage
 from mirror.relay.transaction_records import TransactionRecords
+from mirror.status.counts import Counts
+
+pytestmark = pytest.mark.unit
 
 COPY = ("A.t", 0)
 RECORDS = TransactionRecords.of("A", ".")
@@ -21,7 +27,7 @@ NO_WORDS: Any = {}
 
 
 class Write:
-    """Says that it is sent, and then acknowledged, when the test says so."""
+    """Is sent, and then acknowledged, when the test says so."""
 
     made: list[Write]
 
@@ -52,6 +58,10 @@ class Producer:
         self.transactional_id = transactional_id
         self.v2 = True
         self.answers: list[Any] = []
+        self.added: list[Any] = []
+
+    def add_partitions(self, partitions: Any) -> None:
+        self.added += partitions
 
     def begin_commit(self) -> Any:
         answer = SimpleNamespace(answered=False, said=None, connection=Mock())
@@ -68,7 +78,7 @@ class Producer:
 
 
 class Copies:
-    """Notes whose data is seen, in which order."""
+    """Records which data it sees, in which order."""
 
     def __init__(self, *_: Any) -> None:
         self.seen: list[Any] = []
@@ -120,7 +130,7 @@ def _no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_data_then_records_then_the_commit() -> None:
-    """Exactly once: the positions go with the data, the map behind it, and the event
+    """With exactly-once the positions go with the data and the map after it; the event
     comes with the commit.
     """
     writing = Writing()
@@ -144,7 +154,7 @@ def test_data_then_records_then_the_commit() -> None:
 def test_a_broker_that_wants_time_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A commit that is not taken yet is asked for once more, after a moment."""
+    """A commit that the broker does not accept yet is requested again in a moment."""
     writing = Writing()
     _, data = writing.begin()
     data.acknowledge()
@@ -163,8 +173,8 @@ def test_a_broker_that_wants_time_is_asked_again(
 
 
 def test_at_least_once_writes_positions_last() -> None:
-    """Without transactions there is no commit: the map comes behind the data, the
-    positions behind the map.
+    """Without transactions there is no commit: the map follows the data, and the
+    positions follow the map.
     """
     writing = Writing(exactly_once=False)
     transaction, data = writing.begin()
@@ -181,9 +191,24 @@ def test_at_least_once_writes_positions_last() -> None:
     assert writing.committed() == [transaction]
 
 
+def test_in_v1_all_partitions_are_added_once_before_the_data() -> None:
+    """Older clusters must know which partitions a transaction writes to, also those of
+    its records.
+    """
+    writing = Writing()
+    writing.producers[0].v2 = False
+    _, data = writing.begin()
+    writing.writer.advance()
+
+    assert data.begun
+    added = writing.producers[0].added
+    assert added == [COPY, RECORDS.progress, RECORDS.offset_map]
+
+
 def test_the_next_one_keeps_behind() -> None:
-    """Nothing is sent before all data ahead is on its way for good, no records before
-    those ahead are, and no commit before the one ahead; logs are looked at in order.
+    """A transaction sends nothing before the one ahead has sent all its data, no
+    records before that one's records are sent, and requests no commit before that one
+    is committed; logs are checked in order.
     """
     writing = Writing()
     first, first_data = writing.begin()
@@ -224,8 +249,8 @@ def test_the_next_one_keeps_behind() -> None:
 
 
 def test_a_failure_takes_all_but_the_one_that_commits() -> None:
-    """What fails is dropped with all behind it; a commit that was asked for may still
-    arrive.
+    """A transaction that fails is dropped, and all after it; one that has requested its
+    commit may still be committed.
     """
     writing = Writing()
     first, data = writing.begin()
@@ -246,7 +271,9 @@ def test_a_failure_takes_all_but_the_one_that_commits() -> None:
 
 
 def test_a_commit_counts_when_the_next_transaction_fails_beside_it() -> None:
-    """Both come to light at the same moment: the event is there all the same."""
+    """If a commit and a failure are found in the same pass, the commit is still
+    reported.
+    """
     writing = Writing()
     first, data = writing.begin()
     data.acknowledge()
@@ -260,3 +287,22 @@ def test_a_commit_counts_when_the_next_transaction_fails_beside_it() -> None:
         writing.writer.advance()
     assert writing.stages == []
     assert writing.committed() == [first]
+
+
+def test_positions_are_written_with_their_running_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition that a transaction moves gets its position and its count in one
+    record.
+    """
+    monkeypatch.setattr(progress.records, "encode_all", list)
+    key, position = ("t", 0), Position(offset=5, topic_id=uuid.uuid4())
+    count = RunningCount(service=uuid.uuid4(), begun=1, counts=Counts(records=5))
+    rewriter: Any = None
+    transaction = PendingTransaction(
+        rewriter, moved={key: position}, running={key: count}
+    )
+
+    (record,) = RECORDS.positions(transaction)[RECORDS.progress]
+    written: Any = record
+    assert progress.decode(*written) == (key, position, count.encoded())

@@ -1,4 +1,4 @@
-"""The user's function: found by name, and held to its contract."""
+"""The user's function: found by name, and its answers checked."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_function_that_cannot_be_used(
 def test_a_module_that_breaks_when_imported(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a module raises when it is imported becomes a message, too."""
+    """Whatever a module raises when it is imported becomes a message too."""
     (tmp_path / "broken_masks.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(TransformError, match="ZeroDivisionError: division by zero"):
@@ -143,7 +143,7 @@ def test_a_module_that_breaks_when_imported(
     ids=map(str, range(11)),
 )
 def test_answers_that_fit(fitting: Any) -> None:
-    """Parts, tables, and types that say the same are taken, in one shape."""
+    """Parts, tables, and equivalent types are accepted, and get one schema."""
     found = answer(fitting)
     assert found.schema == KEPT
     found.validate(full=True)
@@ -223,8 +223,8 @@ def test_times_keep_their_moment() -> None:
     ids=map(str, range(15)),
 )
 def test_answers_that_do_not_fit(wrong: Any, problem: str) -> None:
-    """An answer that is no ordered part of what was given is an error that names
-    what is wrong, never a copy with other records.
+    """An answer that is not an ordered part of the input is an error that names what is
+    wrong, never a copy with other records.
     """
     with pytest.raises(TransformError) as caught:
         answer(wrong)
@@ -234,7 +234,7 @@ def test_answers_that_do_not_fit(wrong: Any, problem: str) -> None:
 def test_the_documentation_s_functions_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What people copy from the documentation does what it says there."""
+    """The documentation's functions do what it says."""
     page = Path(__file__).parents[2] / "docs" / "howto" / "transforms.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert len(blocks) == 2
@@ -262,7 +262,7 @@ def test_the_documentation_s_functions_work(
 
 
 def test_a_function_that_leaves_is_one_that_fails() -> None:
-    """To call exit() ends no worker."""
+    """A call of exit() does not end the worker."""
 
     def leave(_given: pa.RecordBatch) -> None:
         raise SystemExit(3)
@@ -272,7 +272,7 @@ def test_a_function_that_leaves_is_one_that_fails() -> None:
 
 
 def test_a_long_error_is_one_line() -> None:
-    """A function's own words reach people as one line of bounded length."""
+    """A function's own error is shown as one line of bounded length."""
 
     def fail(_given: pa.RecordBatch) -> None:
         raise ValueError("\nfirst " + "x" * 1000 + "\nsecond")

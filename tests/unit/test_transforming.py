@@ -1,7 +1,7 @@
-"""Records through Arrow and a function and back, against kafka-python's own encoder.
+"""Records through Arrow, a function and back, against kafka-python's own encoder.
 
-What goes in is built, and what comes out is decoded, by `kafka.record`, as in
-`test_rewrite`, whose models serve here as well.
+`kafka.record` builds the input and decodes the output, as in `test_rewrite`, whose
+models are used here too.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(worker: TransformingRewriter, batches: list[Batch], position: int = 0):
 
 
 def vias_last(headers: list) -> list:
-    """Where mirror's own headers stand once a function had the others."""
+    """Where mirror's own headers are once a function had the others."""
     return sorted(headers, key=lambda header: header[0] == "mirror.via")
 
 
@@ -96,9 +96,9 @@ def vias_last(headers: list) -> list:
 def test_records_survive_arrow(  # noqa: PLR0917
     batches, base, codec, stamps, max_bytes, data
 ):
-    """Whatever the records, the codec and the limit, and whichever a function leaves
-    out: the others come out as they were, in order, with their source offsets told;
-    nulls, empty values, doubled headers and times before the first one's included.
+    """For any records, codec and limit, and whichever records a function leaves out:
+    the others stay as they were, in order, with their source offsets; including nulls,
+    empty values, repeated headers, and times before the first record's.
     """
     placed = place(batches, base)
     buffer = buffer_of(placed)
@@ -165,8 +165,8 @@ def test_views_on_parts_are_written(records, first, count, stamps):
 
 
 def test_a_function_sees_the_columns_of_a_record():
-    """Names, types and values are what the documentation says, in one batch of all
-    records of a partition; provenance headers are not shown.
+    """Names, types and values are as documented, in one batch of all records of a
+    partition; provenance headers are hidden.
     """
     seen: list[pa.RecordBatch] = []
 
@@ -202,8 +202,8 @@ def test_a_function_sees_the_columns_of_a_record():
 
 
 def test_masked_columns_are_written():
-    """Changed values, headers and times are what arrives; where records have been is
-    written behind them all the same.
+    """Changed values, headers and times arrive; provenance headers follow them
+    nevertheless.
     """
     records = (
         Record(key=b"k", value=b"secret", headers=(("a", b"1"),), timestamp=5_000_000),
@@ -219,7 +219,7 @@ def test_masked_columns_are_written():
 
 
 def test_heartbeats_are_not_for_functions():
-    """Whichever prefix they have by now, heartbeats are copied as they are."""
+    """Heartbeats are copied unchanged, whatever prefix they have."""
     flow = FlowConfig.model_validate(
         {"source": "A", "target": "B", "transform": "tests.functions:masks"}
     )
@@ -244,13 +244,13 @@ def test_a_table_and_a_method_will_do():
 
 
 def test_everything_left_out():
-    """Of records that are all left out no batch is sent, and they count as removed."""
+    """If all records are left out no batch is sent, and they count as removed."""
     done = run(rewriter("only", offsets=[]), [Batch((Record(),) * 5, GZIP)] * 3)
     assert (done.batches, done.counts.removed) == ([], 15)
 
 
 def test_more_than_a_chunk():
-    """Records beyond what one call is given come in further calls, seamlessly."""
+    """Records beyond one call's limit come in further calls, none lost or repeated."""
     calls: list[int] = []
 
     def count(batch):
@@ -270,7 +270,7 @@ def test_more_than_a_chunk():
 
 
 def test_log_append_time_is_what_a_function_sees():
-    """Records have the time that consumers of the source see."""
+    """A function sees the times that consumers of the source see."""
     records = tuple(Record(timestamp=time) for time in (10, 30, 20))
     done = run(rewriter(), [Batch(records, attributes=LOG_APPEND_TIME)])
     assert [time for *_, time in shown(decode(done.batches))] == [30] * 3
@@ -280,8 +280,8 @@ def test_log_append_time_is_what_a_function_sees():
 
 
 def test_a_failing_function_names_the_offsets():
-    """What fails first is an error with the partition, the first and the last offset
-    of what the function was given, and one line of what it says.
+    """If the first call fails, the error names the partition, the first and the last
+    offset passed to the function, and one line of its error.
     """
     with pytest.raises(TransformError) as caught:
         run(rewriter("fails_on", offsets=[6]), [Batch((Record(),) * 10)], position=4)
@@ -292,8 +292,8 @@ def test_a_failing_function_names_the_offsets():
 
 
 def test_what_came_before_a_failure_is_copied():
-    """A failure in a later call leaves the records of the earlier ones done; reading
-    on from where it stopped, the failure comes first.
+    """If a later call fails, the records of earlier ones are done; the next time, the
+    failure comes first.
     """
     batches = [Batch((Record(value=b"v"),) * 40_000)] * 2
     worker = rewriter("fails_on", offsets=[70_000])
@@ -312,8 +312,9 @@ def test_what_came_before_a_failure_is_copied():
 )
 @settings(max_examples=60, deadline=None)
 def test_records_that_fail_become_dead_letters(count, bad, removed, codec):
-    """With a dead-letter topic exactly the records fail on which the function fails,
-    and say where they come from; the rest is copied in order, with source offsets.
+    """With a dead-letter topic, exactly the records on which the function fails go
+    there and say where they come from; the rest is copied in order, with source
+    offsets.
     """
     records = tuple(
         Record(
@@ -359,8 +360,8 @@ def test_records_that_fail_become_dead_letters(count, bad, removed, codec):
 
 
 def test_looking_for_what_fails_ends_in_time(monkeypatch):
-    """When it takes too long to find the records that fail, what is found is done and
-    the rest is left for the next time; so all comes through in the end, in order.
+    """If the search for failing records takes too long, what was found is done and the
+    rest is left for the next time; in the end everything is copied, in order.
     """
     clock = itertools.count()
     monkeypatch.setattr(transforming.time, "monotonic", lambda: next(clock) * 0.3)
@@ -382,7 +383,7 @@ def test_looking_for_what_fails_ends_in_time(monkeypatch):
 
 @pytest.mark.parametrize("codec", sorted(codecs.BY_NAME.values()))
 def test_fewer_records_than_announced_are_damage(codec):
-    """A batch that says it has more records than it holds is damage here as well."""
+    """A batch that claims more records than it has is damage here too."""
     content = bytearray(
         place([Batch((Record(value=b"v" * 500),) * 3, codec)])[0].content
     )
@@ -403,8 +404,8 @@ def test_fewer_records_than_announced_are_damage(codec):
 )
 @settings(max_examples=300, deadline=None)
 def test_no_bytes_lead_out_of_a_batch(data, records):
-    """Whatever bytes stand where records should be, they are records that fit or
-    damage: nothing is read behind the end of a batch.
+    """Any bytes in place of records are records that fit, or damage: nothing is read
+    beyond the end of a batch.
     """
     (placed,) = place([Batch(tuple(records))])
     content = bytearray(placed.content)

@@ -154,7 +154,7 @@ def _replace(
         elif secret := [k for k in overrides.keys() - changes[name].keys()
                         if overrides[k].value is None]:  # fmt: skip
             refused[name] = BrokerError(
-                name=f"{min(secret)} is sensitive and would be lost",
+                name=f"{min(secret)} is sensitive: unreadable, and would be lost",
                 what=what,
                 retriable=False,
             )

@@ -77,7 +77,8 @@ def _of_ours(config: ClusterConfig, reason: str) -> str:
             f"it requires a client certificate ({reason}); ssl_certificate_file must "
             "name one that it trusts"
         )
-    where = config.ssl_certificate_file or "ssl_certificate_chain"
+    file = config.ssl_certificate_file
+    where = f"ssl_certificate_file {file}" if file else "ssl_certificate_chain"
     now = datetime.now(UTC)
     wrong = "must be signed by a CA in the broker's trust store"
     if now > ours.not_valid_after_utc:
@@ -85,7 +86,7 @@ def _of_ours(config: ClusterConfig, reason: str) -> str:
     elif now < ours.not_valid_before_utc:
         wrong = f"is not valid before {ours.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
     return (
-        f"it refused our certificate ({reason}); ssl_certificate_file {where}, of "
+        f"it refused our certificate ({reason}); {where}, of "
         f"{ours.subject.rfc4514_string()}, {wrong}"
     )
 

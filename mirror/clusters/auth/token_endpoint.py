@@ -65,7 +65,8 @@ def ask(config: ClusterConfig) -> Token:
             timeout=config.sasl_oauthbearer_timeout_seconds,
         ) as answer:
             raw = next(answer.iter_bytes(_LARGEST), b"")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+        # The last two: a proxy from the environment that httpx cannot use.
         raise AuthenticationError(f"{where} {_unreached(error)}") from error
     if not answer.is_success:
         raise AuthenticationError(f"{where} {_refused(answer, raw, config)}")

@@ -140,16 +140,17 @@ def _of(config: ClusterConfig) -> KeptToken:
 
 def _mark(config: ClusterConfig) -> Hashable:
     """Configurations with the same mark share a token."""
-    secret = config.sasl_oauthbearer_client_credentials_client_secret
     parts: tuple[Any, ...] = (
         config.alias,
         config.sasl_oauthbearer_token_endpoint_url,
         config.sasl_oauthbearer_client_credentials_client_id,
-        None if secret is None else secret.get_secret_value(),
+        config.sasl_oauthbearer_client_credentials_client_secret,
         config.sasl_oauthbearer_client_credentials_client_secret_file,
         config.sasl_oauthbearer_scope,
         repr(config.sasl_oauthbearer_parameters),
         config.sasl_oauthbearer_ca_file,
+        config.sasl_oauthbearer_ca_password,
+        config.sasl_oauthbearer_timeout_seconds,
         config.sasl_token_provider,
         repr(config.sasl_token_options),
     )

@@ -136,7 +136,7 @@ class Produced:
 
 
 def check(answer: Any) -> Produced:
-    """Read every error field of an answer.
+    """Read every error field of a response.
 
     Raises:
         FencedError: another owner took over.

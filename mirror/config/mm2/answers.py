@@ -13,12 +13,12 @@ _BATCHES = "batches go through as they are, up to the target's limit on messages
 _OWN = "mirror sets this for its own connections"
 _PROGRESS = "progress is written together with the data, on the target"
 _GROUPLESS = "mirror reads without a consumer group"
-_CONNECT = "mirror is no Connect worker"
+_CONNECT = "mirror is not a Connect worker"
 _HTTP = "status is served at service.http_host and service.http_port of a YAML file"
 _METRICS = "metrics are at /metrics of the service, for Prometheus"
 _BYTES = "records are copied as bytes, never converted"
 _RETRY = "what fails is tried again with growing pauses, and shown by mirror status"
-_REMADE = "internal topics of Connect are not needed"
+_STORAGE = "internal topics of Connect are not needed"
 _LOGIN = "mirror logs in by itself, without Java's classes"
 _TLS = "Python's TLS decides this, from the system's OpenSSL"
 
@@ -88,8 +88,8 @@ _KEYS: dict[str, str] = {
     "metrics.reporters": _METRICS,
     "metric.reporters": _METRICS,
     "auto.include.jmx.reporter": _METRICS,
-    "num.stream.threads": "tasks says how many tasks copy side by side",
-    "name": "a flow is called by its clusters",
+    "num.stream.threads": "tasks.max says how many tasks copy in parallel",
+    "name": "a flow is named after its clusters",
     "connector.class": _CONNECT,
     "tasks.max.enforce": "tasks is never exceeded",
     "config.action.reload": _CONNECT,
@@ -106,8 +106,8 @@ _KEYS: dict[str, str] = {
     "worker.unsync.backoff.ms": _CONNECT,
     "plugin.path": "a function of your own is named by transform in a YAML file",
     "plugin.discovery": _CONNECT,
-    "source.cluster.alias": "the alias stands in the flow's name",
-    "target.cluster.alias": "the alias stands in the flow's name",
+    "source.cluster.alias": "the flow's name contains the alias",
+    "target.cluster.alias": "the flow's name contains the alias",
     "listeners": _HTTP,
     "ssl.client.auth": _HTTP,
     "target.topic.creation.enable": "missing copies are always created",
@@ -118,7 +118,7 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"rest\..*|access\.control\..*|response\.http\..*|admin\.listeners.*", _HTTP),
     (r"errors\..*", _RETRY),
     (r"(key|value|header|internal\.\w+)\.converter.*", _BYTES),
-    (r"(offset|config|status)\.storage\..*", _REMADE),
+    (r"(offset|config|status)\.storage\..*", _STORAGE),
     (r"topic\.creation\..*", "copies are created as their topics are"),
     (r"metrics\..*|metric\..*", _METRICS),
     (r"task\..*|worker\..*", _CONNECT),
@@ -158,19 +158,19 @@ def is_default(rest: str, value: str) -> bool:
 
 
 def refusal(key: str, rest: str, value: str) -> str:
-    """Why a key cannot be ignored; empty for all others."""
+    """Why a key cannot be ignored; empty if it can."""
     if not value or is_default(rest, value):
         return ""
     if rest.partition(".")[0] in {"transforms", "predicates"}:
-        # Records that one was to mask must not be copied as they are.
+        # Records that a transform should mask must not be copied as they are.
         return (
             f"{key}: Connect's transforms are Java classes, which cannot run here; "
             "write a function and name it as transform in a YAML configuration"
         )
     if rest in _STANDARD:
         return (
-            f'{key}: "{value}" is a Java class, which cannot run here; say what it '
-            f"does with {_SAID_BY.get(rest, 'other settings')}, or remove it"
+            f'{key}: "{value}" is a Java class, which cannot run here; use '
+            f"{_INSTEAD.get(rest, 'other settings')} for what it does, or remove it"
         )
     if without_role(rest) == "acks":
         return (
@@ -179,13 +179,13 @@ def refusal(key: str, rest: str, value: str) -> str:
         )
     if rest == "target.topic.creation.enable":
         return (
-            f"{key}: missing copies are always created; take the right to create "
-            "topics away on the target, or remove this line"
+            f"{key}: missing copies are always created; revoke the right to "
+            "create topics on the target, or remove this line"
         )
     return ""
 
 
-_SAID_BY = {
+_INSTEAD = {
     "topic.filter.class": "topics and topics.exclude",
     "group.filter.class": "groups and groups.exclude",
     "config.property.filter.class": "config.properties.exclude",

@@ -38,7 +38,7 @@ def convert(document: Document) -> str:
     config = built.config
     lines = ["# Converted from MirrorMaker 2's configuration."]
     if document.warnings:
-        lines += ["#", "# What stands there and not here, or means something else:"]
+        lines += ["#", "# What is left out here, or has another meaning:"]
         lines += [f"#   {warning}" for warning in document.warnings]
     lines.append("clusters:")
     for alias, cluster in config.clusters.items():
@@ -46,9 +46,7 @@ def convert(document: Document) -> str:
         lines += _left_out(alias, document.raw["clusters"].get(alias, {}))
     defaults = document.raw.get("defaults", {})
     if defaults and config.flows:
-        any_flow = type(next(iter(config.flows.values()))).model_validate(
-            {**defaults, "source": "A", "target": "B"}
-        )
+        any_flow = FlowConfig.model_validate({**defaults, "source": "A", "target": "B"})
         lines += ["", "defaults:"]
         lines += [f"  {line}" for line in _settings(defaults, any_flow)]
     lines += ["", "flows:"]
@@ -60,11 +58,11 @@ def convert(document: Document) -> str:
 
 
 def _entry(name: str, given: Mapping[str, Any], section: BaseModel) -> list[str]:
-    settings = _settings(given, section)
+    lines = _settings(given, section)
     key = yaml.safe_dump({name: None}).split(":")[0].strip()
-    if not settings:
+    if not lines:
         return [f"  {key}: {{}}"]
-    return [f"  {key}:", *(f"    {line}" for line in settings)]
+    return [f"  {key}:", *(f"    {line}" for line in lines)]
 
 
 def _settings(given: Mapping[str, Any], section: BaseModel) -> list[str]:

@@ -93,10 +93,10 @@ def answer(key: str, rest: str) -> str:
 
 def newest_name(key: str) -> str:
     """The first of the keys that set the same in the same place; itself if none."""
-    for table in (FLOW, TAKEN_AS_MEANT):
-        if key in table:
-            setting, _ = table[key]
-            return next(each for each, (name, _) in table.items() if name == setting)
+    for known in (FLOW, TAKEN_AS_MEANT):
+        if key in known:
+            setting, _ = known[key]
+            return next(each for each, (name, _) in known.items() if name == setting)
     return key
 
 

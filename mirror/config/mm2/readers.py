@@ -1,7 +1,7 @@
 """How a text of MirrorMaker 2's file becomes a value that the model reads.
 
 Functions from one text to one value, named in the traits of the settings (`Key.read`).
-A text that means nothing raises ValueError with what would be right.
+They raise ValueError for a text that they cannot read, with what to write instead.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def policy(value: str) -> str:
     if value not in known:
         raise ValueError(
             f'there is no replication policy "{value}" here; '
-            f"use {' or '.join(_POLICIES)}; what another class calls its "
-            "copies can be said by policy rename in a YAML file"
+            f"use {' or '.join(_POLICIES)}; policy rename in a YAML file "
+            "can name copies as another class does"
         )
     return known[value]
 

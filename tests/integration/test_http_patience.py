@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 import socket
+import ssl
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,12 +21,13 @@ from tests.unit.test_http_access import ask, trusting, write
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    import ssl
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.integration
 
 _PATIENCE = 2.0
 _MANY = 200
+_LARGE = bytes(1 << 25)
+"""An answer that does not fit into a socket's buffers."""
 _IN_TIME = 5.0
 """For an answer, on a machine that others use as well."""
 
@@ -48,7 +50,7 @@ class _Port:
         return self.context.wrap_socket(reached, server_hostname="127.0.0.1")
 
     def answers_in_time(self) -> None:
-        for path in ("/healthz", "/metrics") * 5:
+        for path in ("/healthz", "/status") * 5:
             began = time.monotonic()
             assert ask(self.url, path, context=self.context)[0] == 200
             assert time.monotonic() - began < _IN_TIME
@@ -65,6 +67,9 @@ def port(
         authority = CertificateAuthority()
         access = HttpSettings.model_validate(write(tmp_path, authority))
         context = trusting(authority)
+    monkeypatch.setattr(
+        server_module, "exposition", lambda *_, **__: lambda _: ("text/plain", _LARGE)
+    )
     store = StatusStore(("A->B",))
     with StatusServer(store, "127.0.0.1", 0, access=access) as server:
         yield _Port(server.url, context)
@@ -97,8 +102,33 @@ def test_a_slow_client_is_cut_off(port: _Port, begun: bytes) -> None:
         port.answers_in_time()
 
 
+def test_a_client_that_does_not_read_is_cut_off(port: _Port) -> None:
+    """A large answer that stays unread is dropped, and its connection closed."""
+    with port.spoken_to() as idle:
+        idle.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(_PATIENCE + 1)
+        port.answers_in_time()
+        idle.settimeout(5)
+        read = 0
+        with suppress(ConnectionError, ssl.SSLError):
+            while part := idle.recv(1 << 20):
+                read += len(part)
+        assert 0 < read < len(_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("named", "answer"), [("localhost:x", b" 200 "), ("evil:x", b" 421 ")]
+)
+def test_a_host_without_a_port_number(port: _Port, named: str, answer: bytes) -> None:
+    """Whatever the Host header has for a port, the request is answered at once."""
+    with port.spoken_to() as odd:
+        odd.settimeout(_IN_TIME)
+        odd.sendall(f"GET /healthz HTTP/1.1\r\nHost: {named}\r\n\r\n".encode())
+        assert answer in odd.recv(100)
+
+
 def test_silent_clients_hold_up_no_one(port: _Port) -> None:
-    """Beside 200 connections on which nothing comes, 20 of them with half a request,
+    """With 200 connections open on which nothing comes, 20 of them with half a request,
     others are answered in time; then the silent ones are closed.
     """
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ import pytest
 
 from tests import tools
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 NEEDS = """
@@ -52,8 +52,8 @@ def run_tests(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_missing_is_skipped_and_counted(nowhere: Path, tmp_path: Path) -> None:
-    """Without a tool its tests are skipped, with the line that installs it, and the end
-    of the run counts them for each tool, also when a worker ran them.
+    """Without a tool its tests are skipped, with the command that installs it, and the
+    end of the run counts them for each tool, also when a worker ran them.
     """
     ended = run_tests(tmp_path, "-n", "1")
 
@@ -68,7 +68,7 @@ def test_what_is_missing_is_skipped_and_counted(nowhere: Path, tmp_path: Path) -
 def test_what_is_required_fails(
     nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the variable names a tool, tests that lack it fail instead."""
+    """If the variable names a tool, tests without it fail instead."""
     monkeypatch.setenv(tools.REQUIRE, "promtool")
 
     ended = run_tests(tmp_path)
@@ -79,7 +79,7 @@ def test_what_is_required_fails(
 
 
 def test_a_misspelt_requirement_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool that is not known cannot be required by mistake."""
+    """An unknown tool cannot be required by mistake."""
     monkeypatch.setenv(tools.REQUIRE, "promtool heml")
 
     with pytest.raises(ValueError, match="names heml; it can name promtool, helm"):
@@ -87,8 +87,8 @@ def test_a_misspelt_requirement_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_where_a_tool_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool is there when all its programs are: on the PATH, under another name, or
-    in the cache's folder.
+    """A tool is found when all its programs are: on the PATH, under another name, or in
+    the cache's folder.
     """
     for name in ("chromium-browser", "chromedriver", "helm"):
         (nowhere / name).touch(mode=0o755)
@@ -111,7 +111,7 @@ def test_a_path_without_them(nowhere: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_installed_is_said(
     nowhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without apt-get and Go, `make tools` ends with an error and the lines to type."""
+    """Without apt-get and Go, `make tools` fails with the commands to type."""
     monkeypatch.setattr(sys, "argv", ["tools"])
 
     assert tools.main() == 1
