@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror import retry
+from mirror.clusters.cluster import Cluster
+from mirror.offsets.offset_map import OffsetMap
+from tests.simulation import mapping
 from tests.simulation.faults import Faults
-from tests.simulation.flows import SOURCE, SimulatedFlow
+from tests.simulation.flows import SOURCE, TARGET, SimulatedFlow
 from tests.simulation.judge import Judge, WrongError
 from tests.simulation.model import ModelCluster
 from tests.simulation.network import Network, simulated
 from tests.simulation.sources import Writer
-from tests.simulation.world import Stuck, World
+from tests.simulation.world import Process, Stuck, World
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -126,4 +129,25 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     # What is on its way now must change nothing.
     world.run(1.0)
     judge.look()
+    _check_map(world, flow, judge, source)
     return len(writer.records)
+
+
+def _check_map(
+    world: World, flow: SimulatedFlow, judge: Judge, source: ModelCluster
+) -> None:
+    """Ask the map about every offset, as a command would."""
+    process = Process("reader")
+    done = []
+
+    def body() -> None:
+        target = Cluster(flow.config.clusters[TARGET]).connect()
+        offset_map = OffsetMap.of(flow.flow, target)
+        done.append(mapping.check(offset_map, judge, source, f"{SOURCE}."))
+
+    world.start(process, body, process.name)
+    end = world.now + _HEALING_SECONDS
+    while not done and world.now < end:
+        world.run(0.5)
+    if not done:
+        raise WrongError("the offset map gives no answer")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.partition import records_of
+from tests.simulation.partition import committed, records_of
 
 if TYPE_CHECKING:
     from tests.simulation.model import ModelCluster
@@ -39,7 +39,7 @@ class Judge:
         self.copies: dict[bytes, list[tuple[TopicPartition, int]]] = {}
         """Where each record's copies are, in the order in which they became visible."""
         self._writer = writer
-        self._target = target
+        self.target = target
         self._prefix = prefix
         self._ledger = ledger
         self._once = once
@@ -55,7 +55,7 @@ class Judge:
         Raises:
             WrongError: it is not as promised.
         """
-        for name, topic in self._target.topics.items():
+        for name, topic in self.target.topics.items():
             if name.removeprefix(self._prefix) in self._writer.topics:
                 for number, partition in enumerate(topic.partitions):
                     self._follow((name, number), partition.log)
@@ -63,7 +63,7 @@ class Judge:
     def _follow(self, where: TopicPartition, log: PartitionLog) -> None:
         at, end = self._read.get(where, 0), log.stable
         if at < end:
-            for offset, key, value in _committed(log, at):
+            for offset, key, value in committed(log, at):
                 self._judge(where, offset, key, value)
             self._read[where] = end
 
@@ -124,6 +124,10 @@ class Judge:
         """
         self._truncated.add((self._writer.cluster.topics[where[0]].id.hex, where[1]))
 
+    def is_truncated(self, where: TopicPartition) -> bool:
+        """Whether the topic that is there now ever lost its end."""
+        return (self._writer.cluster.topics[where[0]].id.hex, where[1]) in self._truncated
+
     def missing(self) -> str:
         """The first record that was or is on the source and is not on the target,
         though no loss explains it; empty if there is none.
@@ -161,11 +165,11 @@ class Judge:
 
     def _lost(self) -> list[dict[str, Any]]:
         """What the ledger says, read as any consumer would."""
-        ledger = self._target.topics.get(self._ledger)
+        ledger = self.target.topics.get(self._ledger)
         if ledger is None:
             return []
         log = ledger.partitions[0].log
-        return [json.loads(value or b"") for _, _, value in _committed(log, 0)]
+        return [json.loads(value or b"") for _, _, value in committed(log, 0)]
 
 
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
@@ -176,25 +180,3 @@ def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
         and (loss["last"] is None or record.offset <= loss["last"])
         for loss in lost
     )
-
-
-def _committed(
-    log: PartitionLog, at: int
-) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What `read_committed` shows from an offset on."""
-    end = log.stable
-    aborted = log.aborted_in(at, end)
-    return [
-        record
-        for batch in log.batches
-        if at <= batch.base < end
-        and not batch.control
-        and not (
-            batch.transactional
-            and any(
-                a.producer == batch.producer and a.first <= batch.base < a.last
-                for a in aborted
-            )
-        )
-        for record in records_of(batch)
-    ]

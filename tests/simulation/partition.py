@@ -303,3 +303,25 @@ def records_of(batch: Batch) -> list[tuple[int, bytes | None, bytes | None]]:
     while (each := records.next_batch()) is not None:
         found += [(r.offset, r.key, r.value) for r in each]
     return found
+
+
+def committed(
+    log: PartitionLog, at: int
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What `read_committed` shows from an offset on."""
+    end = log.stable
+    aborted = log.aborted_in(at, end)
+    return [
+        record
+        for batch in log.batches
+        if at <= batch.base < end
+        and not batch.control
+        and not (
+            batch.transactional
+            and any(
+                a.producer == batch.producer and a.first <= batch.base < a.last
+                for a in aborted
+            )
+        )
+        for record in records_of(batch)
+    ]

@@ -1,0 +1,86 @@
+"""Holds the offset map against the truth: every offset, both ways.
+
+Main function: `check`. The truth is where each record stands on the source and where its
+copy stands; an answer is right if the next record that a reader finds there is the copy
+of the next record that was copied.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from mirror.offsets.translation import Exactness
+from tests.simulation.judge import WrongError
+from tests.simulation.partition import committed, records_of
+
+if TYPE_CHECKING:
+    from mirror.offsets.offset_map import OffsetMap
+    from tests.simulation.judge import Judge
+    from tests.simulation.model import ModelCluster
+
+TopicPartition = tuple[str, int]
+
+
+def check(offset_map: OffsetMap, judge: Judge, source: ModelCluster, prefix: str) -> int:
+    """Ask about every offset; returns how many answers were held against the truth.
+
+    Raises:
+        WrongError: an answer is wrong.
+    """
+    offset_map.refresh()
+    count = 0
+    for name, topic in source.topics.items():
+        for number, partition in enumerate(topic.partitions):
+            where = (name, number)
+            if judge.is_truncated(where):
+                continue  # the same offsets were copied more than once
+            there = [
+                (offset, key)
+                for batch in partition.log.batches
+                if not batch.control
+                for offset, key, _ in records_of(batch)
+                if key in judge.copies
+            ]
+            pairs = [(offset, judge.copies[key][0][1]) for offset, key in there if key]
+            copy = judge.target.partition((prefix + name, number))
+            if not pairs or copy is None:
+                continue
+            visible = [offset for offset, _, _ in committed(copy.log, 0)]
+            first = max(partition.log.start, pairs[0][0])
+            for offset in range(first, partition.log.end + 1):
+                count += 1
+                _forth(offset_map, where, offset, pairs, visible)
+            for at, (offset, placed) in enumerate(pairs):
+                count += 1
+                before = pairs[at - 1][0] if at else -1
+                answer = offset_map.reverse(name, number, placed)
+                if not before < answer.offset <= offset:
+                    raise WrongError(
+                        f"{where}: the copy at {placed} is of {offset}, the map says "
+                        f"{answer}"
+                    )
+    return count
+
+
+def _forth(
+    offset_map: OffsetMap,
+    where: TopicPartition,
+    offset: int,
+    pairs: list[tuple[int, int]],
+    visible: list[int],
+) -> None:
+    answer = offset_map.translate(*where, offset)
+    at = bisect.bisect_left(pairs, (offset, -1))
+    following = pairs[at][1] if at < len(pairs) else None
+    index = bisect.bisect_left(visible, answer.offset)
+    found = visible[index] if index < len(visible) else None
+    if found == following:
+        return
+    behind = following is None or (found is not None and found < following)
+    if behind and answer.exactness in {Exactness.BEFORE, Exactness.EARLIER}:
+        return
+    raise WrongError(
+        f"{where}: offset {offset} leads to the copy at {following}, the map says "
+        f"{answer}: {found}"
+    )
