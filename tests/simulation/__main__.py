@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
+import contextlib
+import functools
 import os
 import sys
 import time
 
 from tests.simulation import histories
+from tests.simulation.mutations import MUTATIONS
 
 
 def main() -> int:
@@ -17,6 +20,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="replay one, and print its history")
+    parser.add_argument("--mutation", choices=[*MUTATIONS, "all"],
+                        help="make this mistake, and stop at the seed that finds it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -25,7 +30,12 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execv(sys.executable, command)
     if arguments.seed is not None:
-        return _replay(arguments.seed)
+        made = MUTATIONS.get(arguments.mutation, contextlib.nullcontext)
+        with made():
+            return _replay(arguments.seed)
+    if arguments.mutation is not None:
+        names = list(MUTATIONS) if arguments.mutation == "all" else [arguments.mutation]
+        return int(not all([_found(name, arguments) for name in names]))
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     began, wrong, records = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(arguments.jobs) as pool:
@@ -38,6 +48,29 @@ def main() -> int:
     took = time.perf_counter() - began
     print(f"{len(seeds)} histories, {records} records, {wrong} wrong, {took:.1f} s")
     return 1 if wrong else 0
+
+
+def _found(name: str, arguments: argparse.Namespace) -> bool:
+    """Whether any seed notices a mistake; the first one is printed."""
+    began = time.perf_counter()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        part = functools.partial(mutated, name)
+        for verdict in pool.map(part, seeds, chunksize=2):
+            if verdict.wrong:
+                took = time.perf_counter() - began
+                wrong = verdict.wrong.strip().splitlines()[-1]
+                print(f"{name}: seed {verdict.seed}, {took:.1f} s: {wrong}", flush=True)
+                pool.shutdown(cancel_futures=True)
+                return True
+    print(f"{name}: not found in {len(seeds)} seeds", flush=True)
+    return False
+
+
+def mutated(name: str, seed: int) -> histories.Verdict:
+    """A history with a mistake."""
+    with MUTATIONS[name]():
+        return histories.judged(seed)
 
 
 def _replay(seed: int) -> int:

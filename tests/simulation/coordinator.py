@@ -131,7 +131,11 @@ class Transactions:
         known = self.states.get(name)
         if known is None:
             return INVALID_MAPPING, -1, -1
-        raised = v2 and known.before == (producer, epoch)
+        raised = (
+            v2
+            and known.before == (producer, epoch)
+            and known.state not in (EMPTY, ONGOING)
+        )
         if not raised and (error := self._check(name, producer, epoch)):
             return error, -1, -1
         prepared, complete = (
@@ -143,7 +147,10 @@ class Transactions:
             return CONCURRENT, -1, -1
         if known.state == complete and (raised or not v2):
             return NONE, known.producer, known.epoch
-        if known.state != ONGOING or raised:
+        if known.state in (PREPARE_COMMIT, PREPARE_ABORT) and not raised:
+            return CONCURRENT, -1, -1
+        # In v2 an abort needs no transaction: it raises the epoch all the same.
+        if raised or (known.state != ONGOING and (commit or not v2)):
             return INVALID_STATE, -1, -1
         if v2:
             known.before = (known.producer, known.epoch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mirror.offsets import progress
 from tests.simulation.partition import committed, records_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Judge:
         *,
         prefix: str,
         ledger: str,
+        progress_topic: str,
         once: bool,
     ) -> None:
         self.copies: dict[bytes, list[tuple[TopicPartition, int]]] = {}
@@ -42,6 +44,8 @@ class Judge:
         self.target = target
         self._prefix = prefix
         self._ledger = ledger
+        self._progress = progress_topic
+        self._positions: dict[tuple[str, int], int] = {}
         self._once = once
         self._read: dict[TopicPartition, int] = {}
         self._begun: set[tuple[str, int]] = set()
@@ -59,6 +63,30 @@ class Judge:
             if name.removeprefix(self._prefix) in self._writer.topics:
                 for number, partition in enumerate(topic.partitions):
                     self._follow((name, number), partition.log)
+        if self._once and (kept := self.target.topics.get(self._progress)) is not None:
+            self._follow_progress(kept.partitions[0].log)
+
+    def _follow_progress(self, log: PartitionLog) -> None:
+        """Positions only go forward, in a topic that lost nothing."""
+        where = (self._progress, 0)
+        at, end = self._read.get(where, 0), log.stable
+        for _, key, value in committed(log, at) if at < end else ():
+            if not key or value is None:
+                continue
+            found = progress.decode(key, value)
+            if isinstance(found, str):
+                continue
+            (topic, number), position, _ = found
+            of = (position.topic_id.hex, number)
+            if position.offset < self._positions.get(of, 0) and (
+                of not in self._truncated
+            ):
+                raise WrongError(
+                    f"progress of {topic}-{number} goes back from "
+                    f"{self._positions[of]} to {position.offset}"
+                )
+            self._positions[of] = position.offset
+        self._read[where] = max(at, end)
 
     def _follow(self, where: TopicPartition, log: PartitionLog) -> None:
         at, end = self._read.get(where, 0), log.stable
@@ -124,6 +152,33 @@ class Judge:
         """
         self._truncated.add((self._writer.cluster.topics[where[0]].id.hex, where[1]))
 
+    def check_ledger(self) -> None:
+        """Hold the ledger against what was really lost.
+
+        Raises:
+            WrongError: it names what was copied, or never was gone.
+        """
+        source = self._writer.cluster
+        for loss in self._lost():
+            where = (loss["topic"], loss["partition"])
+            topic_id = loss["topic_id"].replace("-", "")
+            if (topic_id, where[1]) in self._truncated:
+                continue
+            topic = source.topics.get(where[0])
+            still_there = topic is not None and topic.id.hex == topic_id
+            if loss["cause"] == "TRUNCATED":
+                raise WrongError(f"ledger: {loss}, but nothing was truncated")
+            if loss["cause"] == "RECREATED" and still_there:
+                raise WrongError(f"ledger: {loss}, but the topic is the same")
+            if loss["cause"] == "DELETED" and still_there:
+                assert topic is not None
+                start = topic.partitions[where[1]].log.start
+                if loss["last"] >= start:
+                    raise WrongError(f"ledger: {loss}, but the log begins at {start}")
+            for record in self._writer.records.values():
+                if record.name in self.copies and _explains(loss, record):
+                    raise WrongError(f"ledger: {loss}, but {record.name!r} is copied")
+
     def is_truncated(self, where: TopicPartition) -> bool:
         """Whether the topic that is there now ever lost its end."""
         return (self._writer.cluster.topics[where[0]].id.hex, where[1]) in self._truncated
@@ -132,6 +187,7 @@ class Judge:
         """The first record that was or is on the source and is not on the target,
         though no loss explains it; empty if there is none.
         """
+        self.look()
         lost = self._lost()
         for record in self._writer.records.values():
             if (
@@ -173,10 +229,14 @@ class Judge:
 
 
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
-    return any(
+    return any(_explains(loss, record) for loss in lost)
+
+
+def _explains(loss: dict[str, Any], record: Written) -> bool:
+    """Whether an entry of the ledger covers a record."""
+    return (
         (loss["topic"], loss["partition"]) == record.where
         and loss["topic_id"].replace("-", "") == record.topic_id
         and loss["first"] <= record.offset
         and (loss["last"] is None or record.offset <= loss["last"])
-        for loss in lost
     )

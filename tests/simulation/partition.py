@@ -114,8 +114,10 @@ class PartitionLog:
         known = self._producers.get(producer)
         return known is not None and known.open_since >= 0
 
-    def append(self, data: bytes, at: float) -> Appended:
-        """Take a producer's batch, or refuse it."""
+    def append(self, data: bytes, at: float, *, strict: bool = False) -> Appended:
+        """Take a producer's batch, or refuse it. `strict`: a producer that is not known
+        here begins with sequence 0 (KIP-890).
+        """
         (_, size, _, magic, crc, attributes, delta, _, _, producer, epoch, sequence,
          count) = _HEAD.unpack_from(data)  # fmt: skip
         if size + 12 != len(data) or magic != 2 or crc32c(data[21:]) != crc:
@@ -134,9 +136,9 @@ class PartitionLog:
                     expected = (known.batches[-1][1] + 1) % _SEQUENCES
                     if sequence != expected:
                         return Appended(OUT_OF_ORDER)
-                elif sequence != 0 and known.open_since >= 0:
+                elif sequence != 0 and (strict or known.open_since >= 0):
                     return Appended(OUT_OF_ORDER)
-            elif known is not None and sequence != 0:
+            elif (known is not None or strict) and sequence != 0:
                 return Appended(OUT_OF_ORDER)
         batch = Batch(
             base=self.end,

@@ -400,7 +400,8 @@ def _write(
             error = 0
         if error:
             return error, -1
-    done = log.append(data, cluster.world.now)
+    strict = name is not None and request.version >= 12  # noqa: PLR2004  KIP-890
+    done = log.append(data, cluster.world.now, strict=strict)
     return done.error, done.base
 
 
@@ -522,12 +523,12 @@ def _parts(
                     max_bytes=min(part.partition_max_bytes, room),
                 )
                 room -= len(records)
-                if committed:
+                if committed and records:
                     aborted = [
                         entry.AbortedTransaction(
                             producer_id=each.producer, first_offset=each.first
                         )
-                        for each in log.aborted_in(part.fetch_offset, limit)
+                        for each in log.aborted_in(part.fetch_offset, high)
                     ]
         state = (error, high, stable, start)
         told = session.told.get((key, number)) if session is not None else None

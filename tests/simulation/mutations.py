@@ -1,0 +1,284 @@
+"""Mistakes on purpose: the simulation has to find each of them.
+
+`MUTATIONS` has one function per mistake, which makes it in the real code while a block
+runs. `python -m tests.simulation --mutation NAME` looks for a seed that notices it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from mirror.clusters import hanging
+from mirror.clusters.hanging import Looked
+from mirror.clusters.transactions import Producer
+from mirror.clusters.wire import fetch, fetch_by_id, write
+from mirror.driver import ownership
+from mirror.errors import ClusterError
+from mirror.offsets import progress
+from mirror.recovery.losses import Loss
+from mirror.relay import gaps, take_over, target, transaction_records
+from mirror.relay.intake import Intake
+from mirror.relay.take_over import Found
+from mirror.relay.transaction_path import Stage, TransactionPath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+_real: dict[str, Any] = {
+    "committed": Producer.committed,
+    "decode": fetch.decode,
+    "decode_by_id": fetch_by_id.decode,
+    "judge": gaps.judge,
+    "encode": progress.encode,
+    "blocks": transaction_records._blocks,
+    "standing": Found.standing,
+    "jump": Intake._jump,
+    "drop": target.TargetWriter._drop_uncommitted,
+}
+
+
+def _patched(what: Any, name: str, value: Any) -> AbstractContextManager[Any]:
+    return mock.patch.object(what, name, value)
+
+
+def drivers_do_not_fence() -> AbstractContextManager[Any]:
+    """A new run leaves the transactional ids of the one before it alone."""
+    return _patched(ownership, "transactional_ids", lambda _flow, _slot: ())
+
+
+@contextlib.contextmanager
+def slots_of_old_runs_go_on() -> Iterator[None]:
+    """A slot does not look whether its run is still the newest."""
+    real = progress.read_proven
+
+    def forged(cluster: Any, topic: str, *, committed: bool = True) -> Any:
+        found = real(cluster, topic, committed=committed)
+        return _AnyGeneration(found) if committed else found
+
+    with (
+        _patched(take_over.progress, "read_proven", forged),
+        drivers_do_not_fence(),
+    ):
+        yield
+
+
+class _AnyGeneration:
+    """Progress whose generation equals every other."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self.generation = _Equal()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
+class _Equal:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+
+def leaders_prove_nothing() -> AbstractContextManager[Any]:
+    """Progress is read from whoever says that it leads."""
+    return _patched(
+        progress,
+        "prove_leader",
+        lambda *_: -1,
+    )
+
+
+def positions_go_alone() -> AbstractContextManager[Any]:
+    """Positions are one record behind what the transaction copied."""
+
+    def encode(positions: Any, running: Any = None) -> Any:
+        moved = {
+            key: replace(each, offset=max(each.offset - 1, 0))
+            for key, each in positions.items()
+        }
+        return _real["encode"](moved, running)
+
+    return _patched(progress, "encode", encode)
+
+
+def positions_run_ahead() -> AbstractContextManager[Any]:
+    """Positions are one record ahead."""
+
+    def encode(positions: Any, running: Any = None) -> Any:
+        moved = {
+            key: replace(each, offset=each.offset + 1)
+            for key, each in positions.items()
+        }
+        return _real["encode"](moved, running)
+
+    return _patched(progress, "encode", encode)
+
+
+def open_transactions_are_read() -> AbstractContextManager[Any]:
+    """The last stable offset is forgotten."""
+    return _patched(fetch, "READ_COMMITTED", fetch.READ_UNCOMMITTED)
+
+
+@contextlib.contextmanager
+def aborted_one_too_late() -> Iterator[None]:
+    """An aborted transaction seems to begin one record later."""
+
+    def later(name: str) -> Callable[..., Any]:
+        def decode(*arguments: Any) -> Any:
+            for each in _real[name](*arguments):
+                aborted = tuple((pid, first + 1) for pid, first in each.aborted)
+                yield replace(each, aborted=aborted)
+
+        return decode
+
+    with (
+        _patched(fetch, "decode", later("decode")),
+        _patched(fetch_by_id, "decode", later("decode_by_id")),
+    ):
+        yield
+
+
+def commits_are_assumed() -> AbstractContextManager[Any]:
+    """Whatever the answer to a commit is, it counts as done."""
+
+    def committed(self: Producer, answer: Any) -> bool:
+        try:
+            return bool(_real["committed"](self, answer))
+        except ClusterError:
+            return True
+
+    return _patched(Producer, "committed", committed)
+
+
+def commits_before_the_records() -> AbstractContextManager[Any]:
+    """The commit is requested as soon as the data is on its way."""
+
+    def advance(self: TransactionPath, before: TransactionPath | None) -> None:
+        if self.stage == Stage.WRITING and self._write.sent:
+            self.stage = Stage.RECORDED
+        _advance(self, before)
+
+    return _patched(TransactionPath, "advance", advance)
+
+
+_advance = TransactionPath.advance
+
+
+def markers_are_not_missed() -> AbstractContextManager[Any]:
+    """Transactions that brokers leave open are not looked for."""
+    return _patched(hanging, "complete", lambda *_: Looked())
+
+
+def losses_are_silent() -> AbstractContextManager[Any]:
+    """A jump is not written to the ledger."""
+
+    def jump(self: Intake, key: Any, to: Any, work: Any) -> None:
+        _real["jump"](self, key, to, work)
+        work.losses.clear()
+
+    return _patched(Intake, "_jump", jump)
+
+
+def losses_reach_too_far() -> AbstractContextManager[Any]:
+    """A jump skips one offset more than was lost."""
+
+    def judge(position: Any, **known: Any) -> Any:
+        gap = _real["judge"](position, **known)
+        if gap is None:
+            return None
+        return replace(gap, to=replace(gap.to, offset=gap.to.offset + 1))
+
+    return _patched(gaps, "judge", judge)
+
+
+def losses_forget_the_epoch() -> AbstractContextManager[Any]:
+    """After a jump the epoch of the record before is unknown; found by seed 256."""
+
+    def judge(position: Any, **known: Any) -> Any:
+        gap = _real["judge"](position, **known)
+        if gap is None:
+            return None
+        return replace(gap, to=replace(gap.to, leader_epoch=-1))
+
+    return _patched(gaps, "judge", judge)
+
+
+def old_leaders_are_trusted() -> AbstractContextManager[Any]:
+    """Positions on old brokers are not checked at new leaders; found by seed 113."""
+
+    def standing(self: Found, wanted: Any, positions: Any) -> Any:
+        return replace(_real["standing"](self, wanted, positions), unchecked={})
+
+    return _patched(Found, "standing", standing)
+
+
+def topic_ids_do_not_matter() -> AbstractContextManager[Any]:
+    """A re-created topic is taken for the one before it."""
+    return _patched(gaps, "remade", lambda *_: False)
+
+
+def runs_are_shifted() -> AbstractContextManager[Any]:
+    """The offset map is off by one."""
+
+    def blocks(*arguments: Any) -> Any:
+        for block in _real["blocks"](*arguments):
+            yield replace(block, runs=block.runs + [1, 0, 0])
+
+    return _patched(transaction_records, "_blocks", blocks)
+
+
+def sequences_start_again() -> AbstractContextManager[Any]:
+    """A batch is sent again under a new sequence, so that it is written twice."""
+    real = write._Channel._send
+
+    def send(self: Any, part: Any, *, stamp: bool) -> None:
+        real(self, part, stamp=True)
+
+    return _patched(write._Channel, "_send", send)
+
+
+def aborts_are_forgotten() -> AbstractContextManager[Any]:
+    """After an error, transactions count as under way although they are aborted."""
+
+    def drop(self: Any) -> None:
+        for path in self._under_way:
+            if path.stage >= Stage.WRITTEN:
+                path.stage = Stage.COMMITTING
+        _real["drop"](self)
+
+    return _patched(target.TargetWriter, "_drop_uncommitted", drop)
+
+
+def losses_are_counted_twice() -> AbstractContextManager[Any]:
+    """The ledger names one offset too many."""
+    real = Loss.document
+
+    def document(self: Loss) -> dict[str, Any]:
+        found = real(self)
+        if found["first"] > 0:
+            found["first"] -= 1
+        return found
+
+    return _patched(Loss, "document", document)
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    each.__name__: each
+    for each in (
+        drivers_do_not_fence, slots_of_old_runs_go_on, leaders_prove_nothing,
+        positions_go_alone, positions_run_ahead, open_transactions_are_read,
+        aborted_one_too_late, commits_are_assumed, commits_before_the_records,
+        markers_are_not_missed, losses_are_silent, losses_reach_too_far,
+        losses_forget_the_epoch, old_leaders_are_trusted, topic_ids_do_not_matter,
+        runs_are_shifted, sequences_start_again, aborts_are_forgotten,
+        losses_are_counted_twice,
+    )
+}  # fmt: skip

@@ -1,0 +1,283 @@
+"""Random scripts without faults, for holding the model against real brokers.
+
+Main function: `play`, which plays the script of a seed through our connections against
+any cluster, and returns the answers in a form that does not depend on the cluster:
+producer ids by their order, no times. The same script has the same answers everywhere.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+)
+
+from mirror.batches import records
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire import produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+
+_STEPS = 40
+_PATIENCE_SECONDS = 20.0
+_NOT_LEADER = 6
+_IDS = ("x", "y")
+_COMPLETE = {"Empty", "CompleteCommit", "CompleteAbort", "Ongoing"}
+_NOT_YET = {14, 15, 16, 51}
+"""The coordinator loads, moves, or still ends the last transaction."""
+
+
+class _Player:
+    """One script on one cluster."""
+
+    def __init__(self, cluster: Cluster, topic: str, seed: int, *, v2: bool) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._random = random.Random(seed)
+        self._v2 = v2
+        self._names: dict[int, int] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        self._sequences: dict[tuple[int, int], int] = {}
+        self._prefix = f"{topic}-"
+
+    def _name(self, producer: int) -> int:
+        """A producer id by its order."""
+        return self._names.setdefault(producer, len(self._names)) if producer >= 0 else -1
+
+    def _coordinator(self, name: str) -> int:
+        return self._cluster.transaction_coordinator(self._prefix + name)
+
+    def _settled(self, name: str) -> str:
+        """The state of an id, once its markers are written."""
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            request = DescribeTransactionsRequest(
+                transactional_ids=[self._prefix + name]
+            )
+            (shown,) = self._cluster.call(
+                request, node=self._coordinator(name)
+            ).transaction_states
+            if shown.error_code or shown.transaction_state in _COMPLETE:
+                return f"{shown.error_code} {shown.transaction_state}"
+            assert time.monotonic() < end, shown
+            time.sleep(0.01)
+
+    def init(self) -> Any:
+        """A producer begins; one of its transactions may be open."""
+        name = self._random.choice(_IDS)
+        request = InitProducerIdRequest(
+            transactional_id=self._prefix + name, transaction_timeout_ms=60_000,
+            producer_id=-1, producer_epoch=-1,
+        )  # fmt: skip
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            answer = self._cluster.connection(self._coordinator(name)).call(
+                request, at_most=4
+            )
+            if answer.error_code not in _NOT_YET:
+                break
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        self._known[name] = (answer.producer_id, answer.producer_epoch)
+        return name, answer.error_code, self._name(answer.producer_id), (
+            answer.producer_epoch
+        )  # fmt: skip
+
+    def _some(self) -> tuple[str, int, int] | None:
+        """A known id with its producer id and epoch; at times an old epoch."""
+        if not self._known:
+            return None
+        name = self._random.choice(sorted(self._known))
+        producer, epoch = self._known[name]
+        old = self._random.random() < 0.1 and epoch > 0  # noqa: PLR2004
+        return name, producer, epoch - old
+
+    def add(self) -> Any:
+        """A partition comes to a v1 transaction."""
+        if (some := self._some()) is None:
+            return None
+        name, producer, epoch = some
+        entry = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        number = self._random.randrange(2)
+        answer = self._cluster.connection(self._coordinator(name)).call(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._prefix + name,
+                v3_and_below_producer_id=producer,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[entry(name=self._topic, partitions=[number])],
+            ),
+            at_most=3,
+        )
+        codes = [
+            part.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for part in topic.results_by_partition
+        ]
+        return some[0], number, codes
+
+    def write(self) -> Any:
+        """A batch in a transaction; at times out of sequence, or again."""
+        if (some := self._some()) is None:
+            return None
+        name, producer, epoch = some
+        number, count = self._random.randrange(2), self._random.randint(1, 3)
+        key = (number, producer << 16 | epoch)
+        sequence = self._sequences.get(key, 0)
+        dice = self._random.random()
+        if dice < 0.08:  # noqa: PLR2004
+            sequence += 5
+        batch = records.encode([(b"%d" % n, b"v") for n in range(count)])
+        batch.stamp(producer, epoch, sequence, transactional=True)
+        leader = self._cluster.topics([self._topic])[self._topic].leaders[number].node
+        answers = []
+        for _ in range(2 if dice > 0.9 else 1):  # noqa: PLR2004
+            answers.append(self._written(leader, number, name, batch))
+        if answers[0][0] == 0:
+            self._sequences[key] = sequence + count
+        return name, number, sequence, count, answers
+
+    def _written(self, leader: int, number: int, name: str, batch: Any) -> Any:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            pending = produce.send(
+                self._cluster.connection(leader),
+                {(self._topic, number): batch},
+                transactional_id=self._prefix + name,
+                version=12 if self._v2 else 8,
+                timeout_ms=10_000,
+            )
+            ((part,),) = [t.partition_responses for t in pending.result().responses]
+            if part.error_code != _NOT_LEADER or time.monotonic() > end:
+                return part.error_code, part.base_offset
+            time.sleep(0.01)  # of a topic that was created just now
+
+    def end(self) -> Any:
+        """The end of a transaction, or of none; at times asked for twice."""
+        if (some := self._some()) is None:
+            return None
+        name, producer, epoch = some
+        request = EndTxnRequest(
+            transactional_id=self._prefix + name, producer_id=producer,
+            producer_epoch=epoch, committed=self._random.random() < 0.6,  # noqa: PLR2004
+        )  # fmt: skip
+        answers = []
+        for _ in range(2 if self._random.random() < 0.15 else 1):  # noqa: PLR2004
+            answer = self._cluster.connection(self._coordinator(name)).call(
+                request, at_most=5 if self._v2 else 3
+            )
+            raised = getattr(answer, "producer_epoch", -1)
+            if self._v2 and not answer.error_code and raised >= 0:
+                self._known[name] = (answer.producer_id, raised)
+            answers.append((answer.error_code, raised if self._v2 else -1))
+            answers.append((0, self._settled(name)))
+        return name, request.committed, answers
+
+    def look(self) -> Any:
+        """What clients see of both partitions."""
+        keys = [(self._topic, number) for number in range(2)]
+        ends = [self._ends(keys, committed=committed) for committed in (True, False)]
+        return (
+            ends,
+            [self._fetched(number) for number in range(2)],
+            self._open(),
+        )
+
+    def _ends(self, keys: Sequence[tuple[str, int]], *, committed: bool) -> list[int]:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            found = topic_admin.list_offsets(
+                self._cluster, keys, timestamp=topic_admin.LATEST, committed=committed
+            )
+            if len(found) == len(keys) or time.monotonic() > end:
+                return [found[key] for key in keys]
+            time.sleep(0.01)  # of a topic that was created just now
+
+    def _fetched(self, number: int) -> Any:
+        entry = FetchRequest.FetchTopic
+        leader = self._cluster.topics([self._topic])[self._topic].leaders[number].node
+        request = FetchRequest(
+            replica_id=-1, max_wait_ms=1, min_bytes=0, max_bytes=1 << 20,
+            isolation_level=1, session_id=0, session_epoch=-1, rack_id="",
+            topics=[
+                entry(
+                    topic=self._topic,
+                    partitions=[
+                        entry.FetchPartition(
+                            partition=number, current_leader_epoch=-1, fetch_offset=0,
+                            log_start_offset=-1, partition_max_bytes=1 << 20,
+                        )
+                    ],
+                )
+            ],
+            forgotten_topics_data=[],
+        )  # fmt: skip
+        answer = self._cluster.connection(leader).call(request, at_most=11)
+        ((part,),) = [topic.partitions for topic in answer.responses]
+        aborted = sorted(
+            (self._name(each.producer_id), each.first_offset)
+            for each in part.aborted_transactions or ()
+        )
+        return part.error_code, part.last_stable_offset, aborted, (
+            _batches(bytes(part.records or b""), self._name)
+        )
+
+    def _open(self) -> Any:
+        leaders = self._cluster.topics([self._topic])[self._topic].leaders
+        found = []
+        for number in range(2):
+            request = DescribeProducersRequest(
+                topics=[
+                    DescribeProducersRequest.TopicRequest(
+                        name=self._topic, partition_indexes=[number]
+                    )
+                ]
+            )
+            answer = self._cluster.call(request, node=leaders[number].node)
+            ((part,),) = [topic.partitions for topic in answer.topics]
+            found.append(
+                sorted(
+                    (self._name(p.producer_id), p.producer_epoch,
+                     p.current_txn_start_offset)
+                    for p in part.active_producers
+                )
+            )  # fmt: skip
+        return found
+
+    def step(self) -> tuple[str, Any]:
+        steps: list[Callable[[], Any]] = [
+            self.init, self.write, self.write, self.write, self.end, self.look,
+        ]  # fmt: skip
+        if not self._v2:
+            steps += [self.add, self.add]
+        chosen = self._random.choice(steps)
+        return chosen.__name__, chosen()
+
+
+def _batches(data: bytes, name: Callable[[int], int]) -> list[tuple[int, ...]]:
+    """Base offset, attributes, producer, epoch, sequence and count of each batch."""
+    found, at = [], 0
+    while at + 61 <= len(data):
+        base, size = struct.unpack_from(">qi", data, at)
+        attributes, delta = struct.unpack_from(">hi", data, at + 21)
+        producer, epoch, sequence, count = struct.unpack_from(">qhii", data, at + 43)
+        found.append((base, attributes, delta, name(producer), epoch, sequence, count))
+        at += 12 + size
+    return found
+
+
+def play(cluster: Cluster, topic: str, seed: int, *, v2: bool) -> list[Any]:
+    """The answers to a seed's script; the topic has two partitions and is empty."""
+    player = _Player(cluster, topic, seed, v2=v2)
+    return [player.step() for _ in range(_STEPS)] + [("look", player.look())]
