@@ -183,17 +183,16 @@ def judge(
     at, last_epoch = position.offset, -1
     if common is None or common.epoch < 0:
         at = min(at, end)
-    else:
-        # Of the record before, so that one more loss is noticed before the next copy.
-        last_epoch = common.epoch if common.offset >= first else -1
-        if common.offset < at:
-            at = max(common.offset, first)
-        elif common.epoch < position.leader_epoch:
-            # The record before the position is a different one now, and perhaps more
-            # are; how many is unknown. What follows is there, so copying continues.
-            return _gap(
-                Cause.TRUNCATED, position, at - 1, at - 1, to=at, last_epoch=last_epoch
-            )
+    elif common.offset < at:
+        at = max(common.offset, first)
+        if at == common.offset:
+            # Of the record before: one more loss here is noticed before the next copy.
+            last_epoch = common.epoch
+    elif common.epoch < position.leader_epoch:
+        # The record before the position is a different one now, and perhaps more are;
+        # how many is unknown. What follows is there, so copying continues here. The
+        # epoch stays unknown: the cleaner may have made this gap (`decisions.md`).
+        return _gap(Cause.TRUNCATED, position, at - 1, at - 1, to=at)
     if at == position.offset:
         return None
     return _gap(

@@ -61,7 +61,7 @@ def _gap(cause: Cause, first: int, last: int, *, to: int, last_epoch: int = -1) 
             0,
             1400,
             (4, 1200),
-            _gap(Cause.TRUNCATED, 999, 999, to=1000, last_epoch=4),
+            _gap(Cause.TRUNCATED, 999, 999, to=1000),
             id="another record stands before the position",
         ),
         pytest.param(
@@ -85,8 +85,8 @@ def test_what_is_gone_follows_from_the_leaders_log(
     first: int, end: int, common: tuple[int, int] | None, expected: Gap | None
 ) -> None:
     """Only what the newest leader does not have is lost, and copying continues at the
-    first offset that may differ: never further back. The epoch of the record before it
-    comes along where the leader tells it, so that one more loss right there is noticed.
+    first offset that may differ: never further back. After a truncation the epoch of
+    the record before it comes along, so that one more loss right there is noticed.
     """
     found = gaps.judge(
         _AT,
