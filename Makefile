@@ -61,18 +61,18 @@ endef
 # The longest first: short ones fill the gaps at the end.
 TESTS := tests/acceptance tests/integration tests/unit
 
-# Tests with services and brokers mostly wait, so there are more workers than cores. A
-# worker gets the next test as it finishes one; those of a group stay on one worker.
+# Tests with services and brokers mostly wait, so there are more workers than cores
+# (tests/conftest.py deals the tests out).
 .PHONY: test
 test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
 test: install ## all tests, three at a time; those that measure time last, one by one
 	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
+	$(PYTEST) -n $(TEST_WORKERS) -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
 	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
 
 .PHONY: test-quick
 test-quick: install ## the unit tier, one flow, one kill, one failover of a group
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup -m "unit or quick" $(TEST_ARGS) $(TESTS)
+	$(PYTEST) -n $(TEST_WORKERS) -m "unit or quick" $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-unit
 test-unit: install ## run the tests that need neither brokers nor Java

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import uuid
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
@@ -60,6 +61,27 @@ COUNTED_WRONG = 9
 """The exit code of a run in which records were lost or doubled: `make test` runs tests
 that failed for another reason once more.
 """
+
+
+_ONE_WORKER = (
+    "tests/acceptance/test_deploy_install.py",
+    "tests/integration/test_groups_switch.py",
+)
+"""Files whose tests share what takes a minute to set up."""
+
+
+class _OneByOne(LoadScopeScheduling):
+    """A worker gets the next test as it finishes one. (`--dist loadgroup` would do, but
+    xdist 3.8 does not see its marks under pytest 9.2.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file in _ONE_WORKER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneByOne:
+    return _OneByOne(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Clusters
 
-pytestmark = [
-    pytest.mark.acceptance,
-    pytest.mark.timeout(900),
-    pytest.mark.xdist_group("install"),
-]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
 ROOT = Path(mirror.__file__).parents[1]
 _IMAGE = ROOT / "deploy" / "image"

@@ -279,10 +279,10 @@ def _move(plan: LeasePlan, topic: str, source_id: str) -> None:
 
 
 def _stands(flow: SparklessFlow) -> dict[int, int]:
-    """The position of each partition."""
+    """The position of each partition of its topic."""
     with contextlib.closing(Cluster(flow.plan.target).connect()) as target:
-        known = progress.read(target, flow.progress)
-    return {key[1]: each.offset for key, each in known.positions.items()}
+        known = progress.read(target, flow.progress).positions
+    return {key[1]: at.offset for key, at in known.items() if key[0] == flow.topic}
 
 
 def _begun(clusters: Mapping[str, PlaygroundCluster], topic: str) -> SparklessFlow:

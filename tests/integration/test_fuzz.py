@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import fuzz
+from tests.harness.waiting import crowd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def run(tmp_path: Path, cases: int, *flags: str, **environment: str) -> dict[str
             except subprocess.TimeoutExpired:
                 number, begun = fuzz.STATE.unpack(state.read_bytes())
                 patience = _START_SECONDS if number < 0 else _HANG_SECONDS
-                hangs = time.monotonic() - begun > patience
+                hangs = time.monotonic() - begun > patience * crowd()
         if hangs:
             process.kill()
         code = process.wait()

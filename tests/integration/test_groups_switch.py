@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-# One worker for all of them: what they share takes longest to set up.
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("groups switch")]
+pytestmark = pytest.mark.integration
 
 LAGS = (0, 10, 1000, 100_000)
 RECORDS = 60_000
