@@ -67,7 +67,5 @@ def test_the_model_answers_as_brokers_do(
             topic = f"{topic_name}-{seed}"
             create_topic(bootstrap, topic, 2)
             real = scripts.play(cluster, topic, seed, v2=v2)
-            for mine, theirs in zip(
-                _of_model(topic, seed, v2=v2), real, strict=True
-            ):
+            for mine, theirs in zip(_of_model(topic, seed, v2=v2), real, strict=True):
                 assert mine == theirs, f"seed {seed}"

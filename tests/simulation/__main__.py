@@ -20,8 +20,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="replay one, and print its history")
-    parser.add_argument("--mutation", choices=[*MUTATIONS, "all"],
-                        help="make this mistake, and stop at the seed that finds it")
+    parser.add_argument(
+        "--mutation",
+        choices=[*MUTATIONS, "all"],
+        help="make this mistake, and stop at the seed that finds it",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -35,7 +38,8 @@ def main() -> int:
             return _replay(arguments.seed)
     if arguments.mutation is not None:
         names = list(MUTATIONS) if arguments.mutation == "all" else [arguments.mutation]
-        return int(not all([_found(name, arguments) for name in names]))
+        found = [_found(name, arguments) for name in names]
+        return int(not all(found))
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     began, wrong, records = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(arguments.jobs) as pool:

@@ -1,7 +1,7 @@
 """The states of transactional ids, as their coordinators keep them.
 
-Main type: `Transactions`, of one cluster. States outlive their coordinator; which broker
-that is, `model` decides. Markers take their time, partition by partition. Source:
+Main type: `Transactions`, of one cluster. States outlive their coordinator; `model`
+decides which broker that is. Markers take their time, partition by partition. Source:
 Kafka's `TransactionCoordinator` and `TransactionMetadata` (KIP-98, KIP-360, KIP-890).
 """
 

@@ -27,8 +27,6 @@ _WRITES = frozenset(
 _UNCLEAR = frozenset({-1, 7, 13, 15, 20})
 """After these errors a broker may have done it all the same."""
 _CODES = tuple(code for code in range(-1, 120) if code not in (0, 57))
-_SEEN = 3
-"""How many lines of the history one kind of fault of the network may take."""
 
 
 class Faults:
@@ -37,17 +35,17 @@ class Faults:
     def __init__(
         self,
         network: Network,
-        source: ModelCluster,
-        target: ModelCluster,
+        clusters: tuple[ModelCluster, ModelCluster],
         flow: SimulatedFlow,
         writer: Writer,
         judge: Judge,
     ) -> None:
+        """`clusters`: source and target."""
         self.on = True
         self._world: World = network.world
         self._network = network
-        self._clusters = (source, target)
-        self._source, self._target = source, target
+        self._clusters = clusters
+        self._source, self._target = clusters
         self._flow = flow
         self._writer = writer
         self._judge = judge
@@ -55,7 +53,6 @@ class Faults:
         count = random.choice((1, 2, 3, 5))
         self.chosen = frozenset(random.sample(sorted(KINDS), count))
         self._rates = {name: random.choice((0.3, 1.0, 3.0)) for name in self.chosen}
-        self._slow: dict[int, float] = {}
         network.delay = self._delay
         network.cut = self._cut
         self._cut_off: set[tuple[str, tuple[str, int]]] = set()
@@ -119,7 +116,9 @@ class Faults:
         if request.api == "ApiVersions":
             serving.handle(request)
             return
-        where = f"{broker.cluster.name}{broker.node} {request.api} of {wire.process.name}"
+        where = (
+            f"{broker.cluster.name}{broker.node} {request.api} of {wire.process.name}"
+        )
         if self.strikes("break before", 0.01):
             self._world.note(f"{where}: lost")
             wire.break_up()
@@ -138,9 +137,7 @@ class Faults:
         elif self.strikes("late work", 0.01):
             seconds = self._world.random.choice((0.1, 1.0, 4.0))
             self._world.note(f"{where}: done {seconds} s late")
-            self._world.after(
-                seconds, lambda: broker.up and serving.handle(request)
-            )
+            self._world.after(seconds, lambda: broker.up and serving.handle(request))
         elif self.strikes("errors", 0.02):
             self._fail(request, where)
         else:
@@ -154,7 +151,7 @@ class Faults:
             request.spoil = lambda answer: _spoil(answer, code, random)
             serving.handle(request)
             return
-        done = code in _UNCLEAR and random.random() < 0.5  # noqa: PLR2004
+        done = code in _UNCLEAR and random.random() < 0.5
         if request.api == "Produce":
             parts = [
                 (topic.name, part.index)
@@ -183,13 +180,13 @@ class Faults:
 
     def kill_worker_at_send(self) -> None:
         if alive := [w.process for w in self._flow.workers if w.process.alive]:
-            self._world.random.choice(alive).kill_at_send = (
-                self._world.random.randrange(60)
-            )
+            self._world.random.choice(
+                alive
+            ).kill_at_send = self._world.random.randrange(60)
 
     def kill_driver(self) -> None:
         process = self._flow.driver
-        if self._world.random.random() < 0.5:  # noqa: PLR2004
+        if self._world.random.random() < 0.5:
             process.kill_at_send = self._world.random.randrange(60)
         else:
             self._world.note(f"{process.name} is killed")
@@ -226,7 +223,7 @@ class Faults:
     def isolate(self) -> None:
         cluster = self._world.random.choice(self._clusters)
         nodes = cluster.working()
-        if len(nodes) < 2:  # noqa: PLR2004  a lonely one is the cluster
+        if len(nodes) < 2:
             return
         node = self._world.random.choice(nodes)
         self._world.note(f"broker {cluster.name}{node} is cut off from its cluster")

@@ -61,9 +61,7 @@ class _Worker:
     @property
     def done(self) -> bool:
         return (
-            self.reports is not None
-            or self.error is not None
-            or not self.process.alive
+            self.reports is not None or self.error is not None or not self.process.alive
         )
 
 
@@ -175,9 +173,7 @@ class SimulatedFlow:
                     # Topics grow, and are made again under the same name.
                     assignments = self._assignments(source, target)
 
-    def _assignments(
-        self, source: Cluster, target: Cluster
-    ) -> tuple[Assignment, ...]:
+    def _assignments(self, source: Cluster, target: Cluster) -> tuple[Assignment, ...]:
         found = topics.select(source, self.flow).topics
         for each in found:
             topic_admin.create_topic(

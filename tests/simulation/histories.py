@@ -22,7 +22,7 @@ from tests.simulation.judge import Judge, WrongError
 from tests.simulation.model import ModelCluster
 from tests.simulation.network import Network, simulated
 from tests.simulation.sources import Writer
-from tests.simulation.world import Process, Stuck, World
+from tests.simulation.world import Process, StuckError, World
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -56,7 +56,7 @@ def run(seed: int, *, faults: bool = True) -> Verdict:
     with simulated(network):
         try:
             records = _history(world, network, faults=faults)
-        except (WrongError, Stuck) as error:
+        except (WrongError, StuckError) as error:
             wrong = str(error) or type(error).__name__
         except Exception:  # noqa: BLE001  a verdict as well
             wrong = traceback.format_exc()
@@ -79,7 +79,7 @@ def _log(world: World, level: str, event: MutableMapping[str, Any]) -> Any:
 
 def _history(world: World, network: Network, *, faults: bool) -> int:
     random = world.random
-    v2, by_id = random.random() < 0.6, random.random() < 0.7  # noqa: PLR2004
+    v2, by_id = random.random() < 0.6, random.random() < 0.7
     source = ModelCluster(
         network, "a", brokers=random.choice((1, 2, 3)), v2=False, by_id=by_id
     )
@@ -90,7 +90,7 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     for name in names:
         source.create(name, random.choice((1, 2, 3)), {})
     writer = Writer(source, names)
-    once = random.random() < 0.9  # noqa: PLR2004
+    once = random.random() < 0.9
     flow = SimulatedFlow(
         source,
         target,
@@ -106,7 +106,7 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
         progress_topic=f"mirror-progress.{SOURCE}.internal",
         once=once,
     )
-    trouble = Faults(network, source, target, flow, writer, judge)
+    trouble = Faults(network, (source, target), flow, writer, judge)
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
     target.committed = judge.look

@@ -181,7 +181,10 @@ class Judge:
 
     def is_truncated(self, where: TopicPartition) -> bool:
         """Whether the topic that is there now ever lost its end."""
-        return (self._writer.cluster.topics[where[0]].id.hex, where[1]) in self._truncated
+        return (
+            self._writer.cluster.topics[where[0]].id.hex,
+            where[1],
+        ) in self._truncated
 
     def missing(self) -> str:
         """The first record that was or is on the source and is not on the target,

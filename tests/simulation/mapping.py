@@ -1,7 +1,6 @@
 """Holds the offset map against the truth: every offset, both ways.
 
-Main function: `check`. The truth is where each record stands on the source and where its
-copy stands; an answer is right if the next record that a reader finds there is the copy
+Main function: `check`. The truth is where each record and its copy stand; an answer is right if the next record that a reader finds there is the copy
 of the next record that was copied.
 """
 
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
-def check(offset_map: OffsetMap, judge: Judge, source: ModelCluster, prefix: str) -> int:
+def check(
+    offset_map: OffsetMap, judge: Judge, source: ModelCluster, prefix: str
+) -> int:
     """Ask about every offset; returns how many answers were held against the truth.
 
     Raises:

@@ -190,16 +190,18 @@ class ModelCluster:
         self.spread()
 
     def _mark(
-        self, where: TopicPartition, producer: int, epoch: int, commit: bool  # noqa: FBT001
+        self,
+        where: TopicPartition,
+        producer: int,
+        epoch: int,
+        commit: bool,
     ) -> bool:
         partition = self.partition(where)
         if partition is None:
             return True  # the topic is gone
         if partition.leader < 0:
             return False
-        partition.log.end_transaction(
-            producer, epoch, commit=commit, at=self.world.now
-        )
+        partition.log.end_transaction(producer, epoch, commit=commit, at=self.world.now)
         self.committed()
         self.stir()
         return True

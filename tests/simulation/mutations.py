@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
+
 from mirror.clusters import hanging
 from mirror.clusters.hanging import Looked
 from mirror.clusters.transactions import Producer
@@ -230,7 +232,7 @@ def runs_are_shifted() -> AbstractContextManager[Any]:
 
     def blocks(*arguments: Any) -> Any:
         for block in _real["blocks"](*arguments):
-            yield replace(block, runs=block.runs + [1, 0, 0])
+            yield replace(block, runs=block.runs + np.array([1, 0, 0]))
 
     return _patched(transaction_records, "_blocks", blocks)
 

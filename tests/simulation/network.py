@@ -202,7 +202,7 @@ class SimLine(Line):
         if self.ended:
             raise BrokenPipeError("broken pipe")
         data = b"".join(buffers)
-        if len(data) > 64 and self._world.random.random() < 0.02:  # noqa: PLR2004
+        if len(data) > 64 and self._world.random.random() < 0.02:
             data = data[: self._world.random.randrange(1, len(data))]
         self._wire.send(data)
         return len(data)

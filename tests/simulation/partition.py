@@ -247,14 +247,18 @@ class PartitionLog:
         for batch in self.batches:
             if batch.last < offset:
                 continue
-            if batch.base >= limit or (found and len(found) + len(batch.data) > max_bytes):
+            if batch.base >= limit or (
+                found and len(found) + len(batch.data) > max_bytes
+            ):
                 break
             found += batch.data
         return bytes(found)
 
     def aborted_in(self, first: int, end: int) -> list[Aborted]:
         """The aborted transactions that reach into a range."""
-        return [each for each in self.aborted if each.last >= first and each.first < end]
+        return [
+            each for each in self.aborted if each.last >= first and each.first < end
+        ]
 
     def begin_epoch(self, epoch: int) -> None:
         """A leader begins; an epoch without a record is forgotten."""
@@ -291,8 +295,21 @@ def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
     record = bytes([len(record) << 1]) + record
     when = int(at * 1000)
     head = bytearray(
-        _HEAD.pack(0, 49 + len(record), 0, 2, 0, _TRANSACTIONAL | _CONTROL, 0, when,
-                   when, producer, epoch, -1, 1)  # fmt: skip
+        _HEAD.pack(
+            0,
+            49 + len(record),
+            0,
+            2,
+            0,
+            _TRANSACTIONAL | _CONTROL,
+            0,
+            when,
+            when,
+            producer,
+            epoch,
+            -1,
+            1,
+        )  # fmt: skip
     )
     struct.pack_into(">I", head, 17, crc32c(bytes(head[21:]) + record))
     return bytes(head) + record

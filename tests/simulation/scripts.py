@@ -18,7 +18,6 @@ from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
-    ProduceRequest,
 )
 
 from mirror.batches import records
@@ -54,7 +53,9 @@ class _Player:
 
     def _name(self, producer: int) -> int:
         """A producer id by its order."""
-        return self._names.setdefault(producer, len(self._names)) if producer >= 0 else -1
+        return (
+            self._names.setdefault(producer, len(self._names)) if producer >= 0 else -1
+        )
 
     def _coordinator(self, name: str) -> int:
         return self._cluster.transaction_coordinator(self._prefix + name)
@@ -101,7 +102,7 @@ class _Player:
             return None
         name = self._random.choice(sorted(self._known))
         producer, epoch = self._known[name]
-        old = self._random.random() < 0.1 and epoch > 0  # noqa: PLR2004
+        old = self._random.random() < 0.1 and epoch > 0
         return name, producer, epoch - old
 
     def add(self) -> Any:
@@ -136,14 +137,15 @@ class _Player:
         key = (number, producer << 16 | epoch)
         sequence = self._sequences.get(key, 0)
         dice = self._random.random()
-        if dice < 0.08:  # noqa: PLR2004
+        if dice < 0.08:
             sequence += 5
         batch = records.encode([(b"%d" % n, b"v") for n in range(count)])
         batch.stamp(producer, epoch, sequence, transactional=True)
         leader = self._cluster.topics([self._topic])[self._topic].leaders[number].node
-        answers = []
-        for _ in range(2 if dice > 0.9 else 1):  # noqa: PLR2004
-            answers.append(self._written(leader, number, name, batch))
+        answers = [
+            self._written(leader, number, name, batch)
+            for _ in range(2 if dice > 0.9 else 1)
+        ]
         if answers[0][0] == 0:
             self._sequences[key] = sequence + count
         return name, number, sequence, count, answers
@@ -170,10 +172,10 @@ class _Player:
         name, producer, epoch = some
         request = EndTxnRequest(
             transactional_id=self._prefix + name, producer_id=producer,
-            producer_epoch=epoch, committed=self._random.random() < 0.6,  # noqa: PLR2004
+            producer_epoch=epoch, committed=self._random.random() < 0.6,
         )  # fmt: skip
         answers = []
-        for _ in range(2 if self._random.random() < 0.15 else 1):  # noqa: PLR2004
+        for _ in range(2 if self._random.random() < 0.15 else 1):
             answer = self._cluster.connection(self._coordinator(name)).call(
                 request, at_most=5 if self._v2 else 3
             )
@@ -229,8 +231,11 @@ class _Player:
             (self._name(each.producer_id), each.first_offset)
             for each in part.aborted_transactions or ()
         )
-        return part.error_code, part.last_stable_offset, aborted, (
-            _batches(bytes(part.records or b""), self._name)
+        return (
+            part.error_code,
+            part.last_stable_offset,
+            aborted,
+            (_batches(bytes(part.records or b""), self._name)),
         )
 
     def _open(self) -> Any:

@@ -233,9 +233,7 @@ def _init(request: Request) -> bool:
         answer.error_code = error
     else:
         answer.error_code, answer.producer_id, answer.producer_epoch = (
-            transactions.init(
-                body.transactional_id, body.transaction_timeout_ms / 1000
-            )
+            transactions.init(body.transactional_id, body.transaction_timeout_ms / 1000)
         )
     return True
 
@@ -256,7 +254,9 @@ def _add(request: Request) -> bool:
         )
     _added(
         request,
-        lambda key: error or ((UNKNOWN_TOPIC if key in missing else 55) if missing else 0),
+        lambda key: (
+            error or ((UNKNOWN_TOPIC if key in missing else 55) if missing else 0)
+        ),
     )
     return True
 
@@ -296,12 +296,12 @@ def _end(request: Request) -> bool:
         body.producer_id,
         body.producer_epoch,
         commit=body.committed,
-        v2=request.version >= 5,  # noqa: PLR2004  KIP-890
+        v2=request.version >= 5,
     )
-    if error == coordinator.FENCED and request.version < 2:  # noqa: PLR2004
+    if error == coordinator.FENCED and request.version < 2:
         error = coordinator.INVALID_EPOCH
     answer.error_code = error
-    if request.version >= 5 and not error:  # noqa: PLR2004
+    if request.version >= 5 and not error:
         answer.producer_id, answer.producer_epoch = pid, epoch
     return True
 
@@ -390,7 +390,7 @@ def _write(
     if name is not None:
         transactions = cluster.transactions
         where = (topic, part.index)
-        if request.version >= 12:  # noqa: PLR2004  KIP-890
+        if request.version >= 12:
             error = transactions.add(name, pid, epoch, [where])
             if error == coordinator.FENCED:
                 error = coordinator.INVALID_EPOCH
@@ -400,7 +400,7 @@ def _write(
             error = 0
         if error:
             return error, -1
-    strict = name is not None and request.version >= 12  # noqa: PLR2004  KIP-890
+    strict = name is not None and request.version >= 12
     done = log.append(data, cluster.world.now, strict=strict)
     return done.error, done.base
 
@@ -475,7 +475,7 @@ def _fetch(request: Request) -> bool:
 
 
 def _key(request: Request, topic: Any, number: int) -> tuple[Any, int]:
-    if request.version >= 13:  # noqa: PLR2004  KIP-516
+    if request.version >= 13:
         return topic.topic_id, number
     return topic.topic, number
 
@@ -510,8 +510,10 @@ def _parts(
             )
             if epoch < 0 or part.fetch_offset < start:
                 error = OFFSET_OUT_OF_RANGE
-            elif last is not None and last >= 0 and (
-                epoch < last or end < part.fetch_offset
+            elif (
+                last is not None
+                and last >= 0
+                and (epoch < last or end < part.fetch_offset)
             ):
                 diverging = (epoch, end)
             elif part.fetch_offset > high:

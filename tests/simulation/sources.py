@@ -61,15 +61,15 @@ class Writer:
         """Write a little: a plain batch, or something about a transaction."""
         random = self.cluster.world.random
         dice = random.random()
-        if dice < 0.55:  # noqa: PLR2004
+        if dice < 0.55:
             self._append(None)
-        elif dice < 0.7 and len(self._open) < 2:  # noqa: PLR2004
+        elif dice < 0.7 and len(self._open) < 2:
             self._open.append(_Open(self.cluster.transactions.new_producer(), 0))
             self._append(self._open[-1])
-        elif self._open and dice < 0.9:  # noqa: PLR2004
+        elif self._open and dice < 0.9:
             self._append(random.choice(self._open))
         elif self._open:
-            self.end(random.choice(self._open), commit=random.random() < 0.6)  # noqa: PLR2004
+            self.end(random.choice(self._open), commit=random.random() < 0.6)
 
     def end_all(self) -> None:
         """Nothing stays open."""
@@ -104,10 +104,8 @@ class Writer:
             self._numbers[where] = at + 1
             name = b"%s:%d:%d" % (topic.encode(), number, at)
             value = random.choice((None, b"", name * random.randrange(1, 20)))
-            headers = [("h", b"x")] if random.random() < 0.3 else []  # noqa: PLR2004
-            builder.append(
-                index, int(cluster.world.now * 1000), name, value, headers
-            )
+            headers = [("h", b"x")] if random.random() < 0.3 else []
+            builder.append(index, int(cluster.world.now * 1000), name, value, headers)
             made.append(
                 Written(
                     name, value, there.id.hex, where, -1,

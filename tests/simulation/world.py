@@ -1,8 +1,8 @@
 """Virtual time: processes take turns, and one seed decides whose turn it is.
 
-Main type: `World`. Real code runs in threads, of which one at a time goes on; whoever
-waits (a poll, a sleep) hands over to the next event. Work takes no time. A `Process` can
-be killed or suspended at any wait or send, with all its threads and lines.
+Main type: `World`. Real code runs in threads, one at a time: a thread that waits (in a
+poll or a sleep) hands over to the next event. Work takes no time. A `Process` can be
+killed or suspended at any wait or send, with all its threads and lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Killed(BaseException):
     """The process of this thread is dead: nothing it does reaches anybody."""
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """Nothing is left to happen, or a thread waits for what is not simulated."""
 
 
@@ -132,7 +132,7 @@ class World:
         if self._pass_on(task) is not task and not task.turn.acquire(
             timeout=_REAL_SECONDS
         ):
-            raise Stuck(f"{task.name} got no turn")
+            raise StuckError(f"{task.name} got no turn")
         self._die_if_dead(task)
 
     def sleep(self, seconds: float) -> None:
@@ -173,7 +173,7 @@ class World:
             if (following := self._due()) is not None:
                 break
             if not self._events:
-                self._error = self._error or Stuck("nothing is left to happen")
+                self._error = self._error or StuckError("nothing is left to happen")
                 following = self._main
                 break
             at, _, action = heapq.heappop(self._events)
@@ -195,14 +195,15 @@ class World:
         """Let things happen for so long.
 
         Raises:
-            Stuck: it cannot go on.
+            StuckError: it cannot go on.
         """
         end = self.now + seconds
         self.after(seconds, lambda: None)
         self._main_done = lambda: self._error is not None or self.now >= end
-        if self._pass_on(self._main) is not self._main:
-            if not self._main.turn.acquire(timeout=_REAL_SECONDS):
-                raise Stuck("a thread waits for what is not simulated")
+        if self._pass_on(self._main) is not self._main and not (
+            self._main.turn.acquire(timeout=_REAL_SECONDS)
+        ):
+            raise StuckError("a thread waits for what is not simulated")
         if self._error is not None:
             raise self._error
 
