@@ -277,6 +277,10 @@ class Cluster:
         """The finalized level of a cluster feature such as `transaction.version`."""
         return self.any_connection().features.get(name, 0)
 
+    def speaks(self, api_key: int, version: int) -> bool:
+        """Whether a broker knows this version of a request."""
+        return self.any_connection().versions.get(api_key, (0, -1))[1] >= version
+
     def transaction_coordinator(self, transactional_id: str) -> int:
         """The broker that coordinates a transactional id; waits until there is one."""
         return self.coordinators([transactional_id], _TRANSACTION)[transactional_id]

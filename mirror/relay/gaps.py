@@ -31,11 +31,13 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A position that some broker does not have, or has in another topic."""
+    """A position that some broker may not have, or has in another topic."""
 
     topic: str
     partition: int
     position: Position
+    refused: bool = True
+    """Whether a broker refused it; else it is only checked."""
 
     @property
     def key(self) -> TopicPartition:
@@ -60,6 +62,7 @@ class Finding:
     suspect: Suspect
     gap: Gap | None = None
     reason: str = ""
+    """Empty without a gap: the leader has the position, and no broker refused it."""
     leader: Leader | None = None
     """The newest leader that any broker names."""
 
@@ -98,13 +101,13 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
             end=log.end,
             common=log.common,
         )
-        reason = (
-            f"{_name(suspect)}: a broker has no offset {suspect.position.offset}, but "
-            f"its leader, broker {leader.node}, has"
-        )
-        findings[key] = Finding(
-            suspect=suspect, gap=gap, leader=leader, reason="" if gap else reason
-        )
+        reason = ""
+        if gap is None and suspect.refused:
+            reason = (
+                f"{_name(suspect)}: a broker has no offset {suspect.position.offset}, "
+                f"but its leader, broker {leader.node}, has"
+            )
+        findings[key] = Finding(suspect=suspect, gap=gap, leader=leader, reason=reason)
     return list(findings.values())
 
 

@@ -330,10 +330,12 @@ class Intake:
         return bool(self._jumps or self._settled)
 
     def heed(self, verdicts: Iterable[Verdict]) -> None:
-        """Carry out verdicts: set the partition aside, or jump."""
+        """Carry out verdicts: jump, go on, or set the partition aside."""
         for verdict in verdicts:
-            if (jump := verdict.jump) is None:
-                self.set_aside(verdict.key, verdict.reason)
-            else:
+            if (jump := verdict.jump) is not None:
                 self._left[verdict.key] = jump.to.left_id
                 self._jumps[verdict.key] = jump
+            elif (at := verdict.stays) is not None:
+                self._reader.seek(verdict.key, at.offset, at.leader_epoch)
+            else:
+                self.set_aside(verdict.key, verdict.reason)

@@ -321,6 +321,8 @@ class Slot:
             self._intake.settle(key, position)
         for key, position in standing.doubtful.items():
             self._suspicions.look_into(key, position)
+        for key, position in standing.unchecked.items():
+            self._suspicions.look_into(key, position, refused=False)
         self._tally.slot_works(found.progress.running, self._wanted)
 
     def _set_aside(self, error: MirrorError) -> bool:

@@ -48,6 +48,8 @@ class Verdict:
     jump: Jump | None = None
     reason: str = ""
     """Why to set it aside, if it does not jump."""
+    stays: Position | None = None
+    """Where to go on reading: there is nothing wrong with it."""
 
 
 class Suspicions:
@@ -90,11 +92,15 @@ class Suspicions:
         """Whether any partition waits for the source's answer."""
         return bool(self._suspects)
 
-    def look_into(self, key: TopicPartition, position: Position) -> None:
+    def look_into(
+        self, key: TopicPartition, position: Position, *, refused: bool = True
+    ) -> None:
         """Stop reading a partition until the source has said what happened to this
-        position, which a broker does not have.
+        position, which a broker `refused`, or which may be gone.
         """
-        self._suspects[key] = Suspect(topic=key[0], partition=key[1], position=position)
+        self._suspects[key] = Suspect(
+            topic=key[0], partition=key[1], position=position, refused=refused
+        )
         self._inquiry.open(self._suspects[key])
         self._reader.leave_out(key)
 
@@ -115,7 +121,8 @@ class Suspicions:
             topic_id = gap.to.topic_id if gap else suspect.position.topic_id
             self._source.learn_leader(topic_id, key[1], finding.leader)
         if gap is None:
-            return Verdict(key=key, reason=finding.reason)
+            stays = None if finding.reason else suspect.position
+            return Verdict(key=key, reason=finding.reason, stays=stays)
         if gap.to.topic_id != self._ids[key[0]]:
             return Verdict(
                 key=key, reason=f"source topic {key[0]}: brokers disagree on its id"

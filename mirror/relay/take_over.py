@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import SupersededError
 from mirror.offsets import progress
 from mirror.relay.faults import obstacle
@@ -48,6 +49,9 @@ class Standing:
     doubtful: Mapping[TopicPartition, Position]
     """Of those, partitions for which the source shows a different topic, or an older
     leader, than what was copied."""
+    unchecked: Mapping[TopicPartition, Position]
+    """Of those, partitions with a newer leader that would not notice by itself that it
+    lost what was copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,9 @@ class Found:
     closed: Mapping[TopicPartition, str]
     """Target partitions that must not be written to, and why."""
     dead_letter_partitions: int
+    leaders_check: bool
+    """Whether the source's leaders compare each fetch with what was read before it
+    (brokers from 3.1 on)."""
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
@@ -93,6 +100,13 @@ class Found:
                 for key, position in read.items()
                 if self._is_doubtful(key, position)
             },
+            unchecked={
+                key: position
+                for key, position in read.items()
+                if not self.leaders_check
+                and self._leader_epoch(key) > position.leader_epoch >= 0
+                and not self._is_doubtful(key, position)
+            },
         )
 
     def _obstacle(self, wanted: Assignment, position: Position | None) -> str:
@@ -105,9 +119,11 @@ class Found:
         )
 
     def _is_doubtful(self, key: TopicPartition, position: Position) -> bool:
-        topic = self.source_topics[key[0]]
-        older = topic.leaders[key[1]].epoch < position.leader_epoch
-        return older or remade(topic.topic_id, position)
+        older = self._leader_epoch(key) < position.leader_epoch
+        return older or remade(self.source_topics[key[0]].topic_id, position)
+
+    def _leader_epoch(self, key: TopicPartition) -> int:
+        return self.source_topics[key[0]].leaders[key[1]].epoch
 
 
 class Survey:
@@ -160,6 +176,7 @@ class Survey:
             source_topics=self._source.topics({each.topic for each in wanted}),
             closed=self._closed,
             dead_letter_partitions=len(dead_letters),
+            leaders_check=self._source.speaks(fetch.API_KEY, fetch_by_id.VERSION),
         )
 
     def _complete_transactions(

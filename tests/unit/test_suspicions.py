@@ -72,6 +72,13 @@ def test_not_read_until_there_is_a_verdict() -> None:
     assert not raised.suspicions.pending
 
 
+def test_a_position_that_is_still_there_is_read_on() -> None:
+    """No broker refused it and the leader has it: reading goes on where it was."""
+    (verdict,) = Raised().found(None)
+    assert verdict.stays == _POSITION
+    assert (verdict.jump, verdict.reason) == (None, "")
+
+
 @pytest.mark.parametrize(
     ("gap", "shown", "words"),
     [

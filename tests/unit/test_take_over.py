@@ -43,6 +43,7 @@ _FOUND = Found(
     limits={},
     closed={},
     dead_letter_partitions=0,
+    leaders_check=True,
 )
 
 
@@ -107,3 +108,26 @@ def test_a_source_that_fits_no_longer_is_doubted(
 
     assert standing.read == {_KEY: position}
     assert standing.doubtful == ({_KEY: position} if doubtful else {})
+
+
+@pytest.mark.parametrize(
+    ("position", "unchecked"),
+    [
+        (replace(_AT, leader_epoch=3), True),
+        (_AT, False),
+        (replace(_AT, leader_epoch=-1), False),
+        (replace(_AT, leader_epoch=5), False),
+    ],
+    ids=["a newer leader", "the same leader", "an unknown epoch", "an older leader"],
+)
+def test_old_brokers_are_asked_about_a_newer_leader(
+    position: Position,
+    unchecked: bool,
+) -> None:
+    """A leader that does not compare fetches with what was read before may lack it, and
+    have other records there; brokers from 3.1 on say so themselves.
+    """
+    standing = _standing(position, leaders_check=False)
+
+    assert standing.unchecked == ({_KEY: position} if unchecked else {})
+    assert _standing(position).unchecked == {}
