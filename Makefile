@@ -78,6 +78,12 @@ test-quick: install ## the unit tier, one flow, one kill, one failover of a grou
 test-unit: install ## run the tests that need neither brokers nor Java
 	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
 
+SEEDS ?= 2000
+
+.PHONY: simulate
+simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how many
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
 .PHONY: tools
 tools: install ## install what some tests also need: promtool, helm, a browser
 	$(BIN)/python -m tests.tools

@@ -6,7 +6,8 @@ One seed decides everything: what is written, which faults strike and when, who 
 
 - `world`: virtual time, processes that take turns, the history.
 - `network`: lines between processes and brokers.
-- `partition`, `coordinator`, `model`: the clusters; `serving` speaks their protocol.
+- `partition`, `coordinator`, `model`: the clusters.
+- `requests`, `writing`, `reading`, `serving`: their brokers' protocol.
 - `faults`, `sources`, `flows`: what goes wrong, what is written, who copies it.
 - `judge`: looks at the clusters from outside and says what is wrong; `mapping` does so
   for the offset map.

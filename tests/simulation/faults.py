@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation import serving
+from tests.simulation import serving, writing
+from tests.simulation.requests import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,7 @@ class Faults:
 
     def serve(self, broker: ModelBroker, frame: bytes, wire: Wire) -> None:
         """In place of `serving.serve`."""
-        request = serving.Request(broker, frame, wire)
+        request = Request(broker, frame, wire)
         if request.api == "ApiVersions":
             serving.handle(request)
             return
@@ -143,7 +144,7 @@ class Faults:
         else:
             serving.handle(request)
 
-    def _fail(self, request: serving.Request, where: str) -> None:
+    def _fail(self, request: Request, where: str) -> None:
         random = self._world.random
         code = random.choice(_CODES)
         self._world.note(f"{where}: error {code}")
@@ -160,7 +161,7 @@ class Faults:
             ]
             refused = random.sample(parts, random.randint(1, len(parts)))
             if done:
-                request.spoil = lambda answer: serving.refuse(answer, refused, code)
+                request.spoil = lambda answer: writing.refuse(answer, refused, code)
             else:
                 request.refused = dict.fromkeys(refused, code)
             serving.handle(request)

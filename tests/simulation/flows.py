@@ -73,7 +73,7 @@ class SimulatedFlow:
         source: ModelCluster,
         target: ModelCluster,
         *,
-        slots: int,
+        most_slots: int,
         lease_seconds: float,
         settings: dict[str, object],
     ) -> None:
@@ -84,7 +84,7 @@ class SimulatedFlow:
         self.reports: list[PartitionReport] = []
         """Of the last lease that ended well."""
         self.leases = 0
-        self._slots = slots
+        self._most_slots = most_slots
         self._lease_seconds = lease_seconds
         self._serial = 0
         name = f"{SOURCE}->{TARGET}"
@@ -149,11 +149,12 @@ class SimulatedFlow:
             ) as target,
         ):
             assignments = self._assignments(source, target)
+            slots = self.world.random.randint(1, self._most_slots)
             generation = take_ownership(
                 self.flow,
                 source,
                 target,
-                slots=self._slots,
+                slots=slots,
                 partitions={(a.topic, a.partition): a.topic_id for a in assignments},
             )
             self.world.note(f"{self.world.process.name} owns the flow")
@@ -168,7 +169,7 @@ class SimulatedFlow:
             number = 0
             while True:
                 number += 1
-                self._lease(plan, workers, generation, number, assignments)
+                self._lease(plan, workers, generation, number, assignments, slots=slots)
                 if number % 3 == 0:
                     # Topics grow, and are made again under the same name.
                     assignments = self._assignments(source, target)
@@ -199,8 +200,10 @@ class SimulatedFlow:
         generation: str,
         number: int,
         assignments: tuple[Assignment, ...],
+        *,
+        slots: int,
     ) -> None:
-        for slot in range(self._slots):
+        for slot in range(slots):
             worker = workers.get(slot)
             if worker is None or not worker.process.alive:
                 self._serial += 1
@@ -214,7 +217,7 @@ class SimulatedFlow:
                     number=number,
                     generation=generation,
                     seconds=self._lease_seconds,
-                    assignments=assignments[slot :: self._slots],
+                    assignments=assignments[slot::slots],
                 ),
             )
         self.world.wait(

@@ -94,8 +94,8 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     flow = SimulatedFlow(
         source,
         target,
-        slots=random.choice((1, 1, 2)),
-        lease_seconds=random.choice((0.5, 2.0)),
+        most_slots=random.choice((1, 1, 2, 3)),
+        lease_seconds=random.choice((0.5, 2.0, 8.0)),
         settings={"exactly_once": once},
     )
     judge = Judge(

@@ -1,7 +1,8 @@
 """Holds the offset map against the truth: every offset, both ways.
 
-Main function: `check`. The truth is where each record and its copy stand; an answer is right if the next record that a reader finds there is the copy
-of the next record that was copied.
+Main function: `check`. The truth is where each record and its copy stand. An answer is
+right if the next record that a reader finds there is the copy of the next record that
+was copied.
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ import numpy as np
 
 from mirror.clusters import hanging
 from mirror.clusters.hanging import Looked
-from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import ownership
-from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.intake import Intake
+from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
 from mirror.relay.transaction_path import Stage, TransactionPath
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _real: dict[str, Any] = {
-    "committed": Producer.committed,
     "decode": fetch.decode,
     "decode_by_id": fetch_by_id.decode,
     "judge": gaps.judge,
@@ -148,16 +146,16 @@ def aborted_one_too_late() -> Iterator[None]:
         yield
 
 
-def commits_are_assumed() -> AbstractContextManager[Any]:
-    """Whatever the answer to a commit is, it counts as done."""
+def positions_come_from_memory() -> AbstractContextManager[Any]:
+    """A slot that takes over again goes on from where it thinks that it was."""
+    real = Slot._stand
 
-    def committed(self: Producer, answer: Any) -> bool:
-        try:
-            return bool(_real["committed"](self, answer))
-        except ClusterError:
-            return True
+    def stand(self: Slot, found: Any) -> None:
+        known = found.progress
+        kept = {**known.positions, **self._positions}
+        real(self, replace(found, progress=replace(known, positions=kept)))
 
-    return _patched(Producer, "committed", committed)
+    return _patched(Slot, "_stand", stand)
 
 
 def commits_before_the_records() -> AbstractContextManager[Any]:
@@ -276,8 +274,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
         drivers_do_not_fence, slots_of_old_runs_go_on, leaders_prove_nothing,
-        positions_go_alone, positions_run_ahead, open_transactions_are_read,
-        aborted_one_too_late, commits_are_assumed, commits_before_the_records,
+        positions_go_alone, positions_run_ahead, positions_come_from_memory,
+        open_transactions_are_read, aborted_one_too_late,
+        commits_before_the_records,
         markers_are_not_missed, losses_are_silent, losses_reach_too_far,
         losses_forget_the_epoch, old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,

@@ -309,7 +309,7 @@ def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
             epoch,
             -1,
             1,
-        )  # fmt: skip
+        )
     )
     struct.pack_into(">I", head, 17, crc32c(bytes(head[21:]) + record))
     return bytes(head) + record
