@@ -232,7 +232,13 @@ class Judge:
 
 
 def _explained(record: Written, lost: list[dict[str, Any]]) -> bool:
-    return any(_explains(loss, record) for loss in lost)
+    # Of a topic that is gone only the end that was seen last is known.
+    return any(
+        _explains(
+            {**loss, "last": None} if loss["cause"] == "RECREATED" else loss, record
+        )
+        for loss in lost
+    )
 
 
 def _explains(loss: dict[str, Any], record: Written) -> bool:
