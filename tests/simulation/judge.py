@@ -132,8 +132,11 @@ class Judge:
         """What is before an offset of the source is about to be deleted; None: all.
 
         Of a partition from which nothing was copied, that is no loss: a flow begins
-        with what is there.
+        with what is there. Without exactly-once its position may have died with its
+        process although something was.
         """
+        if not self._once:
+            return
         self.look()
         partition = self._writer.cluster.partition(where)
         assert partition is not None

@@ -178,9 +178,9 @@ class SimLine(Line):
         self.ended = False
         self._wire = wire
         self._world = wire.network.world
-        self._descriptor = descriptor
+        self.number = self._descriptor = descriptor
         self._process = wire.process
-        self._process.lines.add(self)
+        self._process.lines.append(self)
         _lines[descriptor] = self
 
     @property
@@ -221,7 +221,7 @@ class SimLine(Line):
         if self._descriptor >= 0:
             _lines.pop(self._descriptor, None)
             self._descriptor = -1
-            self._process.lines.discard(self)
+            self._process.lines.remove(self)
             self._wire.forget()
 
     def die(self) -> None:
@@ -324,6 +324,8 @@ def simulated(network: Network) -> Iterator[None]:
         for target, name, value in (
             (handshake, "open_line", network.connect),
             (connection, "select", _Select(world)),
+            # Sets of connections have the same order in every run.
+            (connection.Connection, "__hash__", lambda self: self._line.number),
             (waiting, "select", _Select(world)),
             (inquiry, "threading", _Threading(world)),
             (time, "monotonic", lambda: world.now),

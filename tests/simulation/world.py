@@ -42,7 +42,7 @@ class Process:
     suspended: bool = False
     clock: float = 0.0
     """How far its wall clock is off, in seconds."""
-    lines: set[SimLine] = field(default_factory=set)
+    lines: list[SimLine] = field(default_factory=list)
     kill_at_send: int = -1
     """It dies at the send with this number from now; -1: at none."""
 
