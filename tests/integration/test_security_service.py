@@ -72,7 +72,7 @@ class Flow:
         send(client, self._topic, keys(2, count, first=self._sent), b"x" * 200)
         self._sent += count
 
-    def wait_copied(self, *, timeout: float = 60) -> None:
+    def wait_copied(self, *, timeout: float = 120) -> None:
         """Until everything that was sent is there, once and in order."""
         found = eventually(self._target, self._copy, 2 * self._sent, timeout=timeout)
         assert_exactly_once(keys_of(found), keys(2, self._sent))
