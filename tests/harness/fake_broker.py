@@ -18,24 +18,14 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from kafka.protocol import consumer, metadata, producer
+from tests.harness import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MODULES = (metadata, consumer, producer)
 _APIS = ("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "EndTxn",
          "InitProducerId", "Produce", "Fetch", "OffsetForLeaderEpoch")  # fmt: skip
-
-
-def _class_of(name: str) -> Any:
-    return next(getattr(m, name) for m in _MODULES if hasattr(m, name))
-
-
-_REQUESTS = {
-    (found := _class_of(f"{api}Request")).API_KEY: (api, found) for api in _APIS
-}
-_ANSWERS = {api: _class_of(f"{api}Response") for api in _APIS}
+_REQUESTS, _ANSWERS = protocol.tables(_APIS)
 _VERSIONS = {"Produce": 9, "Fetch": 11, "ListOffsets": 6, "Metadata": 9,
              "FindCoordinator": 3, "ApiVersions": 3, "InitProducerId": 4,
              "EndTxn": 3, "OffsetForLeaderEpoch": 4}  # fmt: skip

@@ -14,7 +14,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import MirrorConfig
 from mirror.driver.ownership import take_ownership
-from mirror.errors import FencedError, MirrorError
+from mirror.errors import MirrorError
 from mirror.metadata import topics
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
@@ -225,8 +225,6 @@ class SimulatedFlow:
             self._lease_seconds + _OVERDUE_SECONDS,
         )
         for worker in workers.values():
-            if isinstance(worker.error, FencedError):
-                raise worker.error
             if worker.error is not None:
                 raise worker.error
             if not worker.process.alive:

@@ -96,30 +96,25 @@ def leaders_prove_nothing() -> AbstractContextManager[Any]:
     )
 
 
-def positions_go_alone() -> AbstractContextManager[Any]:
-    """Positions are one record behind what the transaction copied."""
-
+def _positions_moved(by: int) -> AbstractContextManager[Any]:
     def encode(positions: Any, running: Any = None) -> Any:
         moved = {
-            key: replace(each, offset=max(each.offset - 1, 0))
+            key: replace(each, offset=max(each.offset + by, 0))
             for key, each in positions.items()
         }
         return _real["encode"](moved, running)
 
     return _patched(progress, "encode", encode)
+
+
+def positions_stay_behind() -> AbstractContextManager[Any]:
+    """Positions are one record behind what the transaction copied."""
+    return _positions_moved(-1)
 
 
 def positions_run_ahead() -> AbstractContextManager[Any]:
     """Positions are one record ahead."""
-
-    def encode(positions: Any, running: Any = None) -> Any:
-        moved = {
-            key: replace(each, offset=each.offset + 1)
-            for key, each in positions.items()
-        }
-        return _real["encode"](moved, running)
-
-    return _patched(progress, "encode", encode)
+    return _positions_moved(1)
 
 
 def open_transactions_are_read() -> AbstractContextManager[Any]:
@@ -187,28 +182,22 @@ def losses_are_silent() -> AbstractContextManager[Any]:
     return _patched(Intake, "_jump", jump)
 
 
-def losses_reach_too_far() -> AbstractContextManager[Any]:
-    """A jump skips one offset more than was lost."""
-
+def _jumps_changed(change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
     def judge(position: Any, **known: Any) -> Any:
         gap = _real["judge"](position, **known)
-        if gap is None:
-            return None
-        return replace(gap, to=replace(gap.to, offset=gap.to.offset + 1))
+        return None if gap is None else replace(gap, to=change(gap.to))
 
     return _patched(gaps, "judge", judge)
+
+
+def losses_reach_too_far() -> AbstractContextManager[Any]:
+    """A jump skips one offset more than was lost."""
+    return _jumps_changed(lambda to: replace(to, offset=to.offset + 1))
 
 
 def losses_forget_the_epoch() -> AbstractContextManager[Any]:
     """After a jump the epoch of the record before is unknown; found by seed 256."""
-
-    def judge(position: Any, **known: Any) -> Any:
-        gap = _real["judge"](position, **known)
-        if gap is None:
-            return None
-        return replace(gap, to=replace(gap.to, leader_epoch=-1))
-
-    return _patched(gaps, "judge", judge)
+    return _jumps_changed(lambda to: replace(to, leader_epoch=-1))
 
 
 def old_leaders_are_trusted() -> AbstractContextManager[Any]:
@@ -274,7 +263,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
         drivers_do_not_fence, slots_of_old_runs_go_on, leaders_prove_nothing,
-        positions_go_alone, positions_run_ahead, positions_come_from_memory,
+        positions_stay_behind, positions_run_ahead, positions_come_from_memory,
         open_transactions_are_read, aborted_one_too_late,
         commits_before_the_records,
         markers_are_not_missed, losses_are_silent, losses_reach_too_far,

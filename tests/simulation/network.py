@@ -66,7 +66,7 @@ class Network:
             raise UnreachableError(
                 f"cluster {config.alias}: {host}:{port} does not answer: refused"
             )
-        wire = Wire(self, broker, (host, port), config.alias)
+        wire = Wire(self, broker, (host, port))
         self.world.sleep(self.delay(wire) * 2)
         timeout = config.request_timeout_seconds
         if self.cut(wire) or not broker.up:
@@ -93,18 +93,15 @@ class Wire:
     line: SimLine
 
     def __init__(
-        self, network: Network, broker: Broker, address: tuple[str, int], alias: str
+        self, network: Network, broker: Broker, address: tuple[str, int]
     ) -> None:
         self.network = network
         self.broker = broker
         self.address = address
-        self.alias = alias
         self.process = network.world.process
         self.broken = False
         self.hung = False
         """Half-open: neither side hears of the other any more."""
-        self.sessions: dict[int, Any] = {}
-        """The broker's fetch sessions of this connection."""
         self._waiting: deque[bytes] = deque()
         self._busy = False
         self._partial = bytearray()

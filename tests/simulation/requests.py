@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol import admin, consumer, metadata, producer
+from tests.harness import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 TOPIC_EXISTS, SESSION_UNKNOWN, SESSION_EPOCH = 36, 70, 71
 FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
 TRANSACTIONAL_ID_NOT_FOUND = 105
-_MODULES = (metadata, consumer, producer, admin)
+
 NEWEST = {
     "ApiVersions": 3, "Metadata": 12, "FindCoordinator": 4, "InitProducerId": 4,
     "AddPartitionsToTxn": 3, "EndTxn": 3, "Produce": 8, "Fetch": 11,
@@ -31,16 +31,7 @@ NEWEST = {
 }  # fmt: skip
 NEWEST_V2 = {"EndTxn": 5, "Produce": 12}
 NEWEST_BY_ID = {"Fetch": 13}
-
-
-def _class_of(name: str) -> Any:
-    return next(getattr(m, name) for m in _MODULES if hasattr(m, name))
-
-
-REQUESTS = {
-    (found := _class_of(f"{api}Request")).API_KEY: (api, found) for api in NEWEST
-}
-_ANSWERS = {api: _class_of(f"{api}Response") for api in NEWEST}
+REQUESTS, _ANSWERS = protocol.tables(NEWEST)
 
 
 class Request:

@@ -58,7 +58,6 @@ class _Task:
     until: float = 0.0
     number: int = 0
     """Of its current wait: an event for an earlier one is void."""
-    thread: threading.Thread | None = None
     ended: bool = False
 
 
@@ -108,8 +107,7 @@ class World:
             self._tasks.remove(task)
             self._pass_on(None)
 
-        task.thread = threading.Thread(target=body, name=name, daemon=True)
-        task.thread.start()
+        threading.Thread(target=body, name=name, daemon=True).start()
         self._tasks.append(task)
         task.ready = lambda: True
         self._wake_later(task, 0.0)
