@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+import functools
 import itertools
 import os
 from pathlib import Path
@@ -33,10 +34,12 @@ for _name in list(os.environ):
     if _name.startswith("MIRROR_") and not _name.startswith(_KEPT):
         del os.environ[_name]
 
+_ROOT = Path(__file__).parents[1]
+
 # numba's cache looks at a loop's own file only, not at what is inlined from others. The
 # process that starts the workers does this before they do anything.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    _loops = Path(__file__).parents[1] / "mirror" / "batches"
+    _loops = _ROOT / "mirror" / "batches"
     _newest = max(path.stat().st_mtime for path in _loops.glob("*.py"))
     for _cached in (_loops / "__pycache__").glob("*.nb[ic]"):
         if _cached.stat().st_mtime < _newest:
@@ -63,21 +66,24 @@ that failed for another reason once more.
 """
 
 
-_ONE_WORKER = (
-    "tests/acceptance/test_deploy_install.py",
-    "tests/integration/test_groups_switch.py",
-)
-"""Files whose tests share what takes a minute to set up."""
+_SHARES = re.compile(r'scope="module"|\b(shared_mirror|four_clusters)\b')
+"""In files whose tests share a fixture that takes long to set up."""
 
 
 class _OneByOne(LoadScopeScheduling):
-    """A worker gets the next test as it finishes one. (`--dist loadgroup` would do, but
-    xdist 3.8 does not see its marks under pytest 9.2.)
+    """A worker gets the next test as it finishes one, or the next file if its tests
+    share a fixture. (`--dist loadgroup` would do, but xdist 3.8 does not see its marks
+    under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if file in _ONE_WORKER else nodeid
+        return file if _shares(file) else nodeid
+
+
+@functools.cache
+def _shares(file: str) -> bool:
+    return bool(_SHARES.search((_ROOT / file).read_text()))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneByOne:

@@ -19,9 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
-from mirror.config.load import load
 from mirror.errors import ConfigError, MirrorError, system_error
-from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
     from mirror.config.service_settings import ServiceConfig
@@ -30,7 +28,7 @@ FORMAT_VERSION = 1
 DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT_SECONDS = 10.0
 _IN_A_HEADER = re.compile(r"[\t -~\x80-\xff]*")
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  asked, not bound
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked, not bound
 
 Url = Annotated[
     str | None,
@@ -96,6 +94,8 @@ def ask(
         raise typer.BadParameter("--url and --config cannot be used together")
     way = _Way(url=_address(url)) if config is None else _configured(config)
     if token_file is not None:
+        from mirror.web.access import read_secret  # noqa: PLC0415  rarely needed
+
         way = replace(way, authorization=f"Bearer {read_secret(token_file, None)}")
     if ca_file is not None:
         way = replace(way, trusted=ca_file)
@@ -113,6 +113,8 @@ def _address(url: str | None) -> str:
 
 
 def _configured(path: Path) -> _Way:
+    from mirror.config.load import load  # noqa: PLC0415  as long as the rest
+
     service = load(path)[0].service
     if not service.http_port:
         problem = (
@@ -121,6 +123,7 @@ def _configured(path: Path) -> _Way:
         )
         raise ConfigError([problem])
     host = _EVERYWHERE.get(service.http_host, service.http_host)
+    host = f"[{host}]" if ":" in host else host
     scheme = "http" if service.http_certificate_file is None else "https"
     return _Way(
         url=f"{scheme}://{host}:{service.http_port}",
@@ -131,6 +134,8 @@ def _configured(path: Path) -> _Way:
 
 def _authorization(service: ServiceConfig) -> str:
     """The credentials that this configuration's service accepts."""
+    from mirror.web.access import read_secret  # noqa: PLC0415  rarely needed
+
     if service.http_token_given:
         return f"Bearer {read_secret(service.http_token_file, service.http_token)}"
     if service.http_username is None:

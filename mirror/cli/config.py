@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mirror.cli.acls import acls
 from mirror.cli.options import ConfigFile, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
@@ -120,6 +121,9 @@ def schema(
         SettingsFormat.MARKDOWN: settings.reference,
     }[form]
     sys.stdout.write(made())
+
+
+app.command("acls", short_help="Show the ACLs that mirror needs.")(acls)
 
 
 def _shown(value: Any) -> str:

@@ -23,6 +23,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
+from mirror.cli.translate import translate
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
 
@@ -196,6 +197,9 @@ def describe_group(
             ),
         )
     _end(failures)
+
+
+app.command("translate")(translate)
 
 
 def _survey(

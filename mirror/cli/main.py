@@ -1,40 +1,18 @@
-"""The command `mirror`: its subcommands and exit codes.
+"""The command `mirror`: its help and its entry point.
 
-Main names: `app`, to which every command is added, and `main`, the entry point. An
-error that a person can act on becomes one sentence on stderr and an exit code; a
+Main names: `app`, whose commands `commands` lists, and `main`, the entry point. A
 traceback is a bug in mirror.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from mirror import retry
-from mirror.cli import (
-    acls,
-    adopt,
-    check,
-    config,
-    demo,
-    events,
-    flow,
-    group,
-    lag,
-    loss,
-    pause,
-    plan,
-    run,
-    status,
-    topic,
-    topology,
-    translate,
-    version,
-)
-from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
-from mirror.errors import ConfigError, MirrorError
+from mirror import __version__, retry
+from mirror.cli.commands import Commands
 
 _HELP = """Copy topics between Kafka clusters, continuously and exactly once.
 
@@ -72,59 +50,20 @@ Environment:
 """
 
 
-class _Commands(TyperGroup):
-    """Turns our exceptions into sentences and exit codes."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            complain(*error.problems)
-            raise typer.Exit(EXIT_USAGE) from error
-        except MirrorError as error:
-            complain(str(error))
-            raise typer.Exit(EXIT_FAILED) from error
-
-
 app = typer.Typer(
     name="mirror",
-    cls=_Commands,
+    cls=Commands,
     help=_HELP,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
 )
-app.command()(run.run)
-app.command(short_help="Show what would be copied, and whether it can be.")(check.check)
-app.command(short_help="Show what a run would create and change.")(plan.plan)
-app.command()(status.status)
-app.command(short_help="Show how far behind each partition is.")(lag.lag)
-app.command(short_help="Draw the clusters and the flows between them.")(
-    topology.topology
-)
-app.command(short_help="Show what happened to flows and clusters.")(events.events)
-app.add_typer(topic.app, name="topic")
-config.app.command("acls", short_help="Show the ACLs that mirror needs.")(acls.acls)
-app.add_typer(config.app, name="config")
-app.command(short_help="Pause a flow, or some of its topics.")(pause.pause)
-app.command(short_help="Resume a paused flow, or some of its topics.")(pause.resume)
-app.add_typer(flow.app, name="flow")
-app.add_typer(loss.app, name="loss")
-app.command(short_help="Take over flows from MirrorMaker 2, or hand them back.")(
-    adopt.adopt
-)
-group.app.command("translate")(translate.translate)
-app.add_typer(group.app, name="group")
-app.command(short_help="Watch it work on two clusters of its own.")(demo.demo)
-app.command(short_help="Print the versions of mirror and what it runs on.")(
-    version.version
-)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        version.print_own()
+        sys.stdout.write(f"mirror {__version__}\n")
         raise typer.Exit
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mirror.cli.commands import Later
 from mirror.cli.main import app
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def _helps(command: Any, parent: Any, name: str) -> Iterator[tuple[str, str]]:
     ) as context:
         yield context.command_path, command.get_help(context)
         for below, each in getattr(command, "commands", {}).items():
-            yield from _helps(each, context, below)
+            found = each.command if isinstance(each, Later) else each
+            yield from _helps(found, context, below)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 import platform
-import sys
 
 from mirror import __version__
 from mirror.cli.output import Form, Output, document, table
@@ -31,11 +30,6 @@ def version(*, output: Output = Form.TABLE) -> None:
         document({"format_version": FORMAT_VERSION, "versions": versions})
     else:
         table(("COMPONENT", "VERSION"), versions.items())
-
-
-def print_own() -> None:
-    """Print mirror's version alone."""
-    sys.stdout.write(f"mirror {__version__}\n")
 
 
 def _package(name: str) -> str:

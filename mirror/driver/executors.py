@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, functions
 
 from mirror.driver.session import cores
+from mirror.relay.daemon import SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,6 @@ Slot = tuple[str, int]
 
 _SCHEMA = """{"type": "struct", "fields": [{"name": "lease", "type": "string",
     "nullable": false, "metadata": {}}]}"""
-_SLOT = "MIRROR_SLOT"
 # Spark reads its `environment` when a function is wrapped: one flow at a time.
 _wrapping = threading.Lock()
 
@@ -160,10 +160,10 @@ def slot_frames(
     frames = []
     with _wrapping:
         for slot, text in texts.items():
-            environment[_SLOT] = f"{flow}/{slot}"
+            environment[SLOT] = f"{flow}/{slot}"
             frame = one_row(spark, text, places[slot])
             frames.append(frame.mapInArrow(work, schema))
-        environment.pop(_SLOT, None)
+        environment.pop(SLOT, None)
     return reduce(DataFrame.union, frames)
 
 

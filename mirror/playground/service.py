@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 _LISTENS = "service listens"
-_WORKER = b"mirror.relay.daemon"
+_DAEMON = b"mirror.relay.daemon"
 _LISTEN_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LINE = 300
@@ -91,8 +91,7 @@ class ServiceProcess:
         killed = 0
         for pid in _descendants(self._process.pid):
             with contextlib.suppress(OSError):  # it may end before we get there
-                # A whole argument: Spark's JVM has the name within one of its own.
-                if _WORKER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                if _is_worker(pid):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
         return killed
@@ -163,6 +162,13 @@ def _environment() -> dict[str, str]:
     }
     path = [str(_PACKAGE_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _is_worker(pid: int) -> bool:
+    """Whether it is a worker of Spark's, which is in the group of its daemon."""
+    # A whole argument: Spark's JVM has the name within one of its own.
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return _DAEMON in words and os.getpgid(pid) != pid
 
 
 def _descendants(root: int) -> set[int]:

@@ -23,12 +23,14 @@ _SMALL = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "4194304",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
     "background.threads": "2",
     # A killed broker can come back only after its old session has expired.
     "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    "broker.heartbeat.interval.ms": "1000",
+    # Else an idle controller writes two records a second.
+    "metadata.max.idle.interval.ms": "0",
 }
 
 

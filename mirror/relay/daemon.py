@@ -1,21 +1,167 @@
-"""Spark's Python daemon, with our modules imported before it forks.
+"""Spark's Python daemons: one per slot, all with our modules imported once.
 
-With this set as `spark.python.daemon.module`, workers start with the compiled kernels
-and libraries in memory. It adds nothing else to Spark's own daemon.
+Spark runs `python -m mirror.relay.daemon` for each slot, so that a slot finds its
+worker again. Importing takes 1.5 s of CPU and 150 MB, hence a fork server: the first
+daemon starts it, each is forked from it and gets the pipes to Spark, and the process
+that Spark started waits for its end. Where Linux is missing each imports for itself.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import hashlib
 import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import NoReturn
 
-# Each worker gets one core: libraries must not start threads of their own.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+SLOT = "MIRROR_SLOT"
+"""The variable that differs between the daemons of one JVM."""
+_PIPES = (0, 1, 2)
+_LOOK_SECONDS = 1.0
+_UNUSED_SECONDS = 60.0
+"""A fork server that no daemon has asked by then ends."""
+_BACKLOG = 128
+_PID = struct.Struct("i")
+_OWNER = struct.Struct("3i")
+"""SO_PEERCRED: process, user and group of the other end."""
+_LONGEST_SLOT = 4096
 
-from pyspark.daemon import manager
-import pyspark.worker  # noqa: F401  every worker imports it
 
-import mirror.relay.task  # noqa: F401  loads the kernels from numba's cache
+def main() -> None:
+    """Carry on as a daemon until Spark closes stdin."""
+    os.setpgid(0, 0)  # Ctrl-C is the service's to handle
+    if not hasattr(os, "pidfd_open") or not _waited_for_daemon():
+        _import()
+        _serve_spark()
+
+
+def _import() -> None:
+    # Each worker gets one core: libraries must not start threads of their own.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import pyspark.daemon  # noqa: PLC0415
+    import pyspark.worker  # noqa: F401, PLC0415  every worker imports it
+
+    import mirror.relay.task  # noqa: F401, PLC0415  loads the kernels from numba's cache
+
+
+def _serve_spark() -> None:
+    from pyspark.daemon import manager  # noqa: PLC0415
+
+    manager()
+
+
+def _waited_for_daemon() -> bool:
+    """Wait for the end of a daemon that the fork server made; False: it made none."""
+    address = _address()
+    if (listener := _listener(address)) is not None:
+        with listener:
+            if os.fork() == 0:
+                _serve_daemons(listener)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombie of it
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(address)
+            if not _is_ours(connection):
+                return False
+            slot = os.environ.get(SLOT, "").encode()
+            socket.send_fds(connection, [b"=" + slot], _PIPES)
+            pid = connection.recv(_PID.size)
+        except OSError:
+            return False
+    if len(pid) < _PID.size:
+        return False
+    _wait_for(*_PID.unpack(pid))
+    return True
+
+
+def _listener(address: str) -> socket.socket | None:
+    """For a fork server; None: another daemon of this JVM has started one."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        return None
+    return listener
+
+
+def _address() -> str:
+    """In Linux's abstract namespace: gone with its process. Daemons share a server if
+    they come from one JVM with one environment.
+    """
+    shared = sorted((k, v) for k, v in os.environ.items() if k != SLOT)
+    digest = hashlib.sha256(repr((shared, sys.argv[1:])).encode()).hexdigest()
+    return f"\0mirror-{os.getppid()}-{digest[:32]}"
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Whether the other end runs as the same user: any user can take an address."""
+    owner = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _OWNER.size)
+    return bool(_OWNER.unpack(owner)[1] == os.geteuid())
+
+
+def _wait_for(pid: int) -> None:
+    try:
+        daemon = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    # Spark ends the process that it started.
+    signal.signal(
+        signal.SIGTERM,
+        lambda *_: signal.pidfd_send_signal(daemon, signal.SIGTERM),
+    )
+    select.select([daemon], [], [])
+
+
+def _serve_daemons(listener: socket.socket) -> NoReturn:
+    """Be the fork server until the last daemon has ended."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)  # Spark reads the daemon's
+    _import()
+    gc.freeze()  # a collection in a fork would copy every page it looks at
+    listener.settimeout(_LOOK_SECONDS)
+    until = time.monotonic() + _UNUSED_SECONDS
+    while _has_children() or time.monotonic() < until:
+        with contextlib.suppress(TimeoutError):
+            connection, _ = listener.accept()
+            until = 0.0
+            with connection:
+                if _is_ours(connection) and os.fork() == 0:
+                    listener.close()
+                    _be_daemon(connection)
+    os._exit(0)
+
+
+def _has_children() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _be_daemon(connection: socket.socket) -> NoReturn:
+    slot, pipes, _, _ = socket.recv_fds(connection, _LONGEST_SLOT, len(_PIPES))
+    for pipe, own in zip(pipes, _PIPES, strict=True):
+        os.dup2(pipe, own)
+        os.close(pipe)
+    os.environ[SLOT] = slot.decode().removeprefix("=")
+    connection.send(_PID.pack(os.getpid()))
+    connection.close()
+    _serve_spark()
+    sys.exit()
+
 
 if __name__ == "__main__":
-    manager()
+    main()

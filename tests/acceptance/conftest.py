@@ -1,4 +1,4 @@
-"""Four clusters for whole topologies, shared by tests because starting them is slow."""
+"""Four clusters for whole topologies, which the tests of a file share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def four_clusters(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[PlaygroundCluster]]:

@@ -164,15 +164,7 @@ class RunningMirror:
 
     def worker_pids(self) -> list[int]:
         """The forked Python workers that copy; not the daemons they come from."""
-        daemons = {p.pid for p in self._tree() if _is_daemon(p)}
-        workers = []
-        for process in self._tree():
-            try:
-                if process.pid in daemons and process.ppid() in daemons:
-                    workers.append(process.pid)
-            except psutil.NoSuchProcess:
-                continue
-        return workers
+        return [p.pid for p in self._tree() if is_worker(p)]
 
     def kill_workers(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGKILL to every worker, as soon as there is one; returns how many."""
@@ -259,11 +251,13 @@ def _flow(document: dict[str, Any], name: str | None) -> dict[str, Any]:
     return next(f for f in flows if name is None or f["name"] == name)
 
 
-def _is_daemon(process: psutil.Process) -> bool:
+def is_worker(process: psutil.Process) -> bool:
+    """Whether it is a worker of Spark's, which is in the group of its daemon."""
     try:
         # A whole argument: Spark's JVM has the name within one of its own.
-        return _DAEMON in process.cmdline()
-    except psutil.Error:
+        daemon = _DAEMON in process.cmdline()
+        return daemon and os.getpgid(process.pid) != process.pid
+    except (psutil.Error, ProcessLookupError):
         return False
 
 

@@ -23,7 +23,7 @@ import mirror
 from mirror.host import require_java
 from mirror.playground.leash import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
-from tests.harness.service import RunningMirror
+from tests.harness.service import RunningMirror, is_worker
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _SPARK = Path(pyspark.__file__).parent
 _PROGRAM = Path(mirror.__file__).with_name("__main__.py")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
-_RELAY = "mirror.relay.daemon"
 _START_SECONDS = 60.0
 _MEMORY = "512m"
 
@@ -95,9 +94,7 @@ class Standalone:
         """The Python workers that copy, by the worker whose executor they serve."""
         found = {}
         for name, pid in self.executors().items():
-            family = _family(pid)
-            daemons = {p.pid for p in family if _RELAY in _command(p)}
-            found[name] = [p.pid for p in family if _parent(p) in daemons]
+            found[name] = [p.pid for p in _family(pid) if is_worker(p)]
         return found
 
     def close(self) -> None:
@@ -235,10 +232,3 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
-
-
-def _parent(process: psutil.Process) -> int:
-    try:
-        return process.ppid()
-    except psutil.NoSuchProcess:
-        return 0

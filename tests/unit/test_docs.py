@@ -16,6 +16,7 @@ import pytest
 import typer
 import yaml
 
+from mirror.cli.commands import Later
 from mirror.cli.main import app
 from mirror.config.load import load
 from tests.benchmarks import readme
@@ -106,6 +107,7 @@ def _parse(words: list[str]) -> None:
             return
         assert words[0] in command.commands, f"{name} {words[0]}"
         command, name, words = command.commands[words[0]], words[0], words[1:]
+        command = command.command if isinstance(command, Later) else command
     command.make_context(name, list(words))
 
 

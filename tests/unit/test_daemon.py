@@ -1,0 +1,170 @@
+"""Spark's Python daemons share what they import, and end as Spark expects."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from mirror.relay import daemon
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="only Linux shares daemons"
+)
+
+_NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A daemon as Spark's JVM sees it: a process, and where it takes connections."""
+
+    process: subprocess.Popen[bytes]
+    path: str
+
+    def worker(self) -> tuple[socket.socket, psutil.Process]:
+        """A new worker, and the connection that keeps it."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self.path)
+        pid = int.from_bytes(connection.recv(4), "big", signed=True)
+        return connection, psutil.Process(pid)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str], Daemon]]:
+    """Start daemons of slots, as one JVM does; a test's end leaves none."""
+    with ExitStack() as stack:
+        # A path of a socket has no room for pytest's folders.
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+
+        def begin(slot: str) -> Daemon:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mirror.relay.daemon", "pyspark.worker"],
+                env={
+                    **os.environ,
+                    daemon.SLOT: slot,
+                    "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+                    "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            stack.callback(process.__exit__, None, None, None)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            length = int.from_bytes(process.stdout.read(4), "big")
+            return Daemon(process, process.stdout.read(length).decode())
+
+        yield begin
+
+
+def test_daemons_come_from_one_process_that_imported(
+    start: Callable[[str], Daemon],
+) -> None:
+    """Workers of two slots are forked from two daemons, which one process made; it ends
+    after the last of them.
+    """
+    daemons = [start("f/0"), start("f/1")]
+    connections, workers = zip(*(each.worker() for each in daemons), strict=True)
+    made = [worker.parent() for worker in workers]
+    (server,) = {each.parent() for each in made}
+
+    assert len({each.pid for each in made}) == 2
+    assert server.pid not in {each.process.pid for each in daemons}
+    assert [os.getpgid(w.pid) for w in workers] == [each.pid for each in made]
+
+    for each in daemons:
+        assert server.is_running()
+        assert each.process.stdin is not None
+        each.process.stdin.close()
+        assert each.process.wait(30) == 0
+    wait_for(lambda: not any(p.is_running() for p in (server, *made, *workers)))
+    for connection in connections:
+        connection.close()
+
+
+def test_spark_ends_a_daemon(start: Callable[[str], Daemon]) -> None:
+    """SIGTERM to the process that Spark started ends its daemon and its workers, and
+    no other's.
+    """
+    first, second = start("f/0"), start("f/1")
+    (one, ended), (two, stays) = first.worker(), second.worker()
+    manager = ended.parent()
+
+    first.process.send_signal(signal.SIGTERM)
+
+    first.process.wait(30)
+    wait_for(lambda: not (manager.is_running() or ended.is_running()))
+    assert stays.is_running()
+    one.close()
+    two.close()
+
+
+def test_a_fork_server_that_died(start: Callable[[str], Daemon]) -> None:
+    """Its daemons go on, and the next one starts another."""
+    first = start("f/0")
+    connection, worker = first.worker()
+    manager = worker.parent()
+    server = manager.parent()
+
+    server.kill()
+    wait_for(lambda: not server.is_running())
+    connection.close()
+
+    other, again = first.worker()
+    third, new = start("f/1").worker()
+    assert again.parent() == manager
+    assert new.parent().parent() != server
+    other.close()
+    third.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_is_not_asked(
+    start: Callable[[str], Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who listens at the address but is another user gets no pipes; the daemon imports
+    for itself.
+    """
+    asked = []
+
+    class Squatted(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "environ", options["env"])
+                patch.setattr(sys, "argv", command[2:])
+                patch.setattr(os, "getppid", os.getpid)
+                address = daemon._address()
+            os.seteuid(_NOBODY)
+            try:
+                squatter = socket.socket(socket.AF_UNIX)
+                squatter.bind(address)
+                squatter.listen()
+            finally:
+                os.seteuid(0)
+            asked.append(squatter)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Squatted)
+    first = start("f/0")
+    connection, worker = first.worker()
+
+    assert worker.parent().pid == first.process.pid
+    (squatter,) = asked
+    squatter.settimeout(10)
+    with squatter, squatter.accept()[0] as asking:
+        assert asking.recv(100) == b""
+    connection.close()
