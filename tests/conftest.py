@@ -15,6 +15,7 @@ import itertools
 import os
 from pathlib import Path
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 import uuid
 
@@ -33,6 +34,10 @@ _KEPT = ("MIRROR_TEST_", "MIRROR_CACHE", "MIRROR_IVY_SETTINGS", "MIRROR_CLASS_DA
 for _name in list(os.environ):
     if _name.startswith("MIRROR_") and not _name.startswith(_KEPT):
         del os.environ[_name]
+
+# Else each process compiles all of it: a third of a worker's start, and of mirror's.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _ROOT = Path(__file__).parents[1]
 

@@ -21,10 +21,12 @@ from tests.harness.waiting import wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "pidfd_open"), reason="only Linux shares daemons"
-)
-
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not hasattr(os, "pidfd_open"), reason="only Linux shares daemons"
+    ),
+]
 _NOBODY = 65534
 
 
