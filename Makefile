@@ -51,24 +51,15 @@ $(STAMP): requirements.lock pyproject.toml
 demo: install ## run two real clusters and a flow, kill workers, count records
 	$(BIN)/mirror demo $(DEMO_ARGS)
 
-# A test that fails among brokers, JVMs and other tests runs once more by itself and is
-# named at the very end; one that counted wrong does not (tests/conftest.py does both).
-define once_more
-{ code=$$?; [ $$code -eq 1 ] || exit $$code; \
-    printf '\n== Once more, one by one: those that failed ==\n'; \
-    $(PYTEST) --last-failed --last-failed-no-failures none --exitfirst -rap $(TEST_ARGS) $(TESTS); }
-endef
 # The longest first: short ones fill the gaps at the end.
 TESTS := tests/acceptance tests/integration tests/unit
 
 # Tests with services and brokers mostly wait, so there are more workers than cores
 # (tests/conftest.py deals the tests out).
 .PHONY: test
-test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
 test: install ## all tests, three at a time; those that measure time last, one by one
-	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
-	$(PYTEST) -n $(TEST_WORKERS) -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
-	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
+	$(PYTEST) -n $(TEST_WORKERS) -m "not alone" $(TEST_ARGS) $(TESTS)
+	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-quick
 test-quick: install ## the unit tier, one flow, one kill, one failover of a group

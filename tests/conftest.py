@@ -54,22 +54,8 @@ Clusters = dict[str, PlaygroundCluster]
 
 _RUNNING = pytest.StashKey[list[PlaygroundCluster]]()
 
-# What the harness ends with where records are missing, doubled or out of order.
-_COUNTS = ("in assert_exactly_once", "in assert_at_least_once")
-
 _LACKS = "lacks"
 """A report's property that names the tool it was skipped for."""
-
-_RETRIED = "MIRROR_TEST_RETRIED"
-"""Names a file in which `make test` keeps the outcome of tests that it ran once more.
-Each run shows them at its end, so that the last one does.
-"""
-
-COUNTED_WRONG = 9
-"""The exit code of a run in which records were lost or doubled: `make test` runs tests
-that failed for another reason once more.
-"""
-
 
 _SHARES = re.compile(r'scope="module"|\b(shared_mirror|four_clusters)\b')
 """In files whose tests share a fixture that takes long to set up."""
@@ -120,50 +106,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(reason, pytrace=False)
 
 
-def _counted_wrong(config: pytest.Config) -> list[str]:
-    """The tests that did, of this whole run: a worker of it reports to the first."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    return [
-        report.nodeid
-        for outcome in ("failed", "error")
-        for report in (reporter.stats.get(outcome, ()) if reporter else ())
-        if any(each in report.longreprtext for each in _COUNTS)
-    ]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _counted_wrong(session.config):
-        session.exitstatus = COUNTED_WRONG
-
-
-def _retried(reporter: pytest.TerminalReporter, config: pytest.Config) -> list[str]:
-    """The outcome of tests that were run once more, in this run or in one before it."""
-    if not (name := os.environ.get(_RETRIED)):
-        return []
-    file = Path(name)
-    known = file.read_text().splitlines() if file.exists() else []
-    if config.getoption("lf", default=False):
-        ended = {
-            report.nodeid: outcome
-            for outcome in ("passed", "failed", "error")
-            for report in reporter.stats.get(outcome, ())
-        }
-        known += [f"{outcome}: {nodeid}" for nodeid, outcome in ended.items()]
-        file.write_text("".join(f"{line}\n" for line in known))
-    return known
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None]:
     """After pytest's own summary, where it is noticed."""
     yield
-    if wrong := _counted_wrong(config):
-        terminalreporter.section("Records lost, doubled or out of order")
-        for nodeid in wrong:
-            terminalreporter.line(nodeid)
     lacking = Counter(
         value
         for report in terminalreporter.stats.get("skipped", ())
@@ -175,11 +123,6 @@ def pytest_terminal_summary(
         for tool, count in lacking.items():
             cases = "1 case" if count == 1 else f"{count} cases"
             terminalreporter.line(f"{cases}: {tools.missing(tool)}")
-    if retried := _retried(terminalreporter, config):
-        cases = "1 test" if len(retried) == 1 else f"{len(retried)} tests"
-        terminalreporter.section(f"Failed at first, run once more: {cases}")
-        for line in retried:
-            terminalreporter.line(line)
 
 
 @pytest.hookimpl(wrapper=True)
