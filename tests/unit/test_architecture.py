@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -91,10 +92,12 @@ class Module:
 def _read(path: Path) -> Module:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
+    for_types = [node for node in tree.body if _is_for_types(node)]
+    loads = _imports([node for node in tree.body if node not in for_types])
     return Module(
         path=path,
-        imports=frozenset(_imports(tree.body)),
-        loads=frozenset(_imports([n for n in tree.body if not _is_for_types(n)])),
+        imports=frozenset(loads | _imports(for_types)),
+        loads=frozenset(loads),
         docstring=ast.get_docstring(tree),
         lines=len(text.splitlines()),
     )
@@ -115,19 +118,25 @@ def _imports(statements: list[ast.stmt]) -> set[str]:
     return names
 
 
-MODULES = [_read(path) for path in sorted(PACKAGE.rglob("*.py"))]
-BY_NAME = {module.name: module for module in MODULES if module.name}
+@cache
+def modules() -> list[Module]:
+    return [_read(path) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+@cache
+def by_name() -> dict[str, Module]:
+    return {module.name: module for module in modules() if module.name}
 
 
 def _own(imports: frozenset[str]) -> set[str]:
-    """Those of the imports that are modules in `BY_NAME`."""
+    """Those of the imports that are modules of ours."""
     found = set()
     for full in imports:
         package, _, name = full.partition(".")
         if package != "mirror":
             continue
         # The last part may be a class or a function of the module.
-        found |= {name, name.rpartition(".")[0]} & BY_NAME.keys()
+        found |= {name, name.rpartition(".")[0]} & by_name().keys()
     return {n for n in found if not any(o.startswith(f"{n}.") for o in found)}
 
 
@@ -147,15 +156,15 @@ def _may_import(room: str, other: str) -> bool:
 
 def test_every_room_has_a_row():
     """A new room has a row."""
-    rooms = {module.room for module in MODULES} - {"", "playground"}
+    rooms = {module.room for module in modules()} - {"", "playground"}
 
     assert set() == rooms - set().union(*ROWS)
 
 
 def test_the_root_is_small():
     """The file list of the package's root fits one glance."""
-    modules = [module.name for module in MODULES if "." not in module.name]
-    at_root = [n for n in modules if n and (PACKAGE / f"{n}.py").exists()]
+    names = [module.name for module in modules() if "." not in module.name]
+    at_root = [n for n in names if n and (PACKAGE / f"{n}.py").exists()]
 
     assert len(at_root) <= MOST_ROOT_MODULES, at_root
 
@@ -163,14 +172,14 @@ def test_the_root_is_small():
 def test_no_room_hides_a_library():
     """spark-submit puts the package's folder in front of Python's path."""
     libraries = sys.stdlib_module_names | packages_distributions().keys()
-    rooms = {module.room for module in MODULES} - {""}
+    rooms = {module.room for module in modules()} - {""}
 
     assert rooms & libraries <= {"__main__"}
 
 
 def test_every_room_says_what_goes_in_and_out():
     """A stranger learns from a package's docstring what it owns, takes and gives."""
-    packages = [module for module in MODULES if module.path.name == "__init__.py"]
+    packages = [module for module in modules() if module.path.name == "__init__.py"]
     silent = [
         module.name
         for module in packages
@@ -185,9 +194,9 @@ def test_no_upward_import():
     """A room imports only from the rows below it."""
     upward = [
         f"{module.name} imports {name}"
-        for module in MODULES
+        for module in modules()
         for name in _own(module.imports)
-        if not _may_import(module.room, BY_NAME[name].room)
+        if not _may_import(module.room, by_name()[name].room)
     ]
 
     assert sorted(upward) == []
@@ -195,7 +204,7 @@ def test_no_upward_import():
 
 def test_no_import_cycle():
     """Modules can be read in one order, each after those that it needs."""
-    graph = {module.name: _own(module.loads) for module in MODULES}
+    graph = {module.name: _own(module.loads) for module in modules()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -205,7 +214,7 @@ def test_no_import_cycle():
 @pytest.mark.parametrize("library", LIBRARY_USERS)
 def test_library_stays_in_its_rooms(library):
     """Kafka's and Spark's ways reach no further than the rooms made for them."""
-    users = {module for module in MODULES if library in module.libraries()}
+    users = {module for module in modules() if library in module.libraries()}
     strangers = {
         module.name for module in users if not module.is_in(LIBRARY_USERS[library])
     }
@@ -215,14 +224,14 @@ def test_library_stays_in_its_rooms(library):
 
 def test_modules_are_short():
     """What does not fit 400 lines has two duties."""
-    long = {m.name: m.lines for m in MODULES if m.lines > MOST_LINES}
+    long = {m.name: m.lines for m in modules() if m.lines > MOST_LINES}
 
     assert long == {}
 
 
 def test_modules_say_their_duty():
     """Every module opens with its duty."""
-    silent = [m.name for m in MODULES if m.lines and not m.docstring]
+    silent = [m.name for m in modules() if m.lines and not m.docstring]
 
     assert silent == []
 
@@ -231,7 +240,7 @@ def test_names_mean_something():
     """No module is named after having no duty of its own."""
     words = {
         (module.name, word)
-        for module in MODULES
+        for module in modules()
         for part in module.name.split(".")
         for word in part.split("_")
     }
