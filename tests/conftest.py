@@ -69,12 +69,12 @@ class _OneByOne(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if _shares(file) else nodeid
+        return file if _shares(self.config.rootpath / file) else nodeid
 
 
 @functools.cache
-def _shares(file: str) -> bool:
-    return bool(_SHARES.search((_ROOT / file).read_text()))
+def _shares(file: Path) -> bool:
+    return bool(file.is_file() and _SHARES.search(file.read_text()))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _OneByOne:
