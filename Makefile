@@ -65,10 +65,9 @@ TESTS := tests/acceptance tests/integration tests/unit
 # (tests/conftest.py deals the tests out).
 .PHONY: test
 test: export MIRROR_TEST_RETRIED := $(CURDIR)/artifacts/retried
-test: install ## all tests, three at a time; those that measure time last, one by one
+test: install ## all tests, three at a time
 	@mkdir -p artifacts && rm -f "$$MIRROR_TEST_RETRIED"
-	$(PYTEST) -n $(TEST_WORKERS) -m "not alone" $(TEST_ARGS) $(TESTS) || $(once_more)
-	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS) || $(once_more)
+	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) $(TESTS) || $(once_more)
 
 .PHONY: test-quick
 test-quick: install ## the unit tier, one flow, one kill, one failover of a group
