@@ -23,7 +23,7 @@ from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.slots import SparklessFlow
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually, read_topic
 
@@ -156,13 +156,15 @@ def test_transactions_and_loops(
 
 
 def test_compacted(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
 ) -> None:
     """Where the cleaner has left holes everywhere, every offset is translated
     correctly.
     """
-    clusters = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    made = make_clusters("a", settings={"log.cleaner.backoff.ms": "100"})
+    source, target = made["a"].bootstrap, clusters["b"].bootstrap
     create_topic(
         source,
         topic_name,
@@ -185,11 +187,13 @@ def test_compacted(
     time.sleep(1)
     wanted = log_of(source, topic_name)
     flow = SparklessFlow(
-        source=source, target=target, topic=topic_name, alias="Z"
+        source=source, target=target, topic=topic_name, alias=f"Z{topic_name[-8:]}"
     ).own()
     with flow.slot() as slot:
-        slot.run(flow.lease(3))
-    with map_on(target, "Z") as known:
+        lease = RunningLease(slot, flow.lease(120))
+        eventually(target, flow.copy, len(wanted[0]))
+        lease.end()
+    with map_on(target, flow.alias) as known:
         assert_exact(known, topic_name, wanted, log_of(target, flow.copy))
 
 

@@ -346,6 +346,7 @@ def add(document: Document, other: Document) -> None:
 
 
 def test_a_login_is_changed(
+    clusters: dict[str, PlaygroundCluster],
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
     standing: StandingMirror,
@@ -354,7 +355,7 @@ def test_a_login_is_changed(
     that connects there: after the target's restart, which ends every old connection,
     the flow continues, led by the same instance, without a record lost or doubled.
     """
-    source = make_clusters("a")["a"].bootstrap
+    source = clusters["a"].bootstrap
     made = make_clusters("b", secured=True)["b"]
     create_topic(source, topic_name)
     load = NumberedLoad(source, topic_name, 1, seed=4)
