@@ -57,9 +57,8 @@ TESTS := tests/acceptance tests/integration tests/unit
 # Tests with services and brokers mostly wait, so there are more workers than cores
 # (tests/conftest.py deals the tests out).
 .PHONY: test
-test: install ## all tests, three at a time; those that measure time last, one by one
-	$(PYTEST) -n $(TEST_WORKERS) -m "not alone" $(TEST_ARGS) $(TESTS)
-	$(PYTEST) -m alone $(TEST_ARGS) $(TESTS)
+test: install ## all tests, against real brokers
+	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-quick
 test-quick: install ## the unit tier, one flow, one kill, one failover of a group
@@ -67,7 +66,7 @@ test-quick: install ## the unit tier, one flow, one kill, one failover of a grou
 
 .PHONY: test-unit
 test-unit: install ## run the tests that need neither brokers nor Java
-	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) tests/unit
+	$(PYTEST) -n auto $(TEST_ARGS) tests/unit
 
 SEEDS ?= 2000
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NUMBERS = itertools.count()
 _ASK = (
     "import sys, urllib.request\n"
-    "print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
+    "print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())"
 )
 
 
@@ -97,11 +97,11 @@ class MirrorOnHost(RunningMirror):
 
     def status(self) -> dict[str, Any]:
         asked = subprocess.run(
-            self._host.inside(sys.executable, "-c", _ASK, f"{self.url}/status"),
+            self._host.inside(sys.executable, "-IS", "-c", _ASK, f"{self.url}/status"),
             capture_output=True,
             text=True,
             check=True,
-            timeout=20,
+            timeout=90,
         )
         found: dict[str, Any] = json.loads(asked.stdout)
         return found

@@ -16,9 +16,11 @@ from tests.harness.service import RunningMirror
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -30,34 +32,45 @@ def config_of(alias: str, source: str, target: str, **settings: Any) -> dict[str
             alias: {"bootstrap_servers": source},
             "B": {"bootstrap_servers": target},
         },
-        "flows": {f"{alias}->B": settings},
+        "flows": {
+            f"{alias}->B": {
+                "emit_heartbeats": False,
+                "heartbeats_replication": False,
+                **settings,
+            }
+        },
     }
 
 
-@pytest.mark.alone
 def test_remaining_time_goes_down(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    standing: StandingMirror,
 ) -> None:
     """While a backlog is copied, the status shows the remaining time, which goes down
     to nothing, and how busy the slot is; the log has the remaining time too.
     """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name)
-    load = NumberedLoad(source, topic_name, 1, seed=31)
-    load.send(100_000, largest=8000)
+    target = clusters["b"].bootstrap
+    # Small answers, each a second late: not the machine says how fast it goes.
+    slow = make_clusters("slow", settings={"fetch.max.bytes": "100000"})["slow"]
     late = Rule(api="Fetch", mishap=Mishap.LATE_ANSWER, seconds=1.0, times=None)
-    with BrokerProxy(source) as proxy:
+    create_topic(slow.bootstrap, topic_name)
+    load = NumberedLoad(slow.bootstrap, topic_name, 1, seed=31)
+    for _ in range(20):
+        load.send(500, largest=2000)
+    with BrokerProxy(slow.bootstrap) as proxy:
         config = config_of(
-            "SLOW", proxy.bootstrap, target, topics=[topic_name], lease_seconds=1
-        )
-        with proxy.rules(late), RunningMirror(config, tmp_path) as mirror:
+            "SLOW", proxy.bootstrap, target, topics=[topic_name], tasks=1,
+            lease_seconds=1,
+        )  # fmt: skip
+        with proxy.rules(late), standing.hosting(config) as mirror:
             found = statuses_until_caught_up(mirror, load.total)
             told = [
                 json.loads(line)
                 for line in mirror.log.read_text().splitlines()
-                if '"catching up"' in line
+                if '"catching up"' in line and '"SLOW->B"' in line
             ]
-            assert mirror.terminate() == 0
     assert_exactly_once(order_of(target, f"SLOW.{topic_name}"), load.order)
     remaining = [f["remaining_seconds"] for f in found if f["catching_up"]]
     known = [seconds for seconds in remaining if seconds > 0]
@@ -70,7 +83,6 @@ def test_remaining_time_goes_down(
         for slot in flow["slot_loads"]
     )
     assert told
-    assert told[0]["flow"] == "SLOW->B"
     assert told[0]["lag"] > told[-1]["lag"] or len(told) == 1
 
 
@@ -84,7 +96,7 @@ def statuses_until_caught_up(mirror: RunningMirror, records: int) -> list[Any]:
             found.append(flow)
         return flow["records"] == records and not flow["catching_up"]
 
-    mirror.wait_until(look, timeout=120)
+    mirror.wait_until(look)
     return found
 
 
@@ -101,18 +113,19 @@ def test_a_flow_without_tasks_grows_with_its_topics(
     config = config_of(
         "GROWS", source, target, topics=[f"{topic_name}.*"], refresh_topics_seconds=0.5
     )
+    # Flows of one service share its cores.
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         first = mirror.flow()["slots"]
-        with load.streaming():
+        with load.streaming(chunk=200):
             time.sleep(1)
             create_topic(source, later, 8)
             of_later = NumberedLoad(source, later, 8, seed=33)
             of_later.send(2000)
             mirror.wait_copied(source, later)
+            mirror.wait_until(lambda _: mirror.flow()["slots"] == 2)
         mirror.wait_copied(source, topic_name)
         last = mirror.flow()
-        assert mirror.terminate() == 0
     assert first == 1
     assert (last["slots"], last["restarts"]) == (2, 0)
     slots = [slot["partitions"] for slot in last["slot_loads"]]

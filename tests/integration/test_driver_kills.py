@@ -36,10 +36,10 @@ def test_driver_killed_in_mid_copy(
     load = NumberedLoad(source, topic_name, _PARTITIONS, seed=2)
     copy = f"A.{topic_name}"
     with RunningMirror(
-        config_for(source, target, topics=[topic_name]), tmp_path
+        config_for(source, target, topics=[topic_name], tasks=1), tmp_path
     ) as mirror:
         for checkpoint_kept in (True, False):
-            with load.streaming():
+            with load.streaming(chunk=200):
                 before = copied_records(target, copy)
                 # Fencing writes markers, too, before any worker copies.
                 wait_for(
@@ -54,6 +54,6 @@ def test_driver_killed_in_mid_copy(
                 shutil.rmtree(mirror.state_dir)
             mirror.start()
         load.send(1000)
-        mirror.wait_copied(source, topic_name, timeout=120)
+        mirror.wait_copied(source, topic_name)
         assert mirror.terminate() == 0
     assert_exactly_once(order_of(target, copy), load.order)

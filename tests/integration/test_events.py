@@ -10,7 +10,9 @@ from urllib.request import urlopen
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -64,10 +66,10 @@ def test_the_trail_tells_what_happened(
     load.send(200)
     config = config_for(
         source, target, topics=[f"{topic_name}.*"], refresh_topics_seconds=1,
-        sync_topic_configs_seconds=1, lease_seconds=1,
+        sync_topic_configs_seconds=1, lease_seconds=1, tasks=1,
     )  # fmt: skip
     with RunningMirror(config, tmp_path) as mirror:
-        mirror.wait_running(timeout=150)
+        mirror.wait_running()
         mirror.wait_copied(source, topic_name)
         created = wait_event(mirror, "topic-created", copy)
         assert (created["flow"], created["cluster"]) == ("A->B", "B")
@@ -115,7 +117,9 @@ def test_the_trail_tells_what_happened(
 
 
 def steer(folder: Path, verb: str) -> None:
-    command(verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes")
+    asked = [verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
 
 
 def command(*words: str) -> str:

@@ -23,7 +23,7 @@ from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.metadata import effective
 from tests.harness.service import RunningMirror, config_for
-from tests.harness.slots import SparklessFlow
+from tests.harness.slots import RunningLease, SparklessFlow
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually, read_topic
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -155,13 +156,15 @@ def test_transactions_and_loops(
 
 
 def test_compacted(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
+    clusters: dict[str, PlaygroundCluster],
+    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    topic_name: str,
 ) -> None:
     """Where the cleaner has left holes everywhere, every offset is translated
     correctly.
     """
-    clusters = make_clusters("a", "b", settings={"log.cleaner.backoff.ms": "100"})
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    made = make_clusters("a", settings={"log.cleaner.backoff.ms": "100"})
+    source, target = made["a"].bootstrap, clusters["b"].bootstrap
     create_topic(
         source,
         topic_name,
@@ -184,41 +187,49 @@ def test_compacted(
     time.sleep(1)
     wanted = log_of(source, topic_name)
     flow = SparklessFlow(
-        source=source, target=target, topic=topic_name, alias="Z"
+        source=source, target=target, topic=topic_name, alias=f"Z{topic_name[-8:]}"
     ).own()
     with flow.slot() as slot:
-        slot.run(flow.lease(3))
-    with map_on(target, "Z") as known:
+        lease = RunningLease(slot, flow.lease(120))
+        eventually(target, flow.copy, len(wanted[0]))
+        lease.end()
+    with map_on(target, flow.alias) as known:
         assert_exact(known, topic_name, wanted, log_of(target, flow.copy))
 
 
 def test_kills_and_a_restart(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    standing: StandingMirror,
+    tmp_path: Path,
 ) -> None:
-    """Killed workers and a restarted service leave no gap and no wrong run in the map;
-    reading it from the start gives the same as following it, however far behind a group
-    is.
+    """Killed workers and another service that goes on leave no gap and no wrong run in
+    the map; reading it from the start gives the same as following it, however far
+    behind a group is.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 3)
     load = NumberedLoad(source, topic_name, 3, seed=21)
     config = config_for(source, target, flows=("EXACT->B",), topics=[topic_name])
+    config["flows"]["EXACT->B"]["tasks"] = 1
     config["clusters"]["EXACT"] = config["clusters"].pop("A")
     copy = f"EXACT.{topic_name}"
-    with RunningMirror(config, tmp_path) as mirror, load.streaming():
-        eventually(target, copy, 1)
-        with map_on(target, "EXACT") as followed:
+    with contextlib.ExitStack() as stack:
+        with RunningMirror(config, tmp_path) as mirror, load.streaming(chunk=200):
+            eventually(target, copy, 1)
+            followed = stack.enter_context(map_on(target, "EXACT"))
             for _ in range(3):
                 time.sleep(2)
                 mirror.kill_workers()
                 followed.refresh()
-    load.send(200_000)
-    with RunningMirror(config, tmp_path) as mirror:
-        mirror.wait_copied(source, topic_name, timeout=120)
-    with map_on(target, "EXACT") as known:
-        assert_exact(
-            known, topic_name, log_of(source, topic_name), log_of(target, copy)
-        )
+        load.send(20_000)
+        with standing.hosting(config) as going_on:
+            going_on.wait_copied(source, topic_name)
+        followed.refresh()
+        known = stack.enter_context(map_on(target, "EXACT"))
+        logs = log_of(source, topic_name), log_of(target, copy)
+        for each in (followed, known):
+            assert_exact(each, topic_name, *logs)
 
 
 def test_the_map_is_kept_as_long_as_its_copies(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +35,7 @@ _CONTROL = 0x20
 
 @pytest.mark.quick
 def test_identity_both_ways(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """Two clusters that mirror one topic into each other under its own name end with
     all records of both, once each, and then nothing moves any more.
@@ -47,9 +48,10 @@ def test_identity_both_ways(
             client.produce(topic_name, key=f"{side}-{number}".encode(), value=b"v")
         assert client.flush(30) == 0
     config = config_for(
-        a, b, flows=("A->B", "B->A"), policy="identity", topics=[topic_name]
-    )
-    with RunningMirror(config, tmp_path) as mirror:
+        a, b, flows=("A->B", "B->A"), policy="identity", topics=[topic_name], tasks=1,
+        lease_seconds=1,
+    )  # fmt: skip
+    with standing.hosting(config) as mirror:
         found = [eventually(bootstrap, topic_name, 2000) for bootstrap in (a, b)]
         for messages in found:
             keys = keys_of(messages)[0]
@@ -57,10 +59,15 @@ def test_identity_both_ways(
                 own = [key for key in keys if key.startswith(side.encode())]
                 assert own == [f"{side}-{number}".encode() for number in range(1000)]
             assert len(keys) == 2000
-        time.sleep(6)  # several leases, each of which could send them round again
+        # Several leases, each of which could send them round again.
+        before = {flow["name"]: flow["leases"] for flow in mirror.status()["flows"]}
+        status = mirror.wait_until(
+            lambda document: all(
+                flow["leases"] >= before[flow["name"]] + 3 for flow in document["flows"]
+            )
+        )
         for bootstrap, messages in zip((a, b), found, strict=True):
             assert order_of(bootstrap, topic_name) == keys_of(messages)
-        status = mirror.status()
         assert [flow["lag"] for flow in status["flows"]] == [0, 0]
         filtered = [
             sum(p["filtered"] for p in flow["partitions"]) for flow in status["flows"]
@@ -68,11 +75,13 @@ def test_identity_both_ways(
         assert filtered == [1000, 1000]
 
 
-def test_at_least_once_and_without_provenance(
+def test_at_least_once_and_without_provenance_beside_a_dead_target(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """Without exactly-once no record is lost when workers die; without provenance the
-    records are the source's, field by field, and large batches byte by byte.
+    """Of three flows, one whose target does not answer shows that and why, while the
+    others copy. Without provenance the records are the source's, field by field, and
+    large batches byte by byte. Then workers die: without exactly-once no record is
+    lost. At last SIGTERM ends the service within five seconds with exit code 0.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     raw = f"{topic_name}-raw"
@@ -91,22 +100,33 @@ def test_at_least_once_and_without_provenance(
                 timestamp=begun + number,
             )
         assert client.flush(30) == 0
+    flows: dict[str, Any] = {
+        "LOOSE->B": {"topics": [topic_name], "exactly_once": False},
+        "RAW->B": {"topics": [raw], "provenance": False},
+        "RAW->C": {"topics": [raw]},
+    }
     config = {
         "clusters": {
             "LOOSE": {"bootstrap_servers": source},
             "RAW": {"bootstrap_servers": source},
             "B": {"bootstrap_servers": target},
+            "C": {"bootstrap_servers": "127.0.0.1:1"},
         },
-        "flows": {
-            "LOOSE->B": {"topics": [topic_name], "exactly_once": False},
-            "RAW->B": {"topics": [raw], "provenance": False},
-        },
+        "defaults": {"tasks": 1},
+        "flows": flows,
     }
     load = NumberedLoad(source, topic_name, 3, seed=9)
     with RunningMirror(config, tmp_path) as mirror:
+        found = eventually(target, f"RAW.{raw}", 1000)
+        for flow in ("LOOSE->B", "RAW->B"):
+            mirror.wait_running(flow)
+        mirror.wait_until(lambda _: mirror.flow("RAW->C")["state"] == "RETRYING")
+        assert "127.0.0.1:1" in mirror.flow("RAW->C")["reason"]
+        for flow in ("LOOSE->B", "RAW->B"):
+            assert mirror.flow(flow)["restarts"] == 0
         for _ in range(2):
             before = copied_records(target, f"LOOSE.{topic_name}")
-            load.send(20_000)
+            load.send(5000)
             wait_for(
                 lambda before=before: (
                     copied_records(target, f"LOOSE.{topic_name}") > before
@@ -114,8 +134,10 @@ def test_at_least_once_and_without_provenance(
             )
             assert mirror.kill_workers() > 0
         mirror.wait_copied(source, topic_name, flow="LOOSE->B")
-        found = eventually(target, f"RAW.{raw}", 1000)
+        began = time.monotonic()
         assert mirror.terminate() == 0
+        assert time.monotonic() - began < 5 * crowd()
+        wait_for(lambda: not mirror.survivors(), 5)
     assert_at_least_once(order_of(target, f"LOOSE.{topic_name}"), load.order)
     wanted = read_topic(source, raw)
     assert [_fields(m) for m in found[0]] == [_fields(m) for m in wanted[0]]
@@ -148,106 +170,67 @@ def _sections(folder: Path, topic: str) -> Iterator[bytes]:
             at += size
 
 
-def test_once_copies_what_is_there_and_ends(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+def test_once_and_start_latest(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    standing: StandingMirror,
 ) -> None:
     """`--once` exits by itself with code 0 when everything that was there at its start
-    is copied; the next one copies the rest and nothing again.
+    is copied; the next one copies the rest and nothing again. `start: latest` skips
+    what was there before the very first start, and copies everything after it: what
+    arrived between two runs and while one runs, and all of later topics, even if that
+    first start found no topic at all.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 3)
     load = NumberedLoad(source, topic_name, 3, seed=10)
-    config = config_for(source, target, topics=[topic_name])
-    for _ in range(2):
-        load.send(3000)
-        with RunningMirror(config, tmp_path, once=True) as mirror:
-            assert mirror.wait() == 0, mirror.log_tail()
-        assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
-
-
-def test_start_latest(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
-) -> None:
-    """`start: latest` skips what was there before the very first start, and copies
-    everything after it, including what arrived between two runs and all of later
-    topics.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    later = f"{topic_name}-later"
-    create_topic(source, topic_name, 2)
-    load = NumberedLoad(source, topic_name, 2, seed=12)
-    load.send(500)
+    load.send(2000)
     skipped = {partition: len(keys) for partition, keys in load.order.items()}
-    # An alias of its own: the progress topic shows whether a flow ever ran.
-    config = {
+    later, early = f"{topic_name}-later", f"early-{topic_name}"
+    # Aliases of their own: the progress topic shows whether a flow ever ran.
+    late = {
         "clusters": {
             "LATE": {"bootstrap_servers": source},
             "B": {"bootstrap_servers": target},
         },
-        "flows": {"LATE->B": {"topics": [f"{topic_name}.*"], "start": "latest"}},
+        "flows": {
+            "LATE->B": {"topics": [f"{topic_name}.*"], "start": "latest", "tasks": 1}
+        },
     }
+    config = config_for(
+        source, target, flows=("A->B", "EARLY->B"), topics=[topic_name], tasks=1
+    )
+    config["flows"]["EARLY->B"].update(topics=[early], start="latest")
+    config["clusters"] |= {
+        "EARLY": {"bootstrap_servers": source},
+        **late["clusters"],
+    }
+    config["flows"] |= late["flows"]
+
     with RunningMirror(config, tmp_path, once=True) as mirror:
         assert mirror.wait() == 0, mirror.log_tail()
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
     assert sum(map(len, order_of(target, f"LATE.{topic_name}").values())) == 0
+
+    load.send(2000)
+    of_later = {}
+    for seed, topic in ((13, later), (14, early)):
+        create_topic(source, topic)
+        of_later[topic] = NumberedLoad(source, topic, 1, seed=seed)
+        of_later[topic].send(100)
+    with RunningMirror(config, tmp_path, once=True) as mirror:
+        assert mirror.wait() == 0, mirror.log_tail()
+    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+    assert_exactly_once(order_of(target, f"EARLY.{early}"), of_later[early].order)
+    assert_exactly_once(order_of(target, f"LATE.{later}"), of_later[later].order)
+
     load.send(500)
-    create_topic(source, later)
-    of_later = NumberedLoad(source, later, 1, seed=13)
-    of_later.send(100)
-    with RunningMirror(config, tmp_path) as mirror:
+    with standing.hosting(late) as mirror:
         mirror.wait_copied(source, topic_name)
         load.send(500)
         mirror.wait_copied(source, topic_name)
         mirror.wait_copied(source, later)
-        assert mirror.terminate() == 0
     expected = {p: keys[skipped[p] :] for p, keys in load.order.items()}
     assert_exactly_once(order_of(target, f"LATE.{topic_name}"), expected)
-    assert_exactly_once(order_of(target, f"LATE.{later}"), of_later.order)
-
-
-def test_start_latest_before_any_topic_exists(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
-) -> None:
-    """With `start: latest`, a topic created after the flow's very first start is copied
-    from its first record, even if that first start found no topic at all.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    config = {
-        "clusters": {
-            "EARLY": {"bootstrap_servers": source},
-            "B": {"bootstrap_servers": target},
-        },
-        "flows": {"EARLY->B": {"topics": [topic_name], "start": "latest"}},
-    }
-    with RunningMirror(config, tmp_path, once=True) as mirror:
-        assert mirror.wait() == 0, mirror.log_tail()
-    create_topic(source, topic_name)
-    load = NumberedLoad(source, topic_name, 1, seed=14)
-    load.send(100)
-    with RunningMirror(config, tmp_path, once=True) as mirror:
-        assert mirror.wait() == 0, mirror.log_tail()
-    assert_exactly_once(order_of(target, f"EARLY.{topic_name}"), load.order)
-
-
-def test_unreachable_target_leaves_the_other_flow_alone(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
-) -> None:
-    """Of two flows, one whose target does not answer shows that and why, while the
-    other copies; SIGTERM then ends the service within five seconds with exit code 0.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, 2)
-    load = NumberedLoad(source, topic_name, 2, seed=15)
-    load.send(1000)
-    config = config_for(source, target, flows=("A->B", "A->C"), topics=[topic_name])
-    config["clusters"]["C"] = {"bootstrap_servers": "127.0.0.1:1"}
-    with RunningMirror(config, tmp_path) as mirror:
-        found = eventually(target, f"A.{topic_name}", load.total)
-        assert_exactly_once(keys_of(found), load.order)
-        mirror.wait_running("A->B")
-        mirror.wait_until(lambda _: mirror.flow("A->C")["state"] == "RETRYING")
-        assert "127.0.0.1:1" in mirror.flow("A->C")["reason"]
-        assert mirror.flow("A->B")["restarts"] == 0
-        began = time.monotonic()
-        assert mirror.terminate() == 0
-        assert time.monotonic() - began < 5 * crowd()
-        wait_for(lambda: not mirror.survivors(), 5)
+    assert_exactly_once(order_of(target, f"LATE.{later}"), of_later[later].order)

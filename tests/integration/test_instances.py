@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 import os
 import signal
 import threading
@@ -15,7 +15,7 @@ from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.namespaces import Host, MirrorOnHost, reachable_at, why_not
 from tests.harness.service import RunningMirror
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 TAKE_OVER_SECONDS = 10.0
 
@@ -48,45 +48,77 @@ def leads(instance: RunningMirror, flow: str) -> bool:
     return bool(shown["state"] == "RUNNING" and shown["leases"] > 0)
 
 
-@pytest.mark.parametrize("how", ["killed", "suspended"])
-def test_another_instance_takes_over(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, how: str
+def test_instances_hang_are_restarted_and_die(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
-    """The leader is killed, or hangs and comes back: another instance copies within ten
-    seconds, and every record is there once, in order.
+    """The leader hangs: another instance copies within ten seconds, and still leads
+    when the first is back. Both are restarted in turn, as for an upgrade, with new
+    settings: the copy never stands still for ten seconds. The leader is killed: the
+    other copies within ten seconds. Every record is there once, in order.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, 2)
-    alias = f"I-{how}"
-    copy, flow = f"{alias}.{topic_name}", f"{alias}->T"
-    setting = config(source, target, topic_name, alias)
+    flow, copy = "I->T", f"I.{topic_name}"
+    old = config(source, target, topic_name, "I")
+    new = config(source, target, topic_name, "I")
+    new["flows"][flow]["lease_seconds"] = 3
     load = NumberedLoad(source, topic_name, 2, seed=3)
-    with RunningMirror(setting, tmp_path / "one") as one:
-        one.wait_running(flow)
-        with RunningMirror(setting, tmp_path / "two") as two:
-            with load.streaming(chunk=200):
-                two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
-                assert two.flow(flow)["leader"] == one.flow(flow)["leader"]
-                time.sleep(3)
-                assert two.flow(flow)["state"] == "STANDBY"
-                pids = one.pids()
-                number = signal.SIGKILL if how == "killed" else signal.SIGSTOP
-                began = time.monotonic()
-                for pid in pids:
-                    os.kill(pid, number)
-                before = copied_records(target, copy)
-                wait_for(lambda: copied_records(target, copy) > before, pause=0.1)
-                took = time.monotonic() - began
-                wait_for(lambda: leads(two, flow))
-                if how == "suspended":
-                    for pid in pids:
-                        os.kill(pid, signal.SIGCONT)
-                    time.sleep(5)
-                    assert one.flow(flow)["state"] == "STANDBY"
-                    assert leads(two, flow)
-            two.wait_copied(source, topic_name, flow=flow)
+
+    def settled(instance: RunningMirror) -> bool:
+        return instance.flow(flow)["state"] == "STANDBY" or leads(instance, flow)
+
+    with ExitStack() as stack:
+        one, two = (RunningMirror(old, tmp_path / name) for name in ("one", "two"))
+        stack.enter_context(one).wait_running(flow)
+        stack.enter_context(two)
+        with load.streaming(chunk=50):
+            two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
+            assert two.flow(flow)["leader"] == one.flow(flow)["leader"]
+            time.sleep(3)
+            assert two.flow(flow)["state"] == "STANDBY"
+            pids = one.pids()
+            with taken_over(target, copy):
+                signal_all(pids, signal.SIGSTOP)
+            wait_for(lambda: leads(two, flow))
+            signal_all(pids, signal.SIGCONT)
+            time.sleep(5)
+            assert one.flow(flow)["state"] == "STANDBY"
+            assert leads(two, flow)
+
+            restarted = []
+            with Witness(target, copy) as witness:
+                for number, instance in enumerate((one, two)):
+                    assert instance.terminate(30) == 0
+                    after = RunningMirror(new, tmp_path / f"new-{number}")
+                    restarted.append(stack.enter_context(after))
+                    wait_for(lambda each=after: settled(each))
+                wait_for(lambda: any(leads(each, flow) for each in restarted))
+            print(f"the copy stood still for {witness.longest:.1f} s at most")
+            assert witness.seen > 0
+            assert witness.longest < TAKE_OVER_SECONDS * crowd()
+
+            leader, other = sorted(restarted, key=lambda each: not leads(each, flow))
+            with taken_over(target, copy):
+                signal_all(leader.pids(), signal.SIGKILL)
+            wait_for(lambda: leads(other, flow))
+        other.wait_copied(source, topic_name, flow=flow)
     assert_exactly_once(order_of(target, copy), load.order)
-    assert took < TAKE_OVER_SECONDS, f"it took {took:.1f} s"
+
+
+def signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)
+
+
+@contextmanager
+def taken_over(target: str, copy: str) -> Iterator[None]:
+    """What the block does to the leader lets another one copy in time."""
+    slow, began = crowd(), time.monotonic()
+    yield
+    before = copied_records(target, copy)
+    wait_for(lambda: copied_records(target, copy) > before, pause=0.1)
+    took = time.monotonic() - began
+    assert took < TAKE_OVER_SECONDS * max(slow, crowd()), f"it took {took:.1f} s"
 
 
 @pytest.fixture
@@ -117,8 +149,9 @@ def test_another_instance_takes_over_when_the_network_is_cut(
     far = config(*away, topic_name, "A")
     near = config(source, target, topic_name, "A")
     with MirrorOnHost(far, tmp_path / "one", host) as one:
-        one.wait_running(flow)
-        with RunningMirror(near, tmp_path / "two") as two, load.streaming(chunk=200):
+        # Each look into its host is a process.
+        wait_for(lambda: leads(one, flow), pause=1)
+        with RunningMirror(near, tmp_path / "two") as two, load.streaming(chunk=100):
             two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
             time.sleep(3)
             assert leads(one, flow)
@@ -134,21 +167,21 @@ def test_another_instance_takes_over_when_the_network_is_cut(
             print(f"taken over {took:.1f} s after the cut")
             wait_for(lambda: leads(two, flow), 30)
             # It still waits for answers when it has lost the lead already.
-            wait_for(lambda: not leads(one, flow), 60, 0.5)
+            wait_for(lambda: not leads(one, flow), 60, 1)
             print(f"given up {time.monotonic() - began:.1f} s after the cut")
             host.join()
-            wait_for(lambda: one.flow(flow)["state"] == "STANDBY", 60, 0.5)
+            wait_for(lambda: one.flow(flow)["state"] == "STANDBY", 60, 1)
             assert one.flow(flow)["leader"] == two.flow(flow)["leader"]
             assert leads(two, flow)
         # The second one has gone: the first, which was cut off, goes on.
         one.wait_copied(source, topic_name, flow=flow, timeout=120)
         assert one.terminate(30) == 0
     assert_exactly_once(order_of(target, copy), load.order)
-    assert took < TAKE_OVER_SECONDS, f"it took {took:.1f} s"
+    assert took < TAKE_OVER_SECONDS * crowd(), f"it took {took:.1f} s"
 
 
 class Witness:
-    """Looks at a copy's ends ten times a second: how long they stood still at most."""
+    """Looks at a copy's ends four times a second: how long they stood still at most."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._place = (bootstrap, topic)
@@ -167,57 +200,12 @@ class Witness:
 
     def _watch(self) -> None:
         grew = time.monotonic()
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(0.25):
             found = copied_records(*self._place)
             now = time.monotonic()
             self.longest = max(self.longest, now - grew)
             if found > self.seen:
                 self.seen, grew = found, now
-
-
-def test_restarted_one_after_the_other(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
-) -> None:
-    """Two instances are restarted in turn, as for an upgrade, the second with new
-    settings: the copy never stands still for ten seconds, and nothing is lost or
-    repeated.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, 2)
-    flow, copy = "R->T", f"R.{topic_name}"
-    old = config(source, target, topic_name, "R")
-    new = config(source, target, topic_name, "R")
-    new["flows"][flow]["lease_seconds"] = 3
-    load = NumberedLoad(source, topic_name, 2, seed=9)
-
-    def settled(instance: RunningMirror) -> bool:
-        return instance.flow(flow)["state"] == "STANDBY" or leads(instance, flow)
-
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(RunningMirror(old, tmp_path / name))
-            for name in ("one", "two")
-        ]
-        for instance in running:
-            wait_for(lambda each=instance: settled(each), 120)
-        restarted = []
-        with load.streaming(chunk=100):
-            wait_for(lambda: copied_records(target, copy) > 0, 60)
-            with Witness(target, copy) as witness:
-                for number, instance in enumerate(running):
-                    assert instance.terminate(30) == 0
-                    after = stack.enter_context(
-                        RunningMirror(new, tmp_path / f"new-{number}")
-                    )
-                    restarted.append(after)
-                    wait_for(lambda each=after: settled(each), 120)
-                time.sleep(2)
-        leader = next(each for each in restarted if leads(each, flow))
-        leader.wait_copied(source, topic_name, flow=flow)
-    print(f"the copy stood still for {witness.longest:.1f} s at most")
-    assert_exactly_once(order_of(target, copy), load.order)
-    assert witness.seen > 0
-    assert witness.longest < TAKE_OVER_SECONDS
 
 
 def test_flows_are_spread_and_move_back(

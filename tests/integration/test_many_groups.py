@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 GROUPS, PARTITIONS = 1000, 100
 _ROUND_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
-_EVERY_SECONDS = 20
+_EVERY_SECONDS = 10
 """Time for all groups to commit between two rounds, which else share its cores."""
 _SENT = struct.Struct(">d")
 
@@ -182,8 +182,8 @@ def test_a_round_is_quick_and_copying_goes_on(
     ):
         mirror.wait_running()
         with sending(a, topic_name), Rounds(mirror) as rounds:
-            time.sleep(12)
-            quiet = (time.time() - 9, time.time())
+            time.sleep(6)
+            quiet = (time.time() - 5, time.time())
             begins = rounds.wait(time.time()).ended
             for share in (0.3, 0.7):
                 move_groups(source, topic_name, end_offsets(a, topic_name), share)
@@ -227,7 +227,7 @@ def test_a_round_is_quick_and_copying_goes_on(
     assert took < _ROUND_SECONDS * crowd(), figures
     assert max(cpu) < _ROUND_SECONDS, figures
     gaps = [_gap(arrivals, [window]) for window in busy]
-    assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000, (gaps, figures)
+    assert float(np.median(gaps)) < _PAUSE_SECONDS * 1000 * crowd(), (gaps, figures)
 
 
 def _gap(arrivals: np.ndarray, windows: list[tuple[float, float]]) -> int:

@@ -19,7 +19,7 @@ from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import assert_exactly_once, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -101,14 +101,35 @@ def read_as(bootstrap: str, group: str, topic: str) -> dict[int, list[bytes]]:
 
 def wait_rounds(mirror: RunningMirror) -> None:
     """Until a look at the groups that began after the call is done."""
-    after = time.time() + 2  # a round takes a second, and lies at least one apart
-    mirror.wait_until(lambda status: status["flows"][0]["checkpoint_at"] > after)
+    called = time.time()
+
+    def looked(status: dict[str, Any]) -> bool:
+        return any(
+            job["name"] == "checkpoints"
+            and job["succeeded_at"] - job["seconds"] > called
+            for job in status["flows"][0]["jobs"]
+        )
+
+    mirror.wait_until(looked)
+
+
+def group_names(topic: str) -> dict[str, int]:
+    """The group that is nobody else's, for each of `GROUPS`; what it has read."""
+    return {f"{name}-{topic}": offset for name, offset in GROUPS.items()}
+
+
+def filled(source: str, topic: str) -> None:
+    """A topic with its first half, which the groups have read so far."""
+    create_topic(source, topic, PARTITIONS)
+    put(source, topic, range(HALF))
+    for group, offset in group_names(topic).items():
+        commit(source, group, topic, offset)
 
 
 def synced(target: str, topic: str) -> bool:
     return all(
         committed(target, group, f"A.{topic}") == [offset] * PARTITIONS
-        for group, offset in GROUPS.items()
+        for group, offset in group_names(topic).items()
     )
 
 
@@ -126,7 +147,8 @@ def second_half() -> dict[int, list[bytes]]:
 
 @pytest.mark.parametrize("by_others", [False, True])
 def test_groups_older_than_the_deletion_skip_nothing(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
     standing: StandingMirror,
     by_others: bool,
 ) -> None:
@@ -134,58 +156,52 @@ def test_groups_older_than_the_deletion_skip_nothing(
     looks of the flow, and filled further: groups with offsets in the deleted copy get
     every record of the new one, wherever in the old one they were.
     """
-    made = make_clusters("a", "b")
-    a, b = made["a"].bootstrap, made["b"].bootstrap
-    topic, copy = "renewed", "A.renewed"
-    create_topic(a, topic, PARTITIONS)
-    put(a, topic, range(HALF))
-    for group, offset in GROUPS.items():
-        commit(a, group, topic, offset)
-    entered = config(a, b, topic, refresh_topics_seconds=300 if by_others else 1)
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy, bystander = f"A.{topic_name}", f"bystander-{topic_name}"
+    filled(a, topic_name)
+    entered = config(a, b, topic_name, refresh_topics_seconds=300 if by_others else 1)
     with standing.hosting(entered) as mirror:
-        wait_for(lambda: synced(b, topic))
-        commit(b, "bystander", copy, 500)
+        wait_for(lambda: synced(b, topic_name))
+        commit(b, bystander, copy, 500)
         delete_topic(b, copy)
         if by_others:
             wait_for(lambda: not topic_exists(b, copy))
             # Brokers themselves forget what was committed in a deleted topic.
-            wait_for(lambda: committed(b, "bystander", copy) == [-1001] * PARTITIONS)
+            wait_for(lambda: committed(b, bystander, copy) == [-1001] * PARTITIONS)
             create_topic(b, copy, PARTITIONS)
-        put(a, topic, range(HALF, 2 * HALF))
+        put(a, topic_name, range(HALF, 2 * HALF))
         wait_for(lambda: topic_exists(b, copy))
         eventually(b, copy, PARTITIONS * HALF)
         wait_rounds(mirror)
-    for group in GROUPS:
+    for group in group_names(topic_name):
         assert_exactly_once(read_as(b, group, copy), second_half())
 
 
 def test_copies_re_created_while_nothing_is_copied(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], tmp_path: Path
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    standing: StandingMirror,
+    tmp_path: Path,
 ) -> None:
-    """Another client re-creates the copy while the service is down and the source idle:
-    groups begin at the new copy's start although nothing was copied since, and get
-    everything that is copied then.
+    """Another client re-creates the copy while no service runs the flow and the source
+    is idle: in the next service groups begin at the new copy's start although nothing
+    was copied since, and get everything that is copied then.
     """
-    made = make_clusters("a", "b")
-    a, b = made["a"].bootstrap, made["b"].bootstrap
-    topic, copy = "renewed", "A.renewed"
-    create_topic(a, topic, PARTITIONS)
-    put(a, topic, range(HALF))
-    for group, offset in GROUPS.items():
-        commit(a, group, topic, offset)
-    with RunningMirror(config(a, b, topic), tmp_path / "mirror") as mirror:
-        wait_for(lambda: synced(b, topic))
-        assert mirror.terminate() == 0
-        delete_topic(b, copy)
-        wait_for(lambda: not topic_exists(b, copy))
-        create_topic(b, copy, PARTITIONS)
-        mirror.start()
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    copy, groups = f"A.{topic_name}", group_names(topic_name)
+    filled(a, topic_name)
+    entered = config(a, b, topic_name)
+    with standing.hosting(entered):
+        wait_for(lambda: synced(b, topic_name))
+    delete_topic(b, copy)
+    wait_for(lambda: not topic_exists(b, copy))
+    create_topic(b, copy, PARTITIONS)
+    with RunningMirror(entered, tmp_path) as mirror:
         wait_rounds(mirror)
-        for group in GROUPS:
+        for group in groups:
             assert committed(b, group, copy) == [0] * PARTITIONS, group
-        put(a, topic, range(HALF, 2 * HALF))
+        put(a, topic_name, range(HALF, 2 * HALF))
         eventually(b, copy, PARTITIONS * HALF)
         wait_rounds(mirror)
-        assert mirror.terminate() == 0
-    for group in GROUPS:
+    for group in groups:
         assert_exactly_once(read_as(b, group, copy), second_half())

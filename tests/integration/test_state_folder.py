@@ -15,24 +15,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Clusters
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
 
 def test_flows_of_one_name_do_not_meet(
-    clusters: Clusters, topic_name: str, tmp_path: Path
+    clusters: Clusters, topic_name: str, standing: StandingMirror, tmp_path: Path
 ) -> None:
     """Two services, each with a flow A->B between other clusters, share a state folder:
     each continues its one run while the other starts, works and ends.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
-    running = []
-    for number, ends in enumerate(((a, b), (b, a)), 1):
+    configs = []
+    # The second catches up with the first one's number of leases.
+    for number, (ends, seconds) in enumerate((((a, b), 2), ((b, a), 0.5)), 1):
         create_topic(ends[0], f"{topic_name}-{number}")
-        config = config_for(*ends, topics=[f"{topic_name}-{number}"], lease_seconds=0.5)
-        config["service"] = {"state_dir": str(tmp_path / "state")}
-        running.append(RunningMirror(config, tmp_path / str(number)))
-    one, other = running
+        configs.append(
+            config_for(
+                *ends, topics=[f"{topic_name}-{number}"], lease_seconds=seconds, tasks=1
+            )
+        )
 
     def send(bootstrap: str, number: int) -> None:
         client = producer(bootstrap)
@@ -43,9 +46,10 @@ def test_flows_of_one_name_do_not_meet(
         mirror.wait_until(lambda document: document["flows"][0]["leases"] >= leases)
         assert mirror.flow()["restarts"] == 0, mirror.log_tail()
 
-    with one:
+    with standing.hosting(configs[0]) as one:
         one.wait_running()
-        with other:
+        configs[1]["service"] = {"state_dir": str(one.state_dir)}
+        with RunningMirror(configs[1], tmp_path) as other:
             other.wait_running()
             send(b, 2)
             eventually(a, f"A.{topic_name}-2", 1)
