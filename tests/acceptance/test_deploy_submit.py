@@ -16,7 +16,7 @@ from mirror.playground.ports import LOOPBACK
 from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
-from tests.harness.standalone import Standalone, SubmittedMirror
+from tests.harness.standalone import QUICK, Standalone, SubmittedMirror
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of
 
@@ -58,7 +58,10 @@ class WrappedMirror(SubmittedMirror):
             "SPARK_MASTER": cluster.master,
             "APP_HOME": sys.prefix,
             "SPARK_LOCAL_IP": LOOPBACK,
-            "SUBMIT_OPTIONS": "--conf spark.executor.cores=1",
+            "SUBMIT_OPTIONS": " ".join(
+                f"--conf {name}={value}"
+                for name, value in {"spark.executor.cores": 1, **QUICK}.items()
+            ),
             "APP_ARCHIVE": str(archive) if archive else "",
             # The tests' own mirror, which need not be the one that is installed.
             "PYTHONPATH": str(ROOT),
