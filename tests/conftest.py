@@ -25,6 +25,7 @@ from xdist.scheduler import LoadScopeScheduling
 from mirror.playground.brokers import playground
 from mirror.playground.cluster import PlaygroundCluster
 from tests import tools
+from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -155,6 +156,20 @@ def clusters(
         running.extend(made.values())
         yield made
         running.clear()
+
+
+@pytest.fixture(scope="session")
+def standing(
+    clusters: Clusters, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandingMirror]:
+    """A service in which tests have their flows, one test after the other."""
+    mirror = StandingMirror(
+        clusters["a"].bootstrap,
+        clusters["b"].bootstrap,
+        tmp_path_factory.mktemp("standing"),
+    )
+    yield mirror
+    mirror.close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -19,7 +20,7 @@ from tests import tools
 from tests.acceptance.test_alert_rules import RULES
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.acceptance
 
@@ -98,13 +100,16 @@ class Prometheus:
         return ""
 
     def value(self, name: str) -> float | None:
-        result = self.ask(f"query?query={name}")["result"]
+        """Of the flow from A: the service has another one."""
+        query = quote(f'{name}{{source="A"}}')
+        result = self.ask(f"query?query={query}")["result"]
         return float(result[0]["value"][1]) if result else None
 
 
 @pytest.mark.needs("promtool")
 def test_a_lag_is_told_and_ends(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
     tmp_path: Path,
     topic_name: str,
 ) -> None:
@@ -115,13 +120,15 @@ def test_a_lag_is_told_and_ends(
     clusters = make_clusters("a", "b")
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name)
-    config = config_for(source, target, topics=[topic_name], sla_seconds=SLA_SECONDS)
+    config = config_for(
+        source, target, topics=[topic_name], tasks=1, sla_seconds=SLA_SECONDS
+    )
     config["clusters"]["A"]["request_timeout_seconds"] = 4
     client = producer(source)
     client.produce(topic_name, b"before")
     assert client.flush(30) == 0
     (leader,) = clusters["a"].pids().values()
-    with RunningMirror(config, tmp_path / "mirror") as mirror:
+    with standing.hosting(config) as mirror:
         eventually(target, f"A.{topic_name}", 1)
         address = mirror.url.removeprefix("http://")
         with Prometheus(tmp_path / "prometheus", address).running() as prometheus:

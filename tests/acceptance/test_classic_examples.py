@@ -25,8 +25,8 @@ def test_three_data_centres_are_merged_into_one(
 ) -> None:
     """Topics with one name become one, with the partitions that the file sets and the
     configs on which all three agree; every record is there once, in its order, with its
-    origin. Only addresses and replicas differ from the file, since these clusters have
-    one broker.
+    origin. Only addresses, replicas and slots differ from the file, since these
+    clusters have one broker.
     """
     stage = Stage(four_clusters, "dc1", "dc2", "dc3", "target")
     for alias in ("dc1", "dc2", "dc3"):
@@ -39,6 +39,7 @@ def test_three_data_centres_are_merged_into_one(
         "target": {"orders": origins, "payments.card": [("dc2", "payments.card")]}
     }
     one_broker = {
+        "DEFAULTS__tasks": "1",
         "DEFAULTS__replication_factor": "1",
         "DEFAULTS__min_insync_replicas": "1",
     }

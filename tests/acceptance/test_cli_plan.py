@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import json
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaAdminClient
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from mirror.config.load import load
 from mirror.preflight import plan as preflight
 from tests.harness.admin import alter_topic, create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
-from tests.harness.service import RunningMirror
-from tests.harness.waiting import deadline_in
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.preflight.plan import RunPlan
     from tests.conftest import Clusters
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.acceptance
 
@@ -45,6 +46,14 @@ class Seen:
 
 
 def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which is quicker than `typed`."""
+    result = CliRunner().invoke(app, list(arguments), prog_name="mirror")
+    return subprocess.CompletedProcess(
+        arguments, result.exit_code, result.stdout, result.stderr
+    )
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mirror", *arguments],
         capture_output=True,
@@ -123,7 +132,7 @@ def _member(bootstrap: str, group: str) -> Consumer:
 
 
 def test_a_run_does_what_the_plan_says(
-    make_clusters: Callable[..., Clusters], tmp_path: Path
+    make_clusters: Callable[..., Clusters], standing: StandingMirror, tmp_path: Path
 ) -> None:
     """A run creates, grows and changes exactly the topics in the plan, on both sides of
     two flows, including copies of what the other flow creates; before the run nothing
@@ -160,7 +169,7 @@ def test_a_run_does_what_the_plan_says(
     plan = plan_of(file)
 
     assert {"A": topics_of(a), "B": topics_of(b)} == before
-    shown = mirror("plan", "-c", str(file))
+    shown = typed("plan", "-c", str(file))
     assert shown.returncode == 0, shown.stderr
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert [
@@ -187,25 +196,24 @@ def test_a_run_does_what_the_plan_says(
     assert ("A", "mm2-offset-syncs.B.internal", "offset syncs") in made
     assert not any("not-asked-for" in topic for _, topic, _ in made)
 
-    with RunningMirror(config, tmp_path / "run") as running:
-        _until(lambda: not looked(file).create, running)
+    with standing.hosting(config):
+        wait_for(lambda: not looked(file).create, pause=0.5)
         for topic in ("orders", "bills"):
             client = producer(a if topic == "orders" else b)
             for number in range(20):
                 client.produce(topic, f"{number}".encode(), b"v", partition=0)
             assert client.flush(30) == 0
-        _until(lambda: looked(file).is_empty, running)
-        assert running.terminate() == 0
+        wait_for(lambda: looked(file).is_empty, pause=0.5)
     after = {"A": topics_of(a), "B": topics_of(b)}
     for alias, found in after.items():
         ours = {name: t for name, t in found.items() if not name.startswith("__")}
         assert ours == foretold(before[alias], plan, alias), alias
-    last = mirror("plan", "-c", str(file))
+    last = typed("plan", "-c", str(file))
     assert (last.returncode, last.stdout, last.stderr) == (0, "", NOTHING)
 
 
 def test_offsets_of_groups_are_set_as_planned(
-    clusters: Clusters, tmp_path: Path, topic_name: str
+    clusters: Clusters, standing: StandingMirror, tmp_path: Path, topic_name: str
 ) -> None:
     """Before records are copied the plan says that no offsets are known yet; then it
     has the offsets that a run sets, and planning sets nothing.
@@ -223,6 +231,7 @@ def test_offsets_of_groups_are_set_as_planned(
             "P->B": {
                 "topics": [topic_name], "groups": [f".*{topic_name}"], "tasks": 1,
                 "sync_group_offsets": True, "heartbeats_replication": False,
+                "emit_checkpoints_seconds": 1, "sync_group_offsets_seconds": 1,
             }
         },
     }  # fmt: skip
@@ -232,8 +241,10 @@ def test_offsets_of_groups_are_set_as_planned(
     first = plan_of(file)
     assert first["groups"] == []
     assert first["notes"] == ["flow P->B: group offsets follow once records are copied"]
-    with RunningMirror(config, tmp_path / "run", once=True) as running:
-        assert running.wait(120) == 0, running.log_tail()
+    with standing.hosting(config):
+        wait_for(
+            lambda: committed(b, group, copy) >= 0 and looked(file).is_empty, pause=0.5
+        )
     assert looked(file).is_empty
 
     commit(a, group, topic_name, 15)
@@ -243,8 +254,8 @@ def test_offsets_of_groups_are_set_as_planned(
     assert committed(b, group, copy) == before == move["now"]
     assert (move["group"], move["topic"], move["partition"]) == (group, copy, 0)
     assert move["then"] > before
-    with RunningMirror(config, tmp_path / "run", once=True) as running:
-        assert running.wait(120) == 0, running.log_tail()
+    with standing.hosting(config):
+        wait_for(lambda: committed(b, group, copy) != before)
     assert committed(b, group, copy) == move["then"]
     assert looked(file).is_empty
 
@@ -292,10 +303,3 @@ def test_what_is_wrong_with_one_does_not_hide_the_others(
 def looked(file: Path) -> RunPlan:
     """The same in this process, which is quicker."""
     return preflight.plan(load(file, environ={})[0])
-
-
-def _until(condition: Callable[[], Any], running: RunningMirror) -> None:
-    deadline = deadline_in(150)
-    while not condition():
-        assert time.monotonic() < deadline, running.log_tail()
-        time.sleep(0.5)

@@ -8,7 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from tests.harness.admin import alter_topic, create_topic
 from tests.harness.metadata import acls_of, allow, overrides, revoke
 
@@ -21,6 +23,15 @@ pytestmark = pytest.mark.acceptance
 
 
 def mirror(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which is quicker than `typed`."""
+    words = ["topic", *arguments]
+    result = CliRunner().invoke(app, words, prog_name="mirror")
+    return subprocess.CompletedProcess(
+        words, result.exit_code, result.stdout, result.stderr
+    )
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mirror", "topic", *arguments],
         capture_output=True,
@@ -55,7 +66,7 @@ def test_a_cluster_that_does_not_answer_is_told(
     """
     config = write_config(tmp_path, a=clusters["a"].bootstrap, b="127.0.0.1:1")
     for command in ("list", "configs", "acls"):
-        shown = mirror(command, "-c", config)
+        shown = (typed if command == "list" else mirror)(command, "-c", config)
         assert (shown.returncode, shown.stdout) == (1, "")
         assert shown.stderr.startswith("flow A->B: cluster B: 127.0.0.1:1")
         assert "Traceback" not in shown.stderr
@@ -123,7 +134,7 @@ def test_drift_is_listed_and_corrected(
 
     copy = f"A.{names['config']}"
     for arguments, code in ((["--dry-run"], 0), ([], 1)):
-        shown = mirror("configs", "-c", config, *arguments)
+        shown = typed("configs", "-c", config, *arguments)
         assert shown.returncode == code
         assert ("pass --yes" in shown.stderr) == bool(code)
         assert [row.split()[2] for row in shown.stdout.splitlines()[1:]] == [

@@ -20,7 +20,7 @@ from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
 from tests.unit.test_dashboards import OF_THE_PROCESS, queries, rules
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 
@@ -81,6 +83,7 @@ def each_of(selector: str) -> list[str]:
 
 def test_what_is_exposed_and_what_is_asked_for_agree(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    standing: StandingMirror,
     tmp_path: Path,
     topic_name: str,
 ) -> None:
@@ -113,7 +116,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
     reader.close()
     table = declared()
 
-    with RunningMirror(config, tmp_path / "mirror") as mirror, load.streaming(chunk=50):
+    with standing.hosting(config) as mirror, load.streaming(chunk=50):
         wait_for(lambda: names() - AT_TIMES <= exposed(mirror).keys(), 90, 1)
         shown = exposed(mirror)
         ours = {name for name in shown if name.startswith("mirror_")}

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad
@@ -28,21 +29,28 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.acceptance
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
 def test_the_first_configuration_copies(
-    name: str, make_clusters: Callable[..., Clusters], tmp_path: Path
+    make_clusters: Callable[..., Clusters], tmp_path: Path
 ) -> None:
-    """With the first configuration in a file and the first command in a terminal, a
-    reader has `A.orders` and `A.payments.eu` on B, with every record once, and nothing
-    else in that folder.
+    """With the first configuration in a file and the first command in a terminal, which
+    both pages agree on, a reader has `A.orders` and `A.payments.eu` on B, with every
+    record once, and nothing else in that folder.
     """
-    page = ROOT / name
-    [settings] = [b for b in blocks(page, "yaml") if "flows:" in b.text]
-    [command] = [
-        b.text.strip()
-        for b in blocks(page, "sh")
-        if "mirror run -c mirror.yaml" in b.text
+    pages = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
+    texts = [
+        block.text
+        for page in pages
+        for block in blocks(page, "yaml")
+        if "flows:" in block.text
     ]
+    assert len(texts) == len(pages)
+    assert yaml.safe_load(texts[0]) == yaml.safe_load(texts[1])
+    [command] = {
+        block.text.strip()
+        for page in pages
+        for block in blocks(page, "sh")
+        if "mirror run -c mirror.yaml" in block.text
+    }
     clusters = make_clusters("a", "b")
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     loads = []
@@ -53,7 +61,7 @@ def test_the_first_configuration_copies(
         loads.append(load)
     folder = tmp_path / "here"
     folder.mkdir()
-    (folder / "mirror.yaml").write_text(settings.text)
+    (folder / "mirror.yaml").write_text(texts[0])
     words = shlex.split(command)
     assert words[0].endswith("mirror")
 

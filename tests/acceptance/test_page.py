@@ -149,7 +149,7 @@ def test_a_running_service_is_shown_as_it_is(
     consumer.commit(offsets=[TopicPartition(topic_name, 0, 321)], asynchronous=False)
     consumer.close()
     config = config_for(
-        source, target, topics=[f"{topic_name}.*"], groups=[".*"],
+        source, target, topics=[f"{topic_name}.*"], groups=[".*"], tasks=1,
         refresh_topics_seconds=1, emit_checkpoints_seconds=1, lease_seconds=2,
         sync_group_offsets=True, sync_group_offsets_seconds=1,
     )  # fmt: skip

@@ -1,23 +1,23 @@
 """The topologies of config/examples on real clusters: who has what, and nothing else.
 
-Each test runs an example as it stands in the repository. Some records are there
-before it starts, some come while it runs.
+Each test runs an example as it stands in the repository, in a service that a changed
+file makes go by it. Some records are there before, some come while it runs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness.topologies import RunningExample, Stage, via
+from tests.harness.topologies import Stage, example, via
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.acceptance
 
@@ -26,19 +26,18 @@ Expected = dict[str, dict[str, list[tuple[str, str]]]]
 
 
 def play(
-    name: str,
+    config: Mapping[str, Any],
     stage: Stage,
     expected: Expected,
-    folder: Path,
+    standing: StandingMirror,
     *,
     look: Callable[[RunningMirror], None] = lambda _: None,
-    **variables: str,
 ) -> None:
     """Run an example until everything is copied, take a look, and check that nothing
     moves any more.
     """
     origins = list(stage.sent)
-    with RunningExample(name, stage, folder, **variables) as mirror:
+    with standing.hosting(config) as mirror:
         stage.wait_for(mirror, expected)
         for origin in origins:
             stage.send(*origin)
@@ -46,7 +45,6 @@ def play(
         assert stage.rests()
         stage.assert_topics(mirror, expected)
         look(mirror)
-        assert mirror.terminate() == 0, mirror.log_tail()
     stage.assert_holds(expected)
 
 
@@ -68,7 +66,9 @@ def with_copies(stage: Stage, copies: Mapping[str, Mapping[str, str]]) -> Expect
     return expected
 
 
-def test_active_passive(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+def test_active_passive(
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
+) -> None:
     """Standby has all topics of primary under their own names; nothing comes back."""
     stage = Stage(four_clusters, "primary", "standby")
     stage.create("primary", "orders", "payments.eu")
@@ -83,12 +83,12 @@ def test_active_passive(four_clusters: list[PlaygroundCluster], tmp_path: Path) 
             }
         },
     )
-    play("active-passive.yaml", stage, expected, tmp_path)
+    play(example("active-passive.yaml", stage), stage, expected, standing)
 
 
 @pytest.mark.parametrize("provenance", ["on", "off"])
 def test_active_active(
-    four_clusters: list[PlaygroundCluster], tmp_path: Path, provenance: str
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror, provenance: str
 ) -> None:
     """Each side has its own topics and the other's copies, whether headers or names
     keep copies from going back.
@@ -111,16 +111,18 @@ def test_active_active(
             },
         },
     )
-    play(
-        "active-active.yaml", stage, expected, tmp_path, DEFAULTS__provenance=provenance
-    )
+    config = example("active-active.yaml", stage)
+    config["defaults"]["provenance"] = provenance
+    play(config, stage, expected, standing)
     stamps = {
         tuple(via(message)) for message in stage.messages("us-east", "eu-west.orders")
     }
     assert stamps == {("eu-west",) if provenance == "on" else ()}
 
 
-def test_aggregation(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+def test_aggregation(
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
+) -> None:
     """The hub has the topics of three clusters side by side, and these get nothing."""
     stage = Stage(four_clusters, "berlin", "madrid", "paris", "hub")
     for alias in ("berlin", "madrid", "paris"):
@@ -140,10 +142,12 @@ def test_aggregation(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> 
             }
         },
     )
-    play("aggregation.yaml", stage, expected, tmp_path)
+    play(example("aggregation.yaml", stage), stage, expected, standing)
 
 
-def test_fan_out(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+def test_fan_out(
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
+) -> None:
     """Every cluster gets what its flow selects, and no more."""
     stage = Stage(four_clusters, "hub", "berlin", "madrid", "paris")
     stage.create("hub", "products", "prices", "private")
@@ -157,10 +161,12 @@ def test_fan_out(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None
             "paris": {"products": "hub:products", "prices": "hub:prices"},
         },
     )
-    play("fan-out.yaml", stage, expected, tmp_path)
+    play(example("fan-out.yaml", stage), stage, expected, standing)
 
 
-def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+def test_forwarding(
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
+) -> None:
     """Over three hops names and headers show the whole way, also of a topic that is
     created later.
     """
@@ -180,7 +186,7 @@ def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> N
             },
         },
     )
-    play("forwarding.yaml", stage, expected, tmp_path)
+    play(example("forwarding.yaml", stage), stage, expected, standing)
     stamps = {
         tuple(via(message))
         for message in stage.messages("archive", "country.region.factory.readings")
@@ -188,7 +194,9 @@ def test_forwarding(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> N
     assert stamps == {("factory", "region", "country")}
 
 
-def test_renaming(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> None:
+def test_renaming(
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
+) -> None:
     """Rules name the copies; a topic whose copy would be another topic's is refused
     with both names, and the others are copied.
     """
@@ -214,4 +222,4 @@ def test_renaming(four_clusters: list[PlaygroundCluster], tmp_path: Path) -> Non
         for text in problems:
             assert "clash and eu.clash would both be copied to" in text
 
-    play("renaming.yaml", stage, expected, tmp_path, look=look)
+    play(example("renaming.yaml", stage), stage, expected, standing, look=look)

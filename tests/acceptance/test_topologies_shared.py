@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.harness.admin import copied_records
-from tests.harness.service import RunningMirror
-from tests.harness.topologies import RunningExample, Stage, via
+from tests.harness.topologies import RunningExample, Stage, example, via
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.acceptance
 
 
 def test_merging_survives_killed_workers_and_takes_on_one_more_source(
-    four_clusters: list[PlaygroundCluster], tmp_path: Path
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror, tmp_path: Path
 ) -> None:
     """A topic that two clusters are merged into, to which local producers write and
-    which a third cluster joins later, has each record once, with its origin and in the
-    order of its source partition, although workers are killed.
+    which a third cluster joins later in another service, has each record once, with its
+    origin and in the order of its source partition, although workers are killed.
     """
     stage = Stage(four_clusters, "berlin", "madrid", "paris", "hub")
     everyone = [(alias, "orders") for alias in ("berlin", "madrid", "paris", "hub")]
@@ -35,21 +34,30 @@ def test_merging_survives_killed_workers_and_takes_on_one_more_source(
     stage.create("madrid", "orders", partitions=2)
     stage.create("paris", "orders", partitions=3)
     for origin in everyone:
-        stage.send(*origin, each=1000)
+        stage.send(*origin)
     hub = stage.bootstrap["hub"]
     expected = {"hub": {"orders": [everyone[0], everyone[1], everyone[3]]}}
     without_paris = {"FLOWS__paris__TO__hub__enabled": "false"}
     with RunningExample("merge.yaml", stage, tmp_path, **without_paris) as mirror:
         stage.wait_for(mirror, expected)
         before = copied_records(hub, "orders")
+        killed = threading.Event()
+
+        def keep_sending(alias: str, topic: str) -> None:
+            while not killed.wait(0.1):
+                stage.send(alias, topic)
+
         senders = [
-            threading.Thread(target=stage.send, args=(*origin, 8000))
+            threading.Thread(target=keep_sending, args=origin)
             for origin in expected["hub"]["orders"]
         ]
         for sender in senders:
             sender.start()
-        wait_for(lambda: copied_records(hub, "orders") > before)
-        assert mirror.kill_workers() > 0
+        try:
+            wait_for(lambda: copied_records(hub, "orders") > before)
+            mirror.fail_lease("berlin->hub")
+        finally:
+            killed.set()
         for sender in senders:
             sender.join()
         stage.wait_for(mirror, expected)
@@ -57,12 +65,11 @@ def test_merging_survives_killed_workers_and_takes_on_one_more_source(
         assert mirror.terminate() == 0, mirror.log_tail()
     stage.assert_holds(expected)
     expected = {"hub": {"orders": everyone}}
-    with RunningExample("merge.yaml", stage, tmp_path) as mirror:
+    with standing.hosting(example("merge.yaml", stage)) as mirror:
         for origin in everyone:
-            stage.send(*origin, each=500)
+            stage.send(*origin)
         stage.wait_for(mirror, expected)
         assert stage.rests()
-        assert mirror.terminate() == 0, mirror.log_tail()
     stage.assert_holds(expected)
     for message in stage.messages("hub", "orders"):
         origin = message.key().decode().partition(":")[0]
@@ -70,7 +77,7 @@ def test_merging_survives_killed_workers_and_takes_on_one_more_source(
 
 
 def test_a_ring_gives_everyone_everything_once(
-    four_clusters: list[PlaygroundCluster], tmp_path: Path
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:
     """Under one name, records of three clusters go round once and stop: each cluster
     has each record once, with the way it took.
@@ -82,7 +89,7 @@ def test_a_ring_gives_everyone_everything_once(
         stage.send(alias, "orders")
     everyone = [(alias, "orders") for alias in ring]
     expected = {alias: {"orders": everyone} for alias in ring}
-    with RunningExample("ring.yaml", stage, tmp_path) as mirror:
+    with standing.hosting(example("ring.yaml", stage)) as mirror:
         stage.wait_for(mirror, expected)
         for alias in ring:
             stage.send(alias, "orders")
@@ -92,7 +99,6 @@ def test_a_ring_gives_everyone_everything_once(
         stage.wait_for(mirror, expected)
         assert stage.rests()
         stage.assert_topics(mirror, expected)
-        assert mirror.terminate() == 0, mirror.log_tail()
     stage.assert_holds(expected)
     for place, alias in enumerate(ring):
         before = [ring[place - 2], ring[place - 1]]
@@ -102,7 +108,7 @@ def test_a_ring_gives_everyone_everything_once(
 
 
 def test_a_ring_of_different_policies(
-    four_clusters: list[PlaygroundCluster], tmp_path: Path
+    four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:
     """Whatever copies are called on the way, a record that would come back to a cluster
     is stopped by its header, and no other topics are created.
@@ -126,13 +132,11 @@ def test_a_ring_of_different_policies(
         },
     }
     expected = {alias: {topic: list(ring.items())} for alias, topic in ring.items()}
-    with RunningMirror(config, tmp_path) as mirror:
+    with standing.hosting(config) as mirror:
         stage.wait_for(mirror, expected)
         for origin in ring.items():
             stage.send(*origin)
         stage.wait_for(mirror, expected)
-        time.sleep(1)
-        assert stage.rests()
+        assert stage.rests(4)
         stage.assert_topics(mirror, expected)
-        assert mirror.terminate() == 0, mirror.log_tail()
     stage.assert_holds(expected)

@@ -34,6 +34,11 @@ _PROGRAM = Path(mirror.__file__).with_name("__main__.py")
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _START_SECONDS = 60.0
 _MEMORY = "512m"
+QUICK = {
+    f"spark.{who}.defaultJavaOptions": "-XX:TieredStopAtLevel=1"
+    for who in ("driver", "executor")
+}
+"""Settings of JVMs that live for a minute."""
 
 
 class Standalone:
@@ -173,7 +178,11 @@ class SubmittedMirror(RunningMirror):
         submit += [f"SPARK_LOCAL_IP={LOOPBACK}"]
         submit += [str(Path(sys.executable).with_name("spark-submit"))]
         submit += ["--master", cluster.master, "--driver-memory", _MEMORY]
-        settings = {"spark.executor.cores": 1, "spark.executor.memory": _MEMORY}
+        settings = {
+            "spark.executor.cores": 1,
+            "spark.executor.memory": _MEMORY,
+            **QUICK,
+        }
         if executors is not None:
             settings["spark.cores.max"] = executors
         for name, value in settings.items():

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 _OWN = "REST-A->REST-B"
 _NOTHING: dict[str, Any] = {"clusters": {}, "flows": {}}
+_OF_TESTS = {"clusters", "defaults", "flows"}
 
 
 class StandingMirror(RunningMirror):
     """A service with an idle flow of its own: without any flow it would end."""
+
+    group = "standing"
 
     def __init__(self, source: str, target: str, folder: Path) -> None:
         own, other = _OWN.split("->")
@@ -36,6 +39,7 @@ class StandingMirror(RunningMirror):
             "flows": {
                 _OWN: {
                     "topics": ["rest"],
+                    "policy": "default",  # whatever a test's defaults say
                     "tasks": 1,
                     "refresh_topics_seconds": 300,
                     "emit_heartbeats": False,
@@ -44,13 +48,13 @@ class StandingMirror(RunningMirror):
             },
         }
         # Tests start other services beside it, which have nothing to share with it.
-        super().__init__({**self._resting, "service": {"group": "standing"}}, folder)
+        super().__init__({**self._resting, "service": {"group": self.group}}, folder)
         self._file = folder / "mirror.yaml"
 
     @contextlib.contextmanager
     def hosting(self, config: Mapping[str, Any]) -> Iterator[RunningMirror]:
         """Run these flows while the block runs; the status shows only them."""
-        assert config.keys() == {"clusters", "flows"}, "the rest is for all flows"
+        assert config.keys() <= _OF_TESTS, "the rest is for the whole service"
         if not self.runs:
             self.start()
         assert not self.status()["flows"], "one test at a time"
@@ -68,12 +72,14 @@ class StandingMirror(RunningMirror):
     def _go_by(self, config: Mapping[str, Any]) -> None:
         reloads = self.status()["config"]["reloads"]
         self._write(config)
+        flows = config["flows"].items()
+        wanted = {name for name, flow in flows if flow.get("enabled", True)}
         os.kill(self.pids()[0], signal.SIGHUP)
 
         def taken(status: dict[str, Any]) -> bool:
             assert not (refused := status["config"]["refused"]), refused
             names = {flow["name"] for flow in status["flows"]}
-            return status["config"]["reloads"] > reloads and names == {*config["flows"]}
+            return status["config"]["reloads"] > reloads and names == wanted
 
         try:
             self.wait_until(taken)
@@ -86,6 +92,7 @@ class StandingMirror(RunningMirror):
         document = json.loads(self._file.read_text())
         for part, own in self._resting.items():
             document[part] = {**own, **config[part]}
+        document["defaults"] = config.get("defaults", {})
         other = self._file.with_suffix(".new")
         other.write_text(json.dumps(document))
         other.rename(self._file)

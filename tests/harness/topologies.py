@@ -1,9 +1,10 @@
 """What the tests of topologies share: examples as users run them, and who has what.
 
 `RunningExample` runs a file of `config/examples` with nothing but the clusters'
-addresses, port and state directory put into its environment. `Stage` gives its aliases
-to real clusters, produces records whose keys name their origin, and compares what
-ordinary consumers and admin clients find with what should be there.
+addresses, port and state directory put into its environment; `example` is for a service
+that runs already. `Stage` gives its aliases to real clusters, produces records whose
+keys name their origin, and compares what ordinary consumers and admin clients find with
+what should be there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+import yaml
 
 from tests.harness.admin import create_topic, end_offsets, topic_exists
 from tests.harness.load import producer
@@ -60,6 +62,18 @@ class RunningExample(RunningMirror):
             *("env", *(f"MIRROR_{key}={value}" for key, value in settings.items())),
             *(sys.executable, "-m", "mirror", "run", "-c", str(EXAMPLES / name)),
         ]
+
+
+def example(name: str, stage: Stage) -> dict[str, Any]:
+    """An example with nothing but the clusters' addresses put into it, and one slot for
+    each flow.
+    """
+    document: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
+    assert document["clusters"].keys() == stage.bootstrap.keys()
+    for alias, bootstrap in stage.bootstrap.items():
+        document["clusters"][alias]["bootstrap_servers"] = bootstrap
+    document.setdefault("defaults", {})["tasks"] = 1
+    return document
 
 
 class Stage:

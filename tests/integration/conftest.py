@@ -1,5 +1,5 @@
-"""What several files share: one running service, since Spark takes long to start, and
-slots that die with their test.
+"""What several files share: a flow of the standing service, and slots that die with
+their test.
 """
 
 from __future__ import annotations
@@ -9,29 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.slot_processes import SlotProcess
-from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
     from tests.harness.slots import SparklessFlow
-
-
-@pytest.fixture(scope="session")
-def standing(
-    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StandingMirror]:
-    """A service in which tests have their flows, one test after the other."""
-    mirror = StandingMirror(
-        clusters["a"].bootstrap,
-        clusters["b"].bootstrap,
-        tmp_path_factory.mktemp("standing"),
-    )
-    yield mirror
-    mirror.close()
+    from tests.harness.standing import StandingMirror
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.preflight.permissions.rights import Right
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -155,6 +156,7 @@ def service_config(secured: Secured, **settings: Any) -> dict[str, Any]:
             "A->B": {
                 "topics": "whole-.*",
                 "groups": "whole-.*",
+                "tasks": 1,
                 "lease_seconds": 1,
                 "sync_group_offsets": True,
                 "sync_topic_configs_seconds": 1,
@@ -268,7 +270,9 @@ def test_the_whole_service_with_these_rights_alone(
         assert client.replication_hops("A") == 1
 
 
-def test_a_source_that_may_only_be_read(secured: Secured, tmp_path: Path) -> None:
+def test_a_source_that_may_only_be_read(
+    secured: Secured, standing: StandingMirror
+) -> None:
     """A user with only READ and DESCRIBE on the source, who cannot even see configs,
     can copy records, groups and ACLs; the source stays as it was, and the status names
     what could not be seen.
@@ -279,13 +283,15 @@ def test_a_source_that_may_only_be_read(secured: Secured, tmp_path: Path) -> Non
     allow(a, "alice", "READ", topic)
     config = service_config(secured, topics="whole-read.*", groups="whole-read.*")
     reading = {Operation.READ, Operation.DESCRIBE}
-    listed = rights(MirrorConfig.model_validate(config))
+    listed = rights(
+        MirrorConfig.model_validate({**config, "service": {"group": standing.group}})
+    )
     of_a = [each for each in listed if each.cluster == "A"]
     assert {each.operation for each in of_a} == {*reading, Operation.DESCRIBE_CONFIGS}
     grant(a, [each for each in of_a if each.operation in reading])
     grant(b, [each for each in listed if each.cluster == "B"])
     before = acls_of(a), end_offsets(a, topic), _topics(a)
-    with RunningMirror(config, tmp_path / "run") as mirror:
+    with standing.hosting(config) as mirror:
         eventually(b, f"A.{topic}", 100)
         wait_for(lambda: committed(b, group, f"A.{topic}") == [20, 21])
         wait_for(lambda: acls_of(b, about=f"A.{topic}"))
@@ -294,7 +300,6 @@ def test_a_source_that_may_only_be_read(secured: Secured, tmp_path: Path) -> Non
             "configs" in each and "AUTHORIZATION_FAILED" in each
             for each in document["flows"][0]["problems"]
         )
-        assert mirror.terminate() == 0
     assert (acls_of(a), end_offsets(a, topic), _topics(a)) == before
 
 

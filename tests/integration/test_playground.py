@@ -105,9 +105,19 @@ def test_record_goes_in_and_out(
     assert read == {"a": [b"a"], "b": [b"b"]}
 
 
-def test_kill_and_restart_loses_nothing(make_clusters: Make, topic_name: str) -> None:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundCluster]:
+    """Of one node, with a setting of its own, which tests stop, kill and start."""
+    root = tmp_path_factory.mktemp("plain")
+    settings = {"message.max.bytes": "2000000"}
+    with playground(("a",), root=root, given=False, settings=settings) as made:
+        yield made["a"]
+
+
+def test_kill_and_restart_loses_nothing(
+    cluster: PlaygroundCluster, topic_name: str
+) -> None:
     """Every acknowledged record is there after SIGKILL and a restart."""
-    cluster = make_clusters("a")["a"]
     create_topic(cluster.bootstrap, topic_name)
     produce(cluster.bootstrap, topic_name, VALUES)
 
@@ -118,9 +128,8 @@ def test_kill_and_restart_loses_nothing(make_clusters: Make, topic_name: str) ->
     assert consume(cluster.bootstrap, topic_name, len(VALUES)) == VALUES
 
 
-def test_settings_reach_the_broker(make_clusters: Make) -> None:
+def test_settings_reach_the_broker(cluster: PlaygroundCluster) -> None:
     """The caller's settings override the playground's own."""
-    cluster = make_clusters("a", settings={"message.max.bytes": "2000000"})["a"]
     broker = ConfigResource(ConfigResourceType.BROKER, "1", ["message.max.bytes"])
 
     with admin_of(cluster.bootstrap) as admin:
@@ -129,9 +138,8 @@ def test_settings_reach_the_broker(make_clusters: Make) -> None:
     assert "2000000" in str(found)
 
 
-def test_clean_stop_and_start(make_clusters: Make, topic_name: str) -> None:
+def test_clean_stop_and_start(cluster: PlaygroundCluster, topic_name: str) -> None:
     """A stopped node has no process, and serves its records again once started."""
-    cluster = make_clusters("a")["a"]
     create_topic(cluster.bootstrap, topic_name)
     produce(cluster.bootstrap, topic_name, VALUES)
 
@@ -194,9 +202,11 @@ def kafka_python_settings(config: dict[str, str], **changed: str) -> dict[str, s
     return {words.get(name, name): text for name, text in {**config, **changed}.items()}
 
 
-@pytest.fixture
-def secured(make_clusters: Make) -> PlaygroundCluster:
-    return make_clusters("a", secured=True)["a"]
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundCluster]:
+    root = tmp_path_factory.mktemp("secured")
+    with playground(("a",), root=root, given=False, secured=True) as made:
+        yield made["a"]
 
 
 def allow_all(cluster: PlaygroundCluster, topic: str) -> None:

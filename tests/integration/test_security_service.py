@@ -18,7 +18,6 @@ from tests.harness.identity_provider import IdentityProvider
 from tests.harness.load import keys, producer, send
 from tests.harness.metadata import allow, revoke
 from tests.harness.security import Doors, admit, set_password
-from tests.harness.service import RunningMirror
 from tests.harness.witness import assert_exactly_once, eventually, keys_of
 
 if TYPE_CHECKING:
@@ -26,12 +25,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
 Made = dict[str, "PlaygroundCluster"]
 NEXT = "n3xt-secret"
 _HEALED_SECONDS = 90.0
+_MANY_TOKENS = 12
+"""Service and workers each ask for their own, every few seconds."""
 _TROUBLE = (
     "slot takes over again",
     "job failed",
@@ -105,6 +108,7 @@ def test_certificates_go_bad_and_are_renewed(
     make_clusters: Callable[..., Made],
     clusters: Made,
     topic_name: str,
+    standing: StandingMirror,
     tmp_path: Path,
 ) -> None:
     """The broker's certificate expires, is replaced by one for another host, and by a
@@ -121,7 +125,7 @@ def test_certificates_go_bad_and_are_renewed(
     }
     flow = Flow(made.admin_bootstrap, target, topic_name, sections)
     flow.send()
-    with RunningMirror(flow.config, tmp_path / "run") as mirror:
+    with standing.hosting(flow.config) as mirror:
         flow.wait_copied()
         doors.show(expired=True)
         again(made)
@@ -147,6 +151,7 @@ def test_passwords_and_rights_change(
     make_clusters: Callable[..., Made],
     clusters: Made,
     topic_name: str,
+    standing: StandingMirror,
     tmp_path: Path,
 ) -> None:
     """The target's password is changed and then our file; the right to use
@@ -165,7 +170,7 @@ def test_passwords_and_rights_change(
     sections = {"P": {"bootstrap_servers": source}, "T": section}
     flow = Flow(source, made.admin_bootstrap, topic_name, sections)
     flow.send()
-    with RunningMirror(flow.config, tmp_path / "run") as mirror:
+    with standing.hosting(flow.config) as mirror:
         flow.wait_copied()
         set_password(made, NEXT)
         again(made)
@@ -193,6 +198,7 @@ def test_tokens_run_out_and_come_back(
     make_clusters: Callable[..., Made],
     clusters: Made,
     topic_name: str,
+    standing: StandingMirror,
     tmp_path: Path,
 ) -> None:
     """A service with tokens and sessions of seconds copies through many of them without
@@ -218,12 +224,13 @@ def test_tokens_run_out_and_come_back(
         ends = (made["s"].admin_bootstrap, made["t"].admin_bootstrap)
         flow = Flow(*ends, topic_name, sections)
         flow.send()
-        with RunningMirror(flow.config, tmp_path / "run") as mirror:
+        with standing.hosting(flow.config) as mirror:
             flow.wait_copied()
-            for _ in range(10):
-                flow.send(500)
+            before, asked = mirror.log.stat().st_size, len(provider.asked)
+            while len(provider.asked) < asked + _MANY_TOKENS:
+                flow.send(20)
                 flow.wait_copied()
-            said = mirror.log.read_text()
+            said = mirror.log.read_text()[before:]
             assert mirror.flow()["restarts"] == 0
             assert [trouble for trouble in _TROUBLE if trouble in said] == [], said
 

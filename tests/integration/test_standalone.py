@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
+import uuid
 
 import psutil
 import pytest
 
-from tests.harness.admin import create_topic
+from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
 from tests.harness.standalone import Standalone, SubmittedMirror
@@ -34,109 +36,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield cluster
 
 
-def test_slots_run_on_both_executors(
-    clusters: dict[str, PlaygroundCluster],
-    spark: Standalone,
-    topic_name: str,
-    tmp_path: Path,
-) -> None:
-    """A flow of two slots works on both executors, lease after lease in the same two
-    processes; on SIGTERM to spark-submit it finishes its transactions and exits with 0.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, _PARTITIONS)
-    load = NumberedLoad(source, topic_name, _PARTITIONS)
-    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=0.5)
-    with SubmittedMirror(config, tmp_path, spark) as mirror:
-        mirror.wait_running()
-        with load.streaming():
-            first = mirror.flow()["leases"]
-            workers = spark.relay_workers()
-            mirror.wait_until(lambda d: d["flows"][0]["leases"] > first + 12)
-            status = mirror.flow()
-            assert mirror.terminate() == 0
-        assert "fewer cores than slots" not in mirror.log.read_text()
-        assert sorted(len(pids) for pids in workers.values()) == [1, 1]
-        assert all(slot["records_per_second"] > 0 for slot in status["slot_loads"])
-        assert status["restarts"] == 0
-        found = order_of(target, f"A.{topic_name}")
-        assert found == {p: load.order[p][: len(keys)] for p, keys in found.items()}
-        # It goes on where it was stopped, and catches up.
-        mirror.start()
-        mirror.wait_copied(source, topic_name, timeout=120)
-        assert mirror.terminate() == 0
-    assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
-
-
-def test_executor_and_worker_are_killed(
-    clusters: dict[str, PlaygroundCluster],
-    spark: Standalone,
-    topic_name: str,
-    tmp_path: Path,
-) -> None:
-    """An executor is killed in the middle of a lease under load, and later the Python
-    workers of its successor: nothing is lost, repeated or out of order, and soon both
-    executors work again.
-    """
-    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, _PARTITIONS)
-    load = NumberedLoad(source, topic_name, _PARTITIONS)
-    copy = f"A.{topic_name}"
-    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=5)
-    with SubmittedMirror(config, tmp_path, spark) as mirror:
-        mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6, timeout=120)
-
-        def kill(*pids: int) -> float:
-            """Returns the seconds until a lease in which both executors copied."""
-            before = mirror.flow()["restarts"]
-            for pid in pids:
-                psutil.Process(pid).kill()
-            began = time.monotonic()
-
-            def recovered() -> bool:
-                flow, workers = mirror.flow(), spark.relay_workers()
-                return (
-                    flow["restarts"] > before
-                    and [slot["records_per_second"] > 0 for slot in flow["slot_loads"]]
-                    == [True, True]
-                    and len(workers) == 2
-                    and all(workers.values())
-                )
-
-            wait_for(recovered, _RECOVERY_SECONDS)
-            return time.monotonic() - began
-
-        with load.streaming():
-            time.sleep(2)  # somewhere in a lease
-            seconds = [kill(spark.executors()["worker-0"])]
-            # Between short leases, as at the start, a dead worker is just replaced.
-            mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
-            time.sleep(2)
-            seconds.append(kill(*spark.relay_workers()["worker-0"]))
-        print("both copy again after", seconds)
-        mirror.wait_copied(source, topic_name, timeout=120)
-        assert mirror.terminate() == 0
-    assert_exactly_once(order_of(target, copy), load.order)
-
-
 def test_fewer_cores_than_slots(
     clusters: dict[str, PlaygroundCluster],
     spark: Standalone,
     topic_name: str,
     tmp_path: Path,
 ) -> None:
-    """Three slots on one core take turns, with a warning: everything is copied, and no
+    """Two slots on one core take turns, with a warning: everything is copied, and no
     lease is overdue.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
     load = NumberedLoad(source, topic_name, _PARTITIONS)
-    load.send(10_000)
-    config = config_for(source, target, topics=[topic_name], tasks=3, lease_seconds=30)
+    load.send(1000)
+    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=30)
     with SubmittedMirror(config, tmp_path, spark, executors=1) as mirror:
         mirror.wait_copied(source, topic_name, timeout=120)
         first = mirror.flow()["leases"]
-        load.send(10_000)
+        load.send(1000)
         mirror.wait_copied(source, topic_name)
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > max(first, 7) + 1)
         assert mirror.flow()["restarts"] == 0
@@ -145,20 +62,41 @@ def test_fewer_cores_than_slots(
     assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
 
 
-def test_a_function_comes_with_the_submission(
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """A service on both executors, and the load of its flow A->B."""
+
+    mirror: SubmittedMirror
+    load: NumberedLoad
+    source: str
+    target: str
+    topic: str
+
+    @property
+    def copy(self) -> str:
+        return f"A.{self.topic}"
+
+    def assert_complete(self) -> None:
+        """Every record is there once, with the value that the function gives it."""
+        self.mirror.wait_copied(self.source, self.topic)
+        found = read_topic(self.target, self.copy)
+        assert_exactly_once(keys_of(found), self.load.order)
+        values = {m.value() for messages in found.values() for m in messages}
+        assert values == {self.topic.encode()}
+
+
+@pytest.fixture(scope="module")
+def submitted(
     clusters: dict[str, PlaygroundCluster],
     spark: Standalone,
-    topic_name: str,
-    tmp_path: Path,
-) -> None:
-    """The driver, which would refuse to start without it, and the workers of both
-    executors find a function that `--py-files` brings.
-    """
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Submitted]:
+    """The tests below are its life, from the start to SIGTERM."""
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, topic_name, _PARTITIONS)
-    load = NumberedLoad(source, topic_name, _PARTITIONS)
-    load.send(2000)
-    module = tmp_path / "elsewhere" / "masks_that_are_submitted.py"
+    topic = f"submitted-{uuid.uuid4().hex[:8]}"
+    create_topic(source, topic, _PARTITIONS)
+    folder = tmp_path_factory.mktemp("submitted")
+    module = folder / "elsewhere" / "masks_that_are_submitted.py"
     module.parent.mkdir()
     module.write_text(
         "def shorter(batch):\n"
@@ -167,17 +105,95 @@ def test_a_function_comes_with_the_submission(
     config = config_for(
         source,
         target,
-        topics=[topic_name],
+        topics=[topic],
         tasks=2,
+        lease_seconds=5,
         transform="masks_that_are_submitted:shorter",
     )
     with SubmittedMirror(
-        config, tmp_path / "run", spark, further=["--py-files", str(module)]
+        config, folder / "run", spark, further=["--py-files", str(module)]
     ) as mirror:
-        mirror.wait_copied(source, topic_name, timeout=120)
-        assert mirror.flow()["restarts"] == 0
+        yield Submitted(
+            mirror=mirror,
+            load=NumberedLoad(source, topic, _PARTITIONS),
+            source=source,
+            target=target,
+            topic=topic,
+        )
+
+
+def test_slots_run_on_both_executors(spark: Standalone, submitted: Submitted) -> None:
+    """A flow of two slots works on both executors, lease after lease in the same two
+    processes. The driver, which would refuse to start without it, and both workers find
+    a function that `--py-files` brings.
+    """
+    mirror = submitted.mirror
+    mirror.wait_running()
+    with submitted.load.streaming(chunk=200):
+        first = mirror.flow()["leases"]
+        workers = spark.relay_workers()
+        mirror.wait_until(lambda d: d["flows"][0]["leases"] > first + 6)
+        status = mirror.flow()
+        assert spark.relay_workers() == workers
+    assert sorted(len(pids) for pids in workers.values()) == [1, 1]
+    assert all(slot["records_per_second"] > 0 for slot in status["slot_loads"])
+    assert status["restarts"] == 0
+    assert "fewer cores than slots" not in mirror.log.read_text()
+    submitted.assert_complete()
+
+
+def test_executor_and_worker_are_killed(
+    spark: Standalone, submitted: Submitted
+) -> None:
+    """An executor is killed in the middle of a lease under load, and later the Python
+    workers of its successor: nothing is lost, repeated or out of order, and soon both
+    executors work again.
+    """
+    mirror = submitted.mirror
+    mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
+
+    def kill(*pids: int) -> float:
+        """Returns the seconds until a lease in which both executors copied."""
+        before = mirror.flow()["restarts"]
+        for pid in pids:
+            psutil.Process(pid).kill()
+        began = time.monotonic()
+
+        def recovered() -> bool:
+            flow, workers = mirror.flow(), spark.relay_workers()
+            return (
+                flow["restarts"] > before
+                and [slot["records_per_second"] > 0 for slot in flow["slot_loads"]]
+                == [True, True]
+                and len(workers) == 2
+                and all(workers.values())
+            )
+
+        wait_for(recovered, _RECOVERY_SECONDS)
+        return time.monotonic() - began
+
+    with submitted.load.streaming(chunk=200):
+        time.sleep(2)  # somewhere in a lease
+        seconds = [kill(spark.executors()["worker-0"])]
+        # Between short leases, as at the start, a dead worker is just replaced.
+        mirror.wait_until(lambda d: d["flows"][0]["leases"] > 6)
+        time.sleep(2)
+        seconds.append(kill(*spark.relay_workers()["worker-0"]))
+    print("both copy again after", seconds)
+    submitted.assert_complete()
+
+
+def test_sigterm_and_another_start(submitted: Submitted) -> None:
+    """On SIGTERM to spark-submit under load it finishes its transactions and exits with
+    0; started again, it goes on where it was stopped, and catches up.
+    """
+    mirror, load = submitted.mirror, submitted.load
+    before = copied_records(submitted.target, submitted.copy)
+    with load.streaming(chunk=200):
+        wait_for(lambda: copied_records(submitted.target, submitted.copy) > before)
         assert mirror.terminate() == 0
-    found = read_topic(target, f"A.{topic_name}")
-    assert_exactly_once(keys_of(found), load.order)
-    values = {m.value() for messages in found.values() for m in messages}
-    assert values == {topic_name.encode()}
+    found = order_of(submitted.target, submitted.copy)
+    assert found == {p: load.order[p][: len(keys)] for p, keys in found.items()}
+    mirror.start()
+    submitted.assert_complete()
+    assert mirror.terminate() == 0
