@@ -7,6 +7,9 @@ nothing is committed it fails, so that a wrong offset is noticed.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -18,7 +21,7 @@ from tests.harness.waiting import deadline_in
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka import Producer
 
@@ -69,6 +72,23 @@ class Loads:
         for client in (here, there):
             assert client.flush(60) == 0
         self._send_in_transactions(numbers)
+
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Go on sending while the block runs."""
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(0.5):
+                self.send(_IN_ONE_TRANSACTION)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            sending = thread.submit(run)
+            try:
+                yield
+            finally:
+                stop.set()
+            sending.result()
 
     def _send_in_transactions(self, numbers: range) -> None:
         self._transactions += 1

@@ -1,8 +1,8 @@
 """Groups that move to the target: where they continue, and who can say so.
 
-One flow runs, is killed, runs again and ends; then the source dies. Only the target is
-left, where ordinary consumers, Kafka's own Java client, our client and the command line
-must give the same answers.
+One flow runs and ends; then the source dies. Only the target is left, where ordinary
+consumers, Kafka's own Java client, our client and the command line must give the same
+answers. (test_groups_switch.py kills the service in between.)
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from mirror.playground.brokers import playground
 from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
-from tests.harness.service import RunningMirror
 from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -115,7 +116,9 @@ def fill(bootstrap: str, number: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
+def moved(
+    tmp_path_factory: pytest.TempPathFactory, standing: StandingMirror
+) -> Iterator[Moved]:
     root = tmp_path_factory.mktemp("moved")
     with playground(("a", "b"), root=root / "clusters") as clusters:
         a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -144,13 +147,12 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         }
         fill(a, 1)
         commit(a, "gone", PLAIN, 5)
-        with RunningMirror(config, root / "mirror") as mirror:
+        file = root / "mirror.yaml"
+        file.write_text(json.dumps(config))  # JSON is YAML
+        with standing.hosting(config) as mirror:
             mirror.wait_copied(a, PLAIN)
             wait_for(lambda: committed(b, "gone", f"A.{PLAIN}") == 5)
             fill(a, 2)
-            mirror.kill_driver()
-            mirror.start()
-            fill(a, 3)
             admin = AdminClient({"bootstrap.servers": a})
             admin.delete_consumer_groups(["gone"])["gone"].result(30)
             for topic in (PLAIN, TRANSACTIONS, COMPACTED):
@@ -172,11 +174,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
                     and flow["copied_heartbeat_at"] > 0
                 ),
             )
-            assert mirror.terminate() == 0
         clusters["a"].kill()
         yield Moved(
             target=b,
-            config=root / "mirror" / "mirror.yaml",
+            config=file,
             unread=unread,
             status=status["flows"][0],
         )
@@ -185,8 +186,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
 @pytest.mark.quick
 def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
     """Each group, with any lag, reads on the target what it had not read on the source:
-    no record again, none left out; on plain, transactional and compacted topics, with
-    the service killed in between.
+    no record again, none left out; on plain, transactional and compacted topics.
     """
     for (name, topic), unread in moved.unread.items():
         consumer = Consumer(
@@ -284,8 +284,9 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
 
 
 def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) -> None:
-    """With source and service dead, `group describe` gives the client's answers, says
-    that it uses checkpoints, and writes the file that kafka-consumer-groups reads.
+    """With the source dead and the flow ended, `group describe` gives the client's
+    answers, says that it uses checkpoints, and writes the file that
+    kafka-consumer-groups reads.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
@@ -331,9 +332,9 @@ def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) ->
 
 
 def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
-    """With source and service dead, `group translate` gives the target's offset for a
-    source offset, and the source offset for that; it refuses a topic that was not
-    copied.
+    """With the source dead and the flow ended, `group translate` gives the target's
+    offset for a source offset, and the source offset for that; it refuses a topic that
+    was not copied.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
