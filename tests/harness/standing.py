@@ -26,6 +26,9 @@ _NOTHING: dict[str, Any] = {"clusters": {}, "flows": {}}
 class StandingMirror(RunningMirror):
     """A service with an idle flow of its own: without any flow it would end."""
 
+    group = "standing"
+    """Tests start other services beside it, which have nothing to share with it."""
+
     def __init__(self, source: str, target: str, folder: Path) -> None:
         own, other = _OWN.split("->")
         self._resting = {
@@ -43,8 +46,7 @@ class StandingMirror(RunningMirror):
                 }
             },
         }
-        # Tests start other services beside it, which have nothing to share with it.
-        super().__init__({**self._resting, "service": {"group": "standing"}}, folder)
+        super().__init__({**self._resting, "service": {"group": self.group}}, folder)
         self._file = folder / "mirror.yaml"
 
     @contextlib.contextmanager
@@ -66,16 +68,15 @@ class StandingMirror(RunningMirror):
         return {**document, "flows": flows}
 
     def _go_by(self, config: Mapping[str, Any]) -> None:
-        reloads = self.status()["config"]["reloads"]
-        self._write(config)
-        os.kill(self.pids()[0], signal.SIGHUP)
-
         def taken(status: dict[str, Any]) -> bool:
             assert not (refused := status["config"]["refused"]), refused
             names = {flow["name"] for flow in status["flows"]}
             return status["config"]["reloads"] > reloads and names == {*config["flows"]}
 
         try:
+            reloads = self.status()["config"]["reloads"]
+            self._write(config)
+            os.kill(self.pids()[0], signal.SIGHUP)
             self.wait_until(taken)
         except BaseException:
             self.close()  # the next test starts it again
