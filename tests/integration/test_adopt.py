@@ -29,7 +29,7 @@ from mirror.playground.jars import kafka_jars
 from tests.benchmarks.peers.mm2 import MirrorMaker2
 from tests.benchmarks.peers.peer import Task
 from tests.benchmarks.processes import Service
-from tests.harness.admin import create_topic, end_offsets, topic_exists
+from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
@@ -112,7 +112,9 @@ class Lab:
 
     def end_mm2_amid_records(self, sign: int) -> None:
         with self.load.streaming(chunk=50, pause=0.05):
-            time.sleep(6)  # it has written positions, and copied more since
+            positions = f"mm2-offsets.{self.alias}.internal"
+            wait_for(lambda: copied_records(self.b, positions) > 0, 150, 0.5)
+            time.sleep(2)  # so that it has copied more since
             self.end_mm2(sign)
 
     def end_mm2(self, sign: int) -> None:
@@ -227,7 +229,7 @@ def test_adopt_while_records_flow(
     `mirror adopt` a service continues, and the copy has every record once and in order,
     including what an at-least-once MirrorMaker 2 had copied after its last position.
     """
-    lab = make_lab(exactly_once=exactly_once, offset_flush_interval_ms="4000")
+    lab = make_lab(exactly_once=exactly_once, B_offset_flush_interval_ms="4000")
     lab.load.send(6000)
     lab.start_mm2()
     lab.wait_copied(6000)
@@ -235,6 +237,7 @@ def test_adopt_while_records_flow(
     unsure, _ = lab.planned("--most-records", "1")
     taken = _take_over(lab)
     if sign == signal.SIGKILL and not exactly_once:
+        assert None not in {p["mm2_position"] for p in taken}, taken
         assert (copied := sum(p["copied"] for p in taken)) > 0, taken
         assert sum(p["may_repeat"] for p in unsure) >= copied, unsure
     with lab.mirror() as mirror:
@@ -347,7 +350,7 @@ def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
     stopped in the middle of its work; `--back` refuses a running mirror and gives the
     flow back from a stopped one: after both changes every record is there once.
     """
-    lab = make_lab(exactly_once=False, offset_flush_interval_ms="4000")
+    lab = make_lab(exactly_once=False, B_offset_flush_interval_ms="4000")
     lab.load.send(6000)
     lab.start_mm2()
     lab.wait_copied(6000)
