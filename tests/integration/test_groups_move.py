@@ -19,18 +19,21 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from mirror.client import MirrorClient
-from mirror.host import require_java
 from mirror.playground.brokers import playground
-from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
+from tests.harness.group_moves import run_java
 from tests.harness.load import producer
 from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typer.testing import Result
 
     from tests.harness.standing import StandingMirror
 
@@ -245,20 +248,10 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
     our client: offsets, upstream clusters, hops, and topics of each kind.
     """
     groups = [group_of(*key) for key in moved.unread]
-    answer = subprocess.run(
-        [
-            require_java(),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("mirror-client"), JAVA, moved.target, "A", *groups),
-            "no such group",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    answer = run_java(
+        "mirror-client", JAVA, moved.target, "A", *groups, "no such group"
     )
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    java = sorted(answer.stdout.splitlines())
+    java = sorted(answer.splitlines())
 
     with MirrorClient({"bootstrap_servers": moved.target}) as client:
         ours = [
@@ -290,7 +283,7 @@ def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) ->
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
-    assert shown.returncode == 0, shown.stderr
+    assert shown.exit_code == 0, shown.stderr
     assert "as of the last checkpoints on B" in shown.stderr
     (flow,) = json.loads(shown.stdout)["flows"]
     assert flow["from_source"] is False
@@ -302,32 +295,28 @@ def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) ->
     assert (place["topic"], place["behind"]) == (TRANSACTIONS, 0)
     assert place["exactness"] == "EXACT"
 
-    lines = mirror(
-        "group", "describe", group, "-c", moved.config, "-o", "csv", "--target-only"
-    )
-    assert lines.stdout == f"A.{TRANSACTIONS},0,{at.offset}\n"
-    file = tmp_path / "offsets.csv"
-    file.write_text(lines.stdout)
-    commit(moved.target, "by hand", f"A.{TRANSACTIONS}", 0)
-    reset = subprocess.run(
-        [
-            *(require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("tools"), _TOOL, "--bootstrap-server", moved.target),
-            *("--group", "by hand", "--reset-offsets", "--from-file", file),
-            "--execute",
-        ],
+    typed = [sys.executable, "-m", "mirror", "group", "describe", group]
+    lines = subprocess.run(
+        [*typed, "-c", moved.config, "-o", "csv", "--target-only"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert reset.returncode == 0, reset.stdout + reset.stderr
+    assert lines.stdout == f"A.{TRANSACTIONS},0,{at.offset}\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(lines.stdout)
+    commit(moved.target, "by hand", f"A.{TRANSACTIONS}", 0)
+    run_java(
+        *("tools", _TOOL, "--bootstrap-server", moved.target, "--group", "by hand"),
+        *("--reset-offsets", "--from-file", file, "--execute"),
+    )
     assert committed(moved.target, "by hand", f"A.{TRANSACTIONS}") == at.offset
     listed = mirror("group", "list", "-c", moved.config, "--target-only")
-    assert listed.returncode == 0, listed.stderr
+    assert listed.exit_code == 0, listed.stderr
     assert group in listed.stdout
     unknown = mirror("group", "describe", "x", "-c", moved.config, "--target-only")
-    assert unknown.returncode == 1
+    assert unknown.exit_code == 1
     assert "group x has no offsets" in unknown.stderr
 
 
@@ -343,7 +332,7 @@ def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
     def ask(topic: str, offset: int, *more: str) -> dict[str, Any]:
         asked = ("-t", topic, "-p", "0", "--offset", str(offset), "-o", "json")
         done = mirror("group", "translate", "-c", moved.config, *asked, *more)
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         (answer,) = json.loads(done.stdout)["answers"]
         return dict(answer)
 
@@ -357,21 +346,15 @@ def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
         "offset": back["other_offset"]
     }
     half = mirror("group", "translate", "-c", moved.config, "-t", TRANSACTIONS)
-    assert half.returncode == 2
+    assert half.exit_code == 2
     assert "--partition" in half.stderr
     nothing = mirror(
         *("group", "translate", "-c", moved.config, "-t", "no-such", "-p", "0"),
         *("--offset", "1"),
     )
-    assert nothing.returncode == 1
+    assert nothing.exit_code == 1
     assert "no record of no-such-0" in nothing.stderr
 
 
-def mirror(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def mirror(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
