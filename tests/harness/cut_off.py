@@ -284,7 +284,7 @@ def move_leader(bootstrap: str, topic: str, to: int) -> None:
         admin.elect_leaders(0, {topic: [0]})
     finally:
         admin.close()
-    wait_for(lambda: leader_of(bootstrap, topic) == to)
+    wait_for(lambda: leader_of(bootstrap, topic) == to, pause=0.3)
 
 
 def throttle_follower(bootstrap: str, topic: str, broker: int) -> None:
@@ -307,4 +307,4 @@ def in_sync(bootstrap: str, topic: str) -> set[int]:
 
 def wait_for_another_leader(bootstrap: str, topic: str, old: int) -> None:
     """Wait until these brokers name another leader of partition 0."""
-    wait_for(lambda: leader_of(bootstrap, topic) not in {old, -1})
+    wait_for(lambda: leader_of(bootstrap, topic) not in {old, -1}, pause=0.3)

@@ -7,18 +7,25 @@ nothing is committed it fails, so that a wrong offset is noticed.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from mirror.host import require_java
+from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.waiting import deadline_in
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from confluent_kafka import Producer
 
@@ -69,6 +76,23 @@ class Loads:
         for client in (here, there):
             assert client.flush(60) == 0
         self._send_in_transactions(numbers)
+
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Go on sending while the block runs."""
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(0.5):
+                self.send(_IN_ONE_TRANSACTION)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            sending = thread.submit(run)
+            try:
+                yield
+            finally:
+                stop.set()
+            sending.result()
 
     def _send_in_transactions(self, numbers: range) -> None:
         self._transactions += 1
@@ -201,3 +225,20 @@ def committed(bootstrap: str, group: str, topic: str) -> int | None:
         return found.offset if found.offset >= 0 else None
     finally:
         consumer.close()
+
+
+def run_java(jars: str, *arguments: str | Path) -> str:
+    """Run a class of Kafka's, or a source file, with some of its jars; its stdout."""
+    done = subprocess.run(
+        [
+            *(require_java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
+            *(kafka_jars(jars), *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout

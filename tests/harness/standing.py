@@ -28,6 +28,7 @@ class StandingMirror(RunningMirror):
     """A service with an idle flow of its own: without any flow it would end."""
 
     group = "standing"
+    """Tests start other services beside it, which have nothing to share with it."""
 
     def __init__(self, source: str, target: str, folder: Path) -> None:
         own, other = _OWN.split("->")
@@ -47,7 +48,6 @@ class StandingMirror(RunningMirror):
                 }
             },
         }
-        # Tests start other services beside it, which have nothing to share with it.
         super().__init__({**self._resting, "service": {"group": self.group}}, folder)
         self._file = folder / "mirror.yaml"
 
@@ -70,11 +70,8 @@ class StandingMirror(RunningMirror):
         return {**document, "flows": flows}
 
     def _go_by(self, config: Mapping[str, Any]) -> None:
-        reloads = self.status()["config"]["reloads"]
-        self._write(config)
         flows = config["flows"].items()
         wanted = {name for name, flow in flows if flow.get("enabled", True)}
-        os.kill(self.pids()[0], signal.SIGHUP)
 
         def taken(status: dict[str, Any]) -> bool:
             assert not (refused := status["config"]["refused"]), refused
@@ -82,6 +79,9 @@ class StandingMirror(RunningMirror):
             return status["config"]["reloads"] > reloads and names == wanted
 
         try:
+            reloads = self.status()["config"]["reloads"]
+            self._write(config)
+            os.kill(self.pids()[0], signal.SIGHUP)
             self.wait_until(taken)
         except BaseException:
             self.close()  # the next test starts it again

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 import pytest
+from typer.testing import CliRunner
 
 from mirror.adoption import activity
+from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
 from mirror.host import require_java
@@ -27,17 +29,21 @@ from mirror.playground.jars import kafka_jars
 from tests.benchmarks.peers.mm2 import MirrorMaker2
 from tests.benchmarks.peers.peer import Task
 from tests.benchmarks.processes import Service
-from tests.harness.admin import create_topic, end_offsets, topic_exists
+from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
-from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    import contextlib
     from pathlib import Path
 
+    from typer.testing import Result
+
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -55,11 +61,10 @@ class Lab:
     topic: str
     folder: Path
     load: NumberedLoad
+    standing: StandingMirror
     exactly_once: bool
     mm2: Service | None = None
     more: dict[str, str]
-    said: str = ""
-    """What the last `mirror adopt` said besides its document."""
 
     @property
     def copy(self) -> str:
@@ -80,7 +85,11 @@ class Lab:
             tasks=2,
         )
         peer = MirrorMaker2(exactly_once=self.exactly_once, tuned=False)
-        settings = {**peer._settings(task), **self.more}
+        settings = {
+            **peer._settings(task),
+            **self.more,
+            "B.plugin.discovery": "service_load",  # it starts with much less work
+        }
         self.file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         self.mm2 = Service(
             [
@@ -101,6 +110,13 @@ class Lab:
 
         wait_for(there, 150, 0.3)
 
+    def end_mm2_amid_records(self, sign: int) -> None:
+        with self.load.streaming(chunk=50, pause=0.05):
+            positions = f"mm2-offsets.{self.alias}.internal"
+            wait_for(lambda: copied_records(self.b, positions) > 0, 150, 0.5)
+            time.sleep(2)  # so that it has copied more since
+            self.end_mm2(sign)
+
     def end_mm2(self, sign: int) -> None:
         assert self.mm2 is not None
         os.kill(self.mm2._process.pid, sign)
@@ -112,9 +128,9 @@ class Lab:
             self.mm2.stop()
             self.mm2 = None
 
-    def mirror(self, name: str) -> RunningMirror:
+    def mirror(self) -> contextlib.AbstractContextManager[RunningMirror]:
         """A service on the same flow."""
-        return RunningMirror(
+        return self.standing.hosting(
             {
                 "clusters": {
                     self.alias: {"bootstrap_servers": self.a},
@@ -129,11 +145,13 @@ class Lab:
                         "heartbeats_replication": False,
                     }
                 },
-            },
-            self.folder / name,
+            }
         )
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "-c", str(self.file)])
+
+    def typed(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command, as a person types it."""
         return subprocess.run(
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
@@ -143,21 +161,39 @@ class Lab:
             check=False,
         )
 
+    def planned(self, *words: str) -> tuple[list[dict[str, Any]], str]:
+        """The partitions that a dry run reports, and what it says besides."""
+        done = self.command("adopt", *self._as_json, "--dry-run", *words)
+        assert done.exit_code == 0, done.output
+        return _partitions(done.stdout), done.stderr
+
     def adopt(self, *words: str) -> list[dict[str, Any]]:
         """The partitions that `mirror adopt` reports."""
-        done = self.command("adopt", "-o", "json", "--topic", self.topic, *words)
+        done = self.typed("adopt", *self._as_json, "--yes", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-        self.said = done.stderr
-        (flow,) = json.loads(done.stdout)["flows"]
-        return [dict(each) for each in flow["partitions"]]
+        return _partitions(done.stdout)
+
+    @property
+    def _as_json(self) -> tuple[str, ...]:
+        return ("-o", "json", "--topic", self.topic)
+
+
+def _partitions(document: str) -> list[dict[str, Any]]:
+    (flow,) = json.loads(document)["flows"]
+    return [dict(each) for each in flow["partitions"]]
 
 
 @pytest.fixture
 def make_lab(
-    clusters: dict[str, PlaygroundCluster], tmp_path: Path, topic_name: str
+    clusters: dict[str, PlaygroundCluster],
+    standing: StandingMirror,
+    tmp_path: Path,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., Lab]]:
     """Makes a lab; MirrorMaker 2 is ended with the test, however the test ends."""
     made: list[Lab] = []
+    monkeypatch.setenv("MIRROR_SERVICE__GROUP", standing.group)  # for commands
 
     def make(*, exactly_once: bool, **more: str) -> Lab:
         a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -169,6 +205,7 @@ def make_lab(
             topic=topic_name,
             folder=tmp_path,
             load=NumberedLoad(a, topic_name, PARTITIONS),
+            standing=standing,
             exactly_once=exactly_once,
             more={name.replace("_", "."): value for name, value in more.items()},
         )
@@ -180,8 +217,11 @@ def make_lab(
         lab.close()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly", "at-least"])
+@pytest.mark.parametrize(
+    ("exactly_once", "sign"),
+    [(True, signal.SIGTERM), (True, signal.SIGKILL), (False, signal.SIGKILL)],
+    ids=["exactly-term", "exactly-kill", "at-least-kill"],
+)
 def test_adopt_while_records_flow(
     make_lab: Callable[..., Lab], exactly_once: bool, sign: int
 ) -> None:
@@ -189,35 +229,38 @@ def test_adopt_while_records_flow(
     `mirror adopt` a service continues, and the copy has every record once and in order,
     including what an at-least-once MirrorMaker 2 had copied after its last position.
     """
-    lab = make_lab(exactly_once=exactly_once, offset_flush_interval_ms="4000")
+    lab = make_lab(exactly_once=exactly_once, B_offset_flush_interval_ms="4000")
     lab.load.send(6000)
     lab.start_mm2()
     lab.wait_copied(6000)
-    with lab.load.streaming(chunk=400, pause=0.05):
-        time.sleep(6)
-        assert lab.mm2 is not None
-        lab.end_mm2(sign)
-
-    planned = lab.adopt("--dry-run")
-    assert ("producers of MirrorMaker 2 will be fenced" in lab.said) == exactly_once
-    assert not topic_exists(lab.b, f"mirror-progress.{lab.alias}.internal")
-    unsure = lab.adopt("--dry-run", "--most-records", "1")
-    taken = lab.adopt("--yes")
-    assert [p["goes_on_at"] for p in taken] == [p["goes_on_at"] for p in planned]
-    assert sum(p["may_repeat"] for p in taken) == 0, taken
+    lab.end_mm2_amid_records(sign)
+    unsure, _ = lab.planned("--most-records", "1")
+    taken = _take_over(lab)
     if sign == signal.SIGKILL and not exactly_once:
+        assert None not in {p["mm2_position"] for p in taken}, taken
         assert (copied := sum(p["copied"] for p in taken)) > 0, taken
         assert sum(p["may_repeat"] for p in unsure) >= copied, unsure
-    again = lab.command("adopt", "--yes")
-    assert again.returncode == 1
-    assert "--replace" in again.stderr
-
-    with lab.mirror("after") as mirror:
-        mirror.wait_running(timeout=150)
+    with lab.mirror() as mirror:
         lab.load.send(1000)
         mirror.wait_copied(lab.a, lab.topic, timeout=150)
     assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
     _no_group_would_miss_a_record(lab)
+
+
+def _take_over(lab: Lab) -> list[dict[str, Any]]:
+    """Adopt what ended: a dry run changes nothing and tells the same, and nothing is
+    adopted twice.
+    """
+    planned, said = lab.planned()
+    assert ("producers of MirrorMaker 2 will be fenced" in said) == lab.exactly_once
+    assert not topic_exists(lab.b, f"mirror-progress.{lab.alias}.internal")
+    taken = lab.adopt()
+    assert [p["goes_on_at"] for p in taken] == [p["goes_on_at"] for p in planned]
+    assert sum(p["may_repeat"] for p in taken) == 0, taken
+    again = lab.command("adopt", "--yes")
+    assert again.exit_code == 1
+    assert "--replace" in again.stderr
+    return taken
 
 
 def _no_group_would_miss_a_record(lab: Lab) -> None:
@@ -233,7 +276,7 @@ def _no_group_would_miss_a_record(lab: Lab) -> None:
             *("group", "translate", "--topic", lab.topic, "--partition", "0"),
             *("--offset", str(offset), "-o", "json"),
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.exit_code == 0, done.output
         (answer,) = json.loads(done.stdout)["answers"]
         first = next(m for m in copies if m.offset() >= answer["other_offset"])
         key = first.key()
@@ -292,43 +335,43 @@ def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None
     lab.end_mm2(signal.SIGKILL)
     lab.load.send(1000)
 
-    taken = lab.adopt("--yes")
+    taken = lab.adopt()
 
     assert [p["mm2_position"] for p in taken] == [None] * PARTITIONS
     assert sum(p["copied"] for p in taken) == 5000
     assert {p["action"] for p in taken} == {"AHEAD"}
-    with lab.mirror("after") as mirror:
-        mirror.wait_running(timeout=150)
+    with lab.mirror() as mirror:
         mirror.wait_copied(lab.a, lab.topic, timeout=150)
     assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
 
 
 def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
-    """`mirror adopt` refuses a running MirrorMaker 2 and takes over from a stopped one;
-    `--back` refuses a running mirror and gives the flow back from a stopped one: after
-    both changes every record is there once.
+    """`mirror adopt` refuses a running MirrorMaker 2 and takes over from one that was
+    stopped in the middle of its work; `--back` refuses a running mirror and gives the
+    flow back from a stopped one: after both changes every record is there once.
     """
-    lab = make_lab(exactly_once=False)
-    lab.load.send(3000)
+    lab = make_lab(exactly_once=False, B_offset_flush_interval_ms="4000")
+    lab.load.send(6000)
     lab.start_mm2()
-    lab.wait_copied(3000)
+    lab.wait_copied(6000)
     refused = lab.command("adopt", "--yes")
-    assert refused.returncode == 1
+    assert refused.exit_code == 1
     assert "stop it first" in refused.stderr
-    lab.end_mm2(signal.SIGTERM)
-    lab.adopt("--yes")
-    with lab.mirror("between") as mirror:
-        mirror.wait_running(timeout=150)
-        lab.load.send(2000)
+    lab.end_mm2_amid_records(signal.SIGTERM)
+    _take_over(lab)
+    with lab.mirror() as mirror:
+        lab.load.send(1000)
         mirror.wait_copied(lab.a, lab.topic, timeout=150)
+        _no_group_would_miss_a_record(lab)
         refused = lab.command("adopt", "--back", "--yes")
-        assert refused.returncode == 1
+        assert refused.exit_code == 1
         assert "stop it first" in refused.stderr
+    copied = lab.load.total
     lab.load.send(1000)
 
-    handed = lab.adopt("--back", "--yes")
+    handed = lab.adopt("--back")
 
-    assert sum(p["position"] for p in handed) == 5000
+    assert sum(p["position"] for p in handed) == copied
     lab.start_mm2()
     before = sum(end_offsets(lab.b, lab.copy).values())
     lab.wait_copied(before + 1000)

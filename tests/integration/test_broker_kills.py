@@ -67,15 +67,15 @@ def test_brokers_killed_in_mid_copy(
     load = NumberedLoad(source, topic_name, _PARTITIONS, seed=3)
     copy = f"A.{topic_name}"
     with RunningMirror(
-        config_for(source, target, topics=[topic_name]), tmp_path
+        config_for(source, target, topics=[topic_name], tasks=1), tmp_path
     ) as mirror:
         mirror.wait_running()
         for side in ("a", "b"):
             # The producer, idempotent, lives through the death of the source.
-            with load.streaming():
+            with load.streaming(chunk=200):
                 before = copied_records(target, copy)
                 wait_for(
-                    lambda before=before: copied_records(target, copy) > before, 60
+                    lambda before=before: copied_records(target, copy) > before, 60, 0.2
                 )
                 recovered = _recoveries(mirror.status())
                 clusters[side].kill(1)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
-_TAKE_OVERS = 20
+_TAKE_OVERS = 8
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,9 @@ class Mirrored:
 
     def copied(self) -> int:
         return copied_records(self.target, self.copy)
+
+    def wait_copied_after(self, before: int) -> None:
+        wait_for(lambda: self.copied() > before, pause=0.3)
 
     def check(self) -> None:
         """Everything is there once, in order, and the ledger knows of no loss."""
@@ -143,7 +146,7 @@ def test_a_source_broker_cut_off(
             wait_for(lambda asked=asked: split.asked(stale) >= asked + 3)
             time.sleep(1)  # for as long as that it reaches no other
         mirrored.load.send(200)
-        wait_for(lambda before=before: mirrored.copied() > before)
+        mirrored.wait_copied_after(before)
         slot.kill()
     split.heal()
     mirrored.send_and_copy(200)
@@ -176,7 +179,7 @@ def test_a_target_broker_cut_off(
         SignalAt(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
     ]
-    for _ in range(_TAKE_OVERS // 4):
+    for _ in range(_TAKE_OVERS // 2):
         before = mirrored.copied()
         slot = mirrored.start(signal_at=stops)
         wait_for(lambda slot=slot: slot.suspended)
@@ -193,6 +196,7 @@ def test_a_target_broker_cut_off(
                 slot.resume() or mirrored.copied() > before
             ),
             60 * crowd(),
+            pause=0.2,
         )
         slot.kill()
     split.heal()
@@ -220,14 +224,14 @@ def test_a_leader_that_became_a_follower_is_left(
     mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     mirrored.load.send(300)
     slot = mirrored.start()
-    wait_for(lambda: mirrored.copied() > 0)
+    mirrored.wait_copied_after(0)
     old = leader_of(split.witness(), topic_name)
     new = split.others(old)[0]
     throttle_follower(split.witness(), topic_name, old)
     move_leader(split.witness(), topic_name, new)
     # Brokers let a throttled follower have about 1 MB in ten seconds.
     mirrored.load.send(10_000, largest=4 << 10)
-    wait_for(lambda: old not in in_sync(split.witness(), topic_name))
+    wait_for(lambda: old not in in_sync(split.witness(), topic_name), pause=0.3)
     wanted = mirrored.load.order
     wait_for(lambda: order_of(target, mirrored.copy) == wanted, 20 * crowd(), pause=0.5)
     assert old not in in_sync(split.witness(), topic_name)

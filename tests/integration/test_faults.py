@@ -1,5 +1,7 @@
 """A partition in trouble: its state and reason are right, its neighbours go on, and it
 goes on by itself, losing and repeating nothing, when the cause is gone.
+
+Each test has an alias and topics of its own, since most share their clusters.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pytest
 
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
+from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.recovery import losses
 from tests.harness.admin import create_topic, topic_exists
@@ -31,7 +34,7 @@ from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.service import RunningMirror
@@ -45,8 +48,26 @@ _RESUMED_SECONDS = 75.0
 """The longest pause is a minute."""
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaygroundCluster]:
+    root = tmp_path_factory.mktemp("three")
+    with playground(("n",), root=root, given=False, nodes=3) as made:
+        yield made["n"]
+
+
+@pytest.fixture
+def three(brokers: PlaygroundCluster) -> Iterator[PlaygroundCluster]:
+    """A cluster of three brokers, which all run again for the next test."""
+    yield brokers
+    for number in set(brokers.nodes) - brokers.pids().keys():
+        brokers.start(number)
+
+
 def config(
-    source: Mapping[str, Any] | str, target: Mapping[str, Any] | str, alias: str = "A"
+    source: Mapping[str, Any] | str,
+    target: Mapping[str, Any] | str,
+    alias: str,
+    topics: Sequence[str],
 ) -> dict[str, Any]:
     ends = [
         {"bootstrap_servers": each} if isinstance(each, str) else dict(each)
@@ -54,7 +75,7 @@ def config(
     ]
     return {
         "clusters": {alias: ends[0], "B": ends[1]},
-        "flows": {f"{alias}->B": {"topics": ["fault-.*"], **_COMMON}},
+        "flows": {f"{alias}->B": {"topics": [*topics], **_COMMON}},
     }
 
 
@@ -95,7 +116,7 @@ def wait_faulted(mirror: RunningMirror, topic: str, reason: str) -> None:
 def wait_copied(
     mirror: RunningMirror,
     bootstrap: str,
-    topic: str,
+    copy: str,
     wanted: list[bytes],
     *,
     repeats: bool = False,
@@ -107,13 +128,13 @@ def wait_copied(
     found: list[bytes] = []
     while True:
         with contextlib.suppress(KeyError):  # not created yet
-            found = order_of(bootstrap, f"A.{topic}").get(0, [])
+            found = order_of(bootstrap, copy).get(0, [])
         if repeats:
             found = list(dict.fromkeys(found))
         if len(found) >= len(wanted):
             break
         assert time.monotonic() < deadline, (
-            f"{topic}: {len(found)} of {len(wanted)}\n{mirror.log_tail()}"
+            f"{copy}: {len(found)} of {len(wanted)}\n{mirror.log_tail()}"
         )
         time.sleep(0.3)
     assert found == wanted
@@ -184,10 +205,12 @@ def test_rights_on_single_topics(
     entered = config(
         {"bootstrap_servers": made["a"].bootstrap, **made["a"].client_config},
         {"bootstrap_servers": made["b"].bootstrap, **made["b"].client_config},
+        "A",
+        topics,
     )
     with standing.hosting(entered) as mirror:
         for topic in topics:
-            wait_copied(mirror, b, topic, keys(10))
+            wait_copied(mirror, b, f"A.{topic}", keys(10))
         of_target.deny(f"A.{write}", AclOperation.WRITE)
         of_source.deny(read, AclOperation.READ)
         of_source.deny(hidden, AclOperation.DESCRIBE)
@@ -201,7 +224,7 @@ def test_rights_on_single_topics(
             reason = partition(mirror, topic)["reason"].upper()
             assert "AUTHORIZ" in reason, reason
         put(a, good, range(20, 30))
-        wait_copied(mirror, b, good, keys(30))
+        wait_copied(mirror, b, f"A.{good}", keys(30))
         assert mirror.flow()["state"] == "RUNNING"
         assert mirror.flow()["restarts"] == 0
         for topic in (write, read, hidden):
@@ -210,111 +233,107 @@ def test_rights_on_single_topics(
         of_source.allow_again(read)
         of_source.allow_again(hidden)
         for topic in (write, read, hidden):
-            wait_copied(mirror, b, topic, keys(20))
+            wait_copied(mirror, b, f"A.{topic}", keys(20))
             wait_running(mirror, topic)
 
 
 def test_copy_deleted_underneath(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
     standing: StandingMirror,
 ) -> None:
     """A deleted copy is re-created and gets everything that was not copied yet, once;
     the flow reports that what was copied before is missing, and how to get it.
     """
-    made = make_clusters("a", "b")
-    a, b = made["a"].bootstrap, made["b"].bootstrap
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     topic, other = "fault-deleted", "fault-beside"
     for name in (topic, other):
         create_topic(a, name)
         put(a, name, range(10))
-    with standing.hosting(config(a, b)) as mirror:
+    with standing.hosting(config(a, b, "GONE", (topic, other))) as mirror:
         for name in (topic, other):
-            wait_copied(mirror, b, name, keys(10))
+            wait_copied(mirror, b, f"GONE.{name}", keys(10))
         admin = AdminClient({"bootstrap.servers": b})
-        admin.delete_topics([f"A.{topic}"])[f"A.{topic}"].result(30)
+        admin.delete_topics([f"GONE.{topic}"])[f"GONE.{topic}"].result(30)
         put(a, topic, range(10, 20))
         put(a, other, range(10, 20))
-        wait_copied(mirror, b, other, keys(20))
-        wait_copied(mirror, b, topic, keys(20, 10))
+        wait_copied(mirror, b, f"GONE.{other}", keys(20))
+        wait_copied(mirror, b, f"GONE.{topic}", keys(20, 10))
         wait_running(mirror, topic)
         status = mirror.wait_until(lambda _: mirror.flow()["problems"], 10)
-        assert f"A.{topic} was gone" in status["flows"][0]["problems"][0]
+        assert f"GONE.{topic} was gone" in status["flows"][0]["problems"][0]
 
 
-def strict_and_lenient(source: str, target: str) -> tuple[str, str]:
+def strict_and_lenient(source: str, target: str, alias: str) -> tuple[str, str]:
     """Two topics, whose copies want all three replicas in sync, or two of them."""
-    topics = ("fault-strict", "fault-lenient")
+    topics = f"fault-{alias}-strict", f"fault-{alias}-lenient"
     for topic, least in zip(topics, ("3", "2"), strict=True):
         create_topic(source, topic)
         put(source, topic, range(10))
         admin = AdminClient({"bootstrap.servers": target})
-        new = NewTopic(f"A.{topic}", num_partitions=1, replication_factor=3,
+        new = NewTopic(f"{alias}.{topic}", num_partitions=1, replication_factor=3,
                        config={"min.insync.replicas": least})  # fmt: skip
-        admin.create_topics([new])[f"A.{topic}"].result(30)
+        admin.create_topics([new])[new.topic].result(30)
     return topics
 
 
-def wait_for_replicas(bootstrap: str, topics: Sequence[str], count: int) -> None:
+def wait_for_replicas(bootstrap: str, copies: Sequence[str], count: int) -> None:
     shown = AdminClient({"bootstrap.servers": bootstrap})
     wait_for(
         lambda: all(
-            len(shown.list_topics(f"A.{topic}", 10).topics[f"A.{topic}"]
-                .partitions[0].isrs) == count
-            for topic in topics
+            len(shown.list_topics(copy, 10).topics[copy].partitions[0].isrs) == count
+            for copy in copies
         ), 30, 0.5,
     )  # fmt: skip
 
 
 def test_too_few_replicas_in_sync(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    three: PlaygroundCluster,
     standing: StandingMirror,
 ) -> None:
     """Copies that need more replicas than are in sync wait for them; those that need
     fewer are copied meanwhile. (Without transactions: what was written next to
     something that was refused may be written again.)
     """
-    source = make_clusters("a")["a"]
-    target = make_clusters("b", nodes=3)["b"]
-    a, b = source.bootstrap, target.bootstrap
-    strict, lenient = strict_and_lenient(a, b)
-    options = config(a, b)
-    options["flows"]["A->B"] |= {"sync_topic_configs": False, "exactly_once": False}
+    a, b = clusters["a"].bootstrap, three.bootstrap
+    strict, lenient = strict_and_lenient(a, b, "FEW")
+    options = config(a, b, "FEW", (strict, lenient))
+    options["flows"]["FEW->B"] |= {"sync_topic_configs": False, "exactly_once": False}
     with standing.hosting(options) as mirror:
         for topic in (strict, lenient):
-            wait_copied(mirror, b, topic, keys(10))
-        target.kill(3)
-        wait_for_replicas(b, (strict, lenient), 2)
+            wait_copied(mirror, b, f"FEW.{topic}", keys(10))
+        three.kill(3)
+        wait_for_replicas(b, [f"FEW.{topic}" for topic in (strict, lenient)], 2)
         for topic in (strict, lenient):
             put(a, topic, range(10, 20))
-        wait_copied(mirror, b, lenient, keys(20), repeats=True)
+        wait_copied(mirror, b, f"FEW.{lenient}", keys(20), repeats=True)
         wait_faulted(mirror, strict, "NOT_ENOUGH_REPLICAS")
         put(a, lenient, range(20, 30))
-        wait_copied(mirror, b, lenient, keys(30), repeats=True)
+        wait_copied(mirror, b, f"FEW.{lenient}", keys(30), repeats=True)
         assert partition(mirror, lenient)["state"] == "RUNNING"
-        target.start(3)
-        wait_copied(mirror, b, strict, keys(20))
+        three.start(3)
+        wait_copied(mirror, b, f"FEW.{strict}", keys(20))
         wait_running(mirror, strict)
 
 
 def test_too_few_replicas_hold_up_a_transaction(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    three: PlaygroundCluster,
     standing: StandingMirror,
 ) -> None:
     """A transaction that wrote to a partition that lacks replicas cannot end, and its
     slot waits with a reason; once the replicas are back the slot continues by itself,
     with each record once.
     """
-    source = make_clusters("a")["a"]
-    target = make_clusters("b", nodes=3)["b"]
-    a, b = source.bootstrap, target.bootstrap
-    topics = strict, lenient = strict_and_lenient(a, b)
-    options = config(a, b)
-    options["flows"]["A->B"] |= {"sync_topic_configs": False}
+    a, b = clusters["a"].bootstrap, three.bootstrap
+    topics = strict, lenient = strict_and_lenient(a, b, "HELD")
+    options = config(a, b, "HELD", topics)
+    options["flows"]["HELD->B"] |= {"sync_topic_configs": False}
     with standing.hosting(options) as mirror:
         for topic in topics:
-            wait_copied(mirror, b, topic, keys(10))
-        target.kill(3)
-        wait_for_replicas(b, topics, 2)
+            wait_copied(mirror, b, f"HELD.{topic}", keys(10))
+        three.kill(3)
+        wait_for_replicas(b, [f"HELD.{topic}" for topic in topics], 2)
         for topic in topics:
             put(a, topic, range(10, 20))
         mirror.wait_until(
@@ -323,25 +342,24 @@ def test_too_few_replicas_hold_up_a_transaction(
                 or partition(mirror, strict)["state"] == "FAULTED"
             ),
         )
-        target.start(3)
-        wait_for_replicas(b, topics, 3)
+        three.start(3)
+        wait_for_replicas(b, [f"HELD.{topic}" for topic in topics], 3)
         for topic in topics:
-            wait_copied(mirror, b, topic, keys(20))
+            wait_copied(mirror, b, f"HELD.{topic}", keys(20))
             wait_running(mirror, topic)
         put(a, lenient, range(20, 30))
-        wait_copied(mirror, b, lenient, keys(30))
+        wait_copied(mirror, b, f"HELD.{lenient}", keys(30))
 
 
 def test_leader_gone_at_the_source(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    three: PlaygroundCluster,
     standing: StandingMirror,
 ) -> None:
     """Partitions whose only replica is on a dead broker of the source wait for it; all
     others are copied.
     """
-    source = make_clusters("a", nodes=3)["a"]
-    target = make_clusters("b")["b"]
-    a, b = source.bootstrap, target.bootstrap
+    a, b = three.bootstrap, clusters["b"].bootstrap
     admin = AdminClient({"bootstrap.servers": a})
     alone, safe = "fault-alone", "fault-safe"
     new = [
@@ -353,33 +371,32 @@ def test_leader_gone_at_the_source(
         future.result(30)
     for topic in (alone, safe):
         put(a, topic, range(10))
-    with standing.hosting(config(a, b)) as mirror:
+    with standing.hosting(config(a, b, "LEFT", (alone, safe))) as mirror:
         for topic in (alone, safe):
-            wait_copied(mirror, b, topic, keys(10))
+            wait_copied(mirror, b, f"LEFT.{topic}", keys(10))
         put(a, alone, range(10, 20))
-        wait_copied(mirror, b, alone, keys(20))
-        source.kill(3)
+        wait_copied(mirror, b, f"LEFT.{alone}", keys(20))
+        three.kill(3)
         put(a, safe, range(10, 20))
-        wait_copied(mirror, b, safe, keys(20))
+        wait_copied(mirror, b, f"LEFT.{safe}", keys(20))
         wait_faulted(mirror, alone, "")
         assert mirror.flow()["restarts"] == 0
-        source.start(3)
+        three.start(3)
         put(a, alone, range(20, 30))
-        wait_copied(mirror, b, alone, keys(30))
+        wait_copied(mirror, b, f"LEFT.{alone}", keys(30))
         wait_running(mirror, alone)
 
 
 def test_truncated_log(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]],
+    clusters: dict[str, PlaygroundCluster],
+    three: PlaygroundCluster,
     standing: StandingMirror,
 ) -> None:
     """After an unclean election everything that the source has now is copied once, even
     when its log is longer than the position again; the ledger has what it lost, with
     its exact range.
     """
-    source = make_clusters("a", nodes=3)["a"]
-    target = make_clusters("b")["b"]
-    a, b = source.bootstrap, target.bootstrap
+    a, b = three.bootstrap, clusters["b"].bootstrap
     topic = "fault-truncated"
     new = NewTopic(
         topic, num_partitions=1, replica_assignment=[[1, 2]],
@@ -388,26 +405,27 @@ def test_truncated_log(
     admin = AdminClient({"bootstrap.servers": a})
     admin.create_topics([new])[topic].result(30)
     put(a, topic, range(10))
-    with standing.hosting(config(a, b)) as mirror:
-        wait_copied(mirror, b, topic, keys(10))
-        source.kill(2)
+    with standing.hosting(config(a, b, "CUT", [topic])) as mirror:
+        wait_copied(mirror, b, f"CUT.{topic}", keys(10))
+        three.kill(2)
         put(a, topic, range(10, 20))
-        wait_copied(mirror, b, topic, keys(20))
-        source.kill(1)
-        source.start(2)
+        wait_copied(mirror, b, f"CUT.{topic}", keys(20))
+        three.kill(1)
+        three.start(2)
         put(a, topic, range(100, 130))
-        wait_copied(mirror, b, topic, keys(20) + keys(130, 100))
+        wait_copied(mirror, b, f"CUT.{topic}", keys(20) + keys(130, 100))
         wait_running(mirror, topic)
         lost = partition(mirror, topic)["lost"]
     cluster = Cluster(ClusterConfig(alias="B", bootstrap_servers=b)).connect()
     with contextlib.closing(cluster):
-        (loss,) = losses.read(cluster, "A")
+        (loss,) = losses.read(cluster, "CUT")
     assert (loss.cause, loss.first, loss.last, lost) == (
         *(losses.Cause.TRUNCATED, 10, 19, 10),
     )
 
 
 def test_damaged_batch(
+    clusters: dict[str, PlaygroundCluster],
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,
 ) -> None:
@@ -415,17 +433,17 @@ def test_damaged_batch(
     of it or after it, and the reason has its offset; once the batch is repaired,
     everything is copied.
     """
-    made = make_clusters("a", "b")
-    a, b = made["a"].bootstrap, made["b"].bootstrap
+    source = make_clusters("a")["a"]
+    a, b = source.bootstrap, clusters["b"].bootstrap
     bad, good = "fault-damaged", "fault-whole"
     for topic in (bad, good):
         create_topic(a, topic)
     for number in range(20):  # a batch each
         put(a, bad, [number])
     put(a, good, range(10))
-    folder = made["a"].folder
+    folder = source.folder
     assert folder is not None
-    made["a"].stop()
+    source.stop()
     (segment,) = folder.glob(f"node-1/data/{bad}-0/*.log")
     content = segment.read_bytes()
     at = 0
@@ -434,16 +452,16 @@ def test_damaged_batch(
     damaged = bytearray(content)
     damaged[at + 100] ^= 0xFF
     segment.write_bytes(damaged)
-    made["a"].start()
-    with standing.hosting(config(a, b)) as mirror:
+    source.start()
+    with standing.hosting(config(a, b, "HARM", (bad, good))) as mirror:
         wait_faulted(mirror, bad, "offset 12 is damaged")
-        wait_copied(mirror, b, bad, keys(12))
+        wait_copied(mirror, b, f"HARM.{bad}", keys(12))
         put(a, good, range(10, 20))
-        wait_copied(mirror, b, good, keys(20))
-        made["a"].stop()
+        wait_copied(mirror, b, f"HARM.{good}", keys(20))
+        source.stop()
         segment.write_bytes(content)
-        made["a"].start()
-        wait_copied(mirror, b, bad, keys(20))
+        source.start()
+        wait_copied(mirror, b, f"HARM.{bad}", keys(20))
         wait_running(mirror, bad)
 
 
@@ -490,10 +508,8 @@ def test_quota_of_the_target(
     for number in range(8_000):
         client.produce(topic, key=b"%d" % number, value=b"v" * 1000, partition=0)
     assert client.flush(60) == 0
-    options = config(a, b, "QUOTA")
-    options["flows"]["QUOTA->B"]["topics"] = [topic]
     states: set[str] = set()
-    with standing.hosting(options) as mirror:
+    with standing.hosting(config(a, b, "QUOTA", [topic])) as mirror:
         mirror.wait_running()
         began, deadline = time.monotonic(), deadline_in(90)
         while (shown := partition(mirror, topic)).get("position", -1) < 8_000:

@@ -1,8 +1,8 @@
 """Groups that move to the target: where they continue, and who can say so.
 
-One flow runs, is killed, runs again and ends; then the source dies. Only the target is
-left, where ordinary consumers, Kafka's own Java client, our client and the command line
-must give the same answers.
+One flow runs and ends; then the source dies. Only the target is left, where ordinary
+consumers, Kafka's own Java client, our client and the command line must give the same
+answers. (test_groups_switch.py kills the service in between.)
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from mirror.client import MirrorClient
-from mirror.host import require_java
 from mirror.playground.brokers import playground
-from mirror.playground.jars import kafka_jars
 from tests.harness.admin import create_topic
+from tests.harness.group_moves import run_java
 from tests.harness.load import producer
-from tests.harness.service import RunningMirror
 from tests.harness.waiting import deadline_in, wait_for
 from tests.harness.witness import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typer.testing import Result
+
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -115,7 +119,9 @@ def fill(bootstrap: str, number: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
+def moved(
+    tmp_path_factory: pytest.TempPathFactory, standing: StandingMirror
+) -> Iterator[Moved]:
     root = tmp_path_factory.mktemp("moved")
     with playground(("a", "b"), root=root / "clusters") as clusters:
         a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -144,13 +150,12 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
         }
         fill(a, 1)
         commit(a, "gone", PLAIN, 5)
-        with RunningMirror(config, root / "mirror") as mirror:
+        file = root / "mirror.yaml"
+        file.write_text(json.dumps(config))  # JSON is YAML
+        with standing.hosting(config) as mirror:
             mirror.wait_copied(a, PLAIN)
             wait_for(lambda: committed(b, "gone", f"A.{PLAIN}") == 5)
             fill(a, 2)
-            mirror.kill_driver()
-            mirror.start()
-            fill(a, 3)
             admin = AdminClient({"bootstrap.servers": a})
             admin.delete_consumer_groups(["gone"])["gone"].result(30)
             for topic in (PLAIN, TRANSACTIONS, COMPACTED):
@@ -172,11 +177,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
                     and flow["copied_heartbeat_at"] > 0
                 ),
             )
-            assert mirror.terminate() == 0
         clusters["a"].kill()
         yield Moved(
             target=b,
-            config=root / "mirror" / "mirror.yaml",
+            config=file,
             unread=unread,
             status=status["flows"][0],
         )
@@ -185,8 +189,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
 @pytest.mark.quick
 def test_groups_go_on_at_the_very_record(moved: Moved) -> None:
     """Each group, with any lag, reads on the target what it had not read on the source:
-    no record again, none left out; on plain, transactional and compacted topics, with
-    the service killed in between.
+    no record again, none left out; on plain, transactional and compacted topics.
     """
     for (name, topic), unread in moved.unread.items():
         consumer = Consumer(
@@ -245,20 +248,10 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
     our client: offsets, upstream clusters, hops, and topics of each kind.
     """
     groups = [group_of(*key) for key in moved.unread]
-    answer = subprocess.run(
-        [
-            require_java(),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("mirror-client"), JAVA, moved.target, "A", *groups),
-            "no such group",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    answer = run_java(
+        "mirror-client", JAVA, moved.target, "A", *groups, "no such group"
     )
-    assert answer.returncode == 0, answer.stderr[-3000:]
-    java = sorted(answer.stdout.splitlines())
+    java = sorted(answer.splitlines())
 
     with MirrorClient({"bootstrap_servers": moved.target}) as client:
         ours = [
@@ -284,12 +277,13 @@ def test_java_gives_the_same_answers(moved: Moved) -> None:
 
 
 def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) -> None:
-    """With source and service dead, `group describe` gives the client's answers, says
-    that it uses checkpoints, and writes the file that kafka-consumer-groups reads.
+    """With the source dead and the flow ended, `group describe` gives the client's
+    answers, says that it uses checkpoints, and writes the file that
+    kafka-consumer-groups reads.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
-    assert shown.returncode == 0, shown.stderr
+    assert shown.exit_code == 0, shown.stderr
     assert "as of the last checkpoints on B" in shown.stderr
     (flow,) = json.loads(shown.stdout)["flows"]
     assert flow["from_source"] is False
@@ -301,39 +295,35 @@ def test_the_command_line_needs_the_target_only(moved: Moved, tmp_path: Path) ->
     assert (place["topic"], place["behind"]) == (TRANSACTIONS, 0)
     assert place["exactness"] == "EXACT"
 
-    lines = mirror(
-        "group", "describe", group, "-c", moved.config, "-o", "csv", "--target-only"
-    )
-    assert lines.stdout == f"A.{TRANSACTIONS},0,{at.offset}\n"
-    file = tmp_path / "offsets.csv"
-    file.write_text(lines.stdout)
-    commit(moved.target, "by hand", f"A.{TRANSACTIONS}", 0)
-    reset = subprocess.run(
-        [
-            *(require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("tools"), _TOOL, "--bootstrap-server", moved.target),
-            *("--group", "by hand", "--reset-offsets", "--from-file", file),
-            "--execute",
-        ],
+    typed = [sys.executable, "-m", "mirror", "group", "describe", group]
+    lines = subprocess.run(
+        [*typed, "-c", moved.config, "-o", "csv", "--target-only"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert reset.returncode == 0, reset.stdout + reset.stderr
+    assert lines.stdout == f"A.{TRANSACTIONS},0,{at.offset}\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(lines.stdout)
+    commit(moved.target, "by hand", f"A.{TRANSACTIONS}", 0)
+    run_java(
+        *("tools", _TOOL, "--bootstrap-server", moved.target, "--group", "by hand"),
+        *("--reset-offsets", "--from-file", file, "--execute"),
+    )
     assert committed(moved.target, "by hand", f"A.{TRANSACTIONS}") == at.offset
     listed = mirror("group", "list", "-c", moved.config, "--target-only")
-    assert listed.returncode == 0, listed.stderr
+    assert listed.exit_code == 0, listed.stderr
     assert group in listed.stdout
     unknown = mirror("group", "describe", "x", "-c", moved.config, "--target-only")
-    assert unknown.returncode == 1
+    assert unknown.exit_code == 1
     assert "group x has no offsets" in unknown.stderr
 
 
 def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
-    """With source and service dead, `group translate` gives the target's offset for a
-    source offset, and the source offset for that; it refuses a topic that was not
-    copied.
+    """With the source dead and the flow ended, `group translate` gives the target's
+    offset for a source offset, and the source offset for that; it refuses a topic that
+    was not copied.
     """
     group = group_of("a thousand", TRANSACTIONS)
     shown = mirror("group", "describe", group, "-c", moved.config, "-o", "json")
@@ -342,7 +332,7 @@ def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
     def ask(topic: str, offset: int, *more: str) -> dict[str, Any]:
         asked = ("-t", topic, "-p", "0", "--offset", str(offset), "-o", "json")
         done = mirror("group", "translate", "-c", moved.config, *asked, *more)
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         (answer,) = json.loads(done.stdout)["answers"]
         return dict(answer)
 
@@ -356,21 +346,15 @@ def test_single_offsets_are_translated_there_and_back(moved: Moved) -> None:
         "offset": back["other_offset"]
     }
     half = mirror("group", "translate", "-c", moved.config, "-t", TRANSACTIONS)
-    assert half.returncode == 2
+    assert half.exit_code == 2
     assert "--partition" in half.stderr
     nothing = mirror(
         *("group", "translate", "-c", moved.config, "-t", "no-such", "-p", "0"),
         *("--offset", "1"),
     )
-    assert nothing.returncode == 1
+    assert nothing.exit_code == 1
     assert "no record of no-such-0" in nothing.stderr
 
 
-def mirror(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mirror", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def mirror(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])

@@ -13,15 +13,14 @@ import json
 from pathlib import Path
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from mirror.host import require_java
+from mirror.cli.main import app
 from mirror.playground.brokers import playground
-from mirror.playground.jars import kafka_jars
 from tests.harness.admin import copied_records
 from tests.harness.group_moves import (
     COMPACTED,
@@ -37,6 +36,7 @@ from tests.harness.group_moves import (
     committed,
     log_of,
     newest,
+    run_java,
 )
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
@@ -45,13 +45,15 @@ from tests.harness.witness import read_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from typer.testing import Result
+
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
-LAGS = (0, 10, 1000, 100_000)
-RECORDS = 60_000
-"""Of each topic, twice."""
+LAGS = (0, 10, 1000, 10_000)
+RECORDS = 12_000
+"""Of each topic, before the service is killed; more come while it is."""
 KIP_848 = "lag-10"
 BACK = "back"
 COPIES = {
@@ -130,7 +132,12 @@ class Switch:
             place, self.unread[group, "other"] = behind(other, opposite[group])
             commit_for(self.loads.other, group, {MERGED: place})
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *words: str) -> Result:
+        done = CliRunner().invoke(app, ["group", *words, "-c", str(self.config)])
+        assert done.exit_code == 0, done.output
+        return done
+
+    def typed(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command, as a person types it."""
         done = subprocess.run(
             [sys.executable, "-m", "mirror", "group", *words, "-c", self.config],
@@ -168,7 +175,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
         service.mkdir()
         (service / "sieve_of_a_test.py").write_text(_SIEVE)
         common = {
-            "lease_seconds": 2,
+            "lease_seconds": 5,
             "tasks": 1,
             "emit_checkpoints_seconds": 1,
             "sync_group_offsets": True,
@@ -198,33 +205,15 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
             made = Switch(clusters, mirror, service / "mirror.yaml", loads)
             loads.send(RECORDS)
             wait_for(lambda: copied_records(b, PLAIN) > 0)
-            more = threading.Thread(target=loads.send, args=[RECORDS])
-            more.start()
-            time.sleep(1)
-            mirror.kill_driver()
-            mirror.start().wait_running("M->B")
-            mirror.kill_workers()
-            more.join()
+            with loads.streaming():
+                mirror.kill_driver()
+                mirror.start().wait_running("M->B")
+                mirror.kill_workers()
             made.wait_copied()
-            _join_share_group(a)
+            run_java("mirror-client", _SHARE, a, "shared", PLAIN)
             made.commit_groups()
             made.wait_checkpoints()
             yield made
-
-
-def _join_share_group(bootstrap: str) -> None:
-    done = subprocess.run(
-        [
-            require_java(),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("mirror-client"), _SHARE, bootstrap, "shared", PLAIN),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def keys_of(topic: str, records: list[Seen]) -> list[bytes]:
@@ -305,23 +294,15 @@ def test_groups_that_move_back(switch: Switch, tmp_path: Path) -> None:
     file = tmp_path / "back.csv"
     with file.open("w") as lines:
         for flow in ("M/B", "F/B"):
-            done = switch.command(
+            done = switch.typed(
                 "translate", BACK, "--reverse", "--flow", flow, "-o", "csv"
             )
             lines.write(done.stdout)
     assert f"{PLAIN},1,0\n" in file.read_text()  # the empty partition comes along
-    reset = subprocess.run(
-        [
-            *(require_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"),
-            *(kafka_jars("tools"), _TOOL, "--bootstrap-server", switch.a),
-            *("--group", BACK, "--reset-offsets", "--from-file", file, "--execute"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    run_java(
+        *("tools", _TOOL, "--bootstrap-server", switch.a, "--group", BACK),
+        *("--reset-offsets", "--from-file", file, "--execute"),
     )
-    assert reset.returncode == 0, reset.stdout + reset.stderr
     with Reader(switch.a, BACK, COPIES) as reader:
         found = reader.read(PARTITIONS)
     for topic, end in ends.items():

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
+_ASKING_SECONDS = 0.3
+"""Each question takes a client of its own."""
+
 
 def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
     """A topic whose partitions have a single replica each, on these brokers."""
@@ -55,7 +58,10 @@ def _create_on(bootstrap: str, topic: str, *brokers: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([new])[topic].result(30)
     for partition, broker in enumerate(brokers):
-        wait_for(lambda p=partition, b=broker: leader_of(bootstrap, topic, p) == b)
+        wait_for(
+            lambda p=partition, b=broker: leader_of(bootstrap, topic, p) == b,
+            pause=_ASKING_SECONDS,
+        )
 
 
 def _coordinator(bootstrap: str) -> int:
@@ -97,7 +103,10 @@ class Stage:
 
     def take_the_leader(self) -> None:
         self.target.kill(self.victim)
-        wait_for(lambda: leader_of(self.target.bootstrap, self.missed) == -1)
+        wait_for(
+            lambda: leader_of(self.target.bootstrap, self.missed) == -1,
+            pause=_ASKING_SECONDS,
+        )
 
     def described(self) -> TransactionDescription:
         """The slot's first transactional id, as the coordinator says."""
@@ -113,6 +122,13 @@ class Stage:
 
     def state(self) -> str:
         return str(self.described().state.name)
+
+    def wait_state(self, state: str) -> None:
+        wait_for(lambda: self.state() == state, pause=_ASKING_SECONDS)
+
+    def wait_epoch_after(self, epoch: int) -> None:
+        """Until the slot's producer has been taken over since."""
+        wait_for(lambda: self.described().producer_epoch > epoch, pause=_ASKING_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +215,7 @@ def test_a_partition_without_a_leader_at_the_commit(
     on.take_the_leader()
     slot.resume()
     # Its coordinator thinks that it has ended everywhere.
-    wait_for(lambda: on.state() == "COMPLETE_COMMIT")
+    on.wait_state("COMPLETE_COMMIT")
     on.target.start(on.victim)
     if killed:
         wait_for(lambda: not slot.alive)
@@ -224,7 +240,8 @@ def test_a_partition_without_a_leader_at_the_take_over(
     start_slot(on.flow)
     on.load.send(100)
     # What was aborted is written again, with a marker or more between.
-    wait_for(lambda: on.written(1) > before + len(on.load.order[1]))
+    least = before + len(on.load.order[1])
+    wait_for(lambda: on.written(1) > least, pause=_ASKING_SECONDS)
     on.target.start(on.victim)
     on.load.send(100)
     wait_for(on.copied, pause=0.5)
@@ -245,14 +262,14 @@ def test_how_it_ended_is_forgotten(
     on.take_the_leader()
     slot.kill()
     second = start_slot(on.flow)
-    wait_for(lambda: on.state() == "EMPTY")
+    on.wait_state("EMPTY")
     second.kill()
     on.target.start(on.victim)
     on.load.send(100)
     before = on.described().producer_epoch
     start_slot(on.flow)
     # It has taken over, and does so again as long as the partition is set aside.
-    wait_for(lambda: on.described().producer_epoch > before + 1)
+    on.wait_epoch_after(before + 1)
     where = TopicPartition(on.flow.copy, 0)
     with _admin(on.target.bootstrap) as admin:
         (shown,) = admin.describe_producers([where]).values()
@@ -287,7 +304,7 @@ def test_a_later_transaction_does_not_decide(
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
-    wait_for(lambda: on.state() == "COMPLETE_COMMIT")
+    on.wait_state("COMPLETE_COMMIT")
     slot.kill()
     on.load.send(50, partition=1)
     second = start_slot(on.flow, signal_at=_STOP)
@@ -298,7 +315,7 @@ def test_a_later_transaction_does_not_decide(
     before = on.described().producer_epoch
     start_slot(on.flow)
     on.load.send(50)
-    wait_for(lambda: on.described().producer_epoch > before + 3)
+    on.wait_epoch_after(before + 3)
     with _admin(on.target.bootstrap) as admin:
         where = TopicPartition(on.flow.copy, 0)
         (shown,) = admin.describe_producers([where]).values()

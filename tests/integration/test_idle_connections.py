@@ -16,6 +16,7 @@ import psutil
 import pytest
 import structlog
 
+from mirror.playground.brokers import playground
 from tests.harness.admin import create_topic
 from tests.harness.load import keys, producer, send
 from tests.harness.slots import RunningLease, SparklessFlow
@@ -23,13 +24,12 @@ from tests.harness.waiting import deadline_in
 from tests.harness.witness import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping
+    from collections.abc import Iterator, MutableMapping
     from typing import Any
 
     from confluent_kafka import Producer
 
     from mirror.clusters.cluster import Cluster
-    from mirror.playground.cluster import PlaygroundCluster
     from mirror.relay.slot import Slot
 
 pytestmark = pytest.mark.integration
@@ -55,12 +55,20 @@ class _Quiet:
     """What was logged."""
 
 
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Source and target, whose brokers soon end idle connections."""
+    root = tmp_path_factory.mktemp("impatient")
+    with (
+        playground(("a",), root=root, given=False, settings=_IDLE) as one,
+        playground(("b",), root=root, given=False, settings=_IDLE, nodes=3) as three,
+    ):
+        yield one["a"].bootstrap, three["b"].bootstrap
+
+
 @pytest.fixture
-def quiet(
-    make_clusters: Callable[..., dict[str, PlaygroundCluster]], topic_name: str
-) -> Iterator[_Quiet]:
-    source = make_clusters("a", settings=_IDLE)["a"].bootstrap
-    target = make_clusters("b", settings=_IDLE, nodes=3)["b"].bootstrap
+def quiet(impatient: tuple[str, str], topic_name: str) -> Iterator[_Quiet]:
+    source, target = impatient
     create_topic(source, topic_name, _PARTITIONS)
     flow = SparklessFlow(
         source=source,

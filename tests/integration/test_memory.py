@@ -70,7 +70,7 @@ def test_worker_stays_below_one_gib(
         witness.wait(partitions * each, 100)
         assert slot.end() == "done"
         peak = slot.peak_memory()
-        witness.assert_exactly(flow.copy, order)
+        witness.assert_found(order)
     print(f"peak memory, {partitions} partitions, {codec}: {peak >> 20} MiB")
     assert peak < _GIB
 
@@ -128,7 +128,7 @@ def test_a_bomb_takes_no_gigabyte(
             witness.wait(250, 50)
         assert slot.end() == "done"
         peak = slot.peak_memory()
-        witness.assert_exactly(flow.copy, order)
+        witness.assert_found(order)
     print(f"peak memory, a bomb of {mebibytes} MiB: {peak >> 20} MiB")
     assert peak < _GIB
     if not copied:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.main import app
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer
-from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually, keys_of, order_of
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
@@ -68,6 +71,12 @@ class Lab:
         return self.partition(topic)
 
     def command(self, *words: str) -> str:
+        """Returns its stdout."""
+        done = CliRunner().invoke(app, [*words, "-c", str(self.file)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def typed(self, *words: str) -> str:
         """A command, as a person types it; returns its stdout."""
         done = subprocess.run(
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
@@ -101,9 +110,12 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(
-    clusters: dict[str, PlaygroundCluster], tmp_path_factory: pytest.TempPathFactory
+    clusters: dict[str, PlaygroundCluster],
+    standing: StandingMirror,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    file = tmp_path_factory.mktemp("positions") / "mirror.yaml"
     create_topic(a, "time-0")
     client = producer(a)
     for number, age in enumerate((3600, 1801, 1799, 60)):
@@ -131,11 +143,11 @@ def lab(
             },
         },
     }
-    folder = tmp_path_factory.mktemp("positions")
-    with RunningMirror(config, folder) as mirror:
+    file.write_text(json.dumps(config))  # JSON is YAML
+    with standing.hosting(config) as mirror:
         for flow in config["flows"]:
             mirror.wait_running(flow)
-        yield Lab(mirror, folder / "mirror.yaml", a, b)
+        yield Lab(mirror, file, a, b)
 
 
 def test_deleted_before_copied(lab: Lab) -> None:
@@ -146,11 +158,11 @@ def test_deleted_before_copied(lab: Lab) -> None:
     create_topic(lab.a, topic)
     lab.put(topic, range(50))
     lab.copied(f"LOSS.{topic}", 50)
-    lab.command("pause", "LOSS->B", "--topic", topic, "--yes")
+    lab.typed("pause", "LOSS->B", "--topic", topic, "--yes")
     assert lab.wait_state(topic, "PAUSED")["position"] == 50
     lab.put(topic, range(50, 150))
     lab.delete_records(topic, 120)
-    lab.command("resume", "LOSS/B", "--yes")
+    lab.typed("resume", "LOSS/B", "--yes")
     kept = [b"%d" % n for n in [*range(50), *range(120, 150)]]
     assert lab.copied(f"LOSS.{topic}", 80) == kept
     assert lab.losses(topic) == [("DELETED", 50, 119)]
@@ -178,8 +190,7 @@ def test_stop_on_loss_waits_for_a_decision(lab: Lab) -> None:
     lab.put(other, range(10))
     assert len(lab.copied(f"STOP.{other}", 10)) == 10
     assert len(order_of(lab.b, f"STOP.{topic}")[0]) == 50
-    lab.command("flow", "reset", "STOP->B", "--topic", topic, "--to", "earliest",
-                "--yes")  # fmt: skip
+    lab.typed("flow", "reset", "STOP->B", "--topic", topic, "--to", "earliest", "--yes")
     kept = [b"%d" % n for n in [*range(50), *range(70, 100)]]
     assert lab.copied(f"STOP.{topic}", 80) == kept
     assert lab.losses(topic) == [("SKIPPED", 50, 69)]
