@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
-_TAKE_OVERS = 8
+_TAKE_OVERS = 20
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_a_target_broker_cut_off(
         SignalAt(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
     ]
-    for _ in range(_TAKE_OVERS // 2):
+    for _ in range(_TAKE_OVERS // 4):
         before = mirrored.copied()
         slot = mirrored.start(signal_at=stops)
         wait_for(lambda slot=slot: slot.suspended)

@@ -2,7 +2,7 @@
 
 The cases run in a process of their own (`tests.fuzz`), so that a crash, a hang and
 growing memory are findings like any other. Every run has other cases.
-`MIRROR_TEST_FUZZ_CASES` makes it run longer than the 50,000 cases of CI,
+`MIRROR_TEST_FUZZ_CASES` makes it run longer than the 200,000 cases of CI,
 `MIRROR_TEST_FUZZ_SEED` chooses them; a failure says how to repeat the case it was found
 in.
 """
@@ -27,7 +27,7 @@ from tests.harness.waiting import crowd
 
 pytestmark = pytest.mark.integration
 
-_CASES = int(os.environ.get("MIRROR_TEST_FUZZ_CASES", "50000"))
+_CASES = int(os.environ.get("MIRROR_TEST_FUZZ_CASES", "200000"))
 _SEED = int(os.environ.get("MIRROR_TEST_FUZZ_SEED", "0")) or time.time_ns() >> 20
 _CHECKED_CASES = 10_000
 _HANG_SECONDS = 20.0
