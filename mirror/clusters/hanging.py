@@ -83,7 +83,7 @@ def complete(
 ) -> Looked:
     """End what the producers' transactions left open in these partitions; call it right
     after taking over. Partitions without a leader, or that we may not read, are left
-    out.
+    out, and so are transactions of an owner that took over after us.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses.
@@ -93,7 +93,7 @@ def complete(
     for producer in producers:
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
         for (pid, epoch), where in left_open.items():
-            if pid in producer.ids:
+            if pid in producer.ids and not producer.is_later(pid, epoch):
                 # Markers of the current id do not end what an earlier id left open.
                 ours = pid == producer.producer_id
                 ends[producer.was_committed(pid, epoch) if ours else None] += where

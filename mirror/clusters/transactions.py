@@ -93,6 +93,10 @@ class Producer:
             return True
         return known
 
+    def is_later(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction with this epoch is one of a later owner of our id."""
+        return producer_id == self._id and epoch > self._epoch
+
     @property
     def _committed_now(self) -> tuple[int, range]:
         return self._id, range(self._taken_over, self._epoch if self.v2 else 0)

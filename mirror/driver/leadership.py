@@ -222,10 +222,11 @@ class Leadership:
                         group=group, cluster=target, error=str(error),
                     )  # fmt: skip
             except ClusterError as error:
-                known.trouble = str(error)
-                if throttle.due(str(error)):
+                # Any connection may break: a second failure tells that more is wrong.
+                if known.trouble and throttle.due(str(error)):
                     log.warning("cannot elect a leader", cluster=target,
                                 error=str(error))  # fmt: skip
+                known.trouble = str(error)
             known.leaving.wait(pause)
         # An unreachable coordinator notices by itself, when the session times out.
         with contextlib.suppress(ClusterError):

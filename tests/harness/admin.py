@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -25,7 +26,7 @@ from tests.harness.witness import _consumer
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, **configs: str
 ) -> None:
-    """Create a topic; config names with underscores for dots."""
+    """Create a topic whose leaders answer; config names with underscores for dots."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(
         topic,
@@ -33,13 +34,22 @@ def create_topic(
         config={name.replace("_", "."): value for name, value in configs.items()},
     )
     admin.create_topics([new])[topic].result(30)
+    # Brokers may name a leader before it knows that it leads.
+    ends = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)}
     deadline = deadline_in(30)
-    while True:
-        shown = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        if len(shown) == partitions and all(p.leader >= 0 for p in shown.values()):
-            return
-        assert time.monotonic() < deadline, f"{topic} has no leaders"
+    while reason := _refusal(admin, ends):
+        assert time.monotonic() < deadline, f"{topic}: {reason}"
         time.sleep(0.05)
+
+
+def _refusal(admin: AdminClient, asked: dict[TopicPartition, OffsetSpec]) -> str:
+    """Why some leader does not tell these offsets; empty if all do."""
+    try:
+        for answer in admin.list_offsets(asked).values():
+            answer.result(10)
+    except KafkaException as error:
+        return str(error)
+    return ""
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:

@@ -14,13 +14,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 import psutil
@@ -231,14 +225,25 @@ class SplitCluster:
 
     def cut(self, broker: int) -> None:
         """Cut a broker off from its peers and its controller, not from its clients."""
+        self._to_controller.close(to=self._is_of(broker))
+        for number, gate in self._to_peer.items():
+            gate.close() if number == broker else gate.close(to=self._is_of(broker))
+
+    def starve(self, broker: int) -> None:
+        """Keep a broker from replicating what its peers lead. They replicate what it
+        leads, and it knows its controller.
+        """
+        for number in self.others(broker):
+            self._to_peer[number].close(to=self._is_of(broker))
+
+    def _is_of(self, broker: int) -> Callable[[int], bool]:
+        """Whether a connection from a port is the broker's."""
 
         def of_broker(port: int) -> bool:
             process = psutil.Process(self._brokers[broker].pid)
             return any(each.laddr.port == port for each in process.net_connections())
 
-        self._to_controller.close(to=of_broker)
-        for number, gate in self._to_peer.items():
-            gate.close() if number == broker else gate.close(to=of_broker)
+        return of_broker
 
     def heal(self) -> None:
         """Undo all cuts, and wait until all brokers are one cluster again."""
@@ -285,18 +290,6 @@ def move_leader(bootstrap: str, topic: str, to: int) -> None:
     finally:
         admin.close()
     wait_for(lambda: leader_of(bootstrap, topic) == to, pause=0.3)
-
-
-def throttle_follower(bootstrap: str, topic: str, broker: int) -> None:
-    """Let a broker replicate only a byte a second of a topic from now on."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for kind, name, config, value in (
-        (ResourceType.BROKER, str(broker), "follower.replication.throttled.rate", "1"),
-        (ResourceType.TOPIC, topic, "follower.replication.throttled.replicas", "*"),
-    ):
-        entry = ConfigEntry(config, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(kind, name, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def in_sync(bootstrap: str, topic: str) -> set[int]:

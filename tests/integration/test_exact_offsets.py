@@ -104,21 +104,32 @@ def _first(log: Sequence[tuple[int, bytes]], offset: int) -> int:
 
 
 def test_transactions_and_loops(
-    clusters: dict[str, PlaygroundCluster],
-    shared_mirror: RunningMirror,
-    shared_topic: str,
+    clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
     """Markers, aborted transactions and skipped records make holes on the source,
     markers make them on the target: no translated offset is off by one of them.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    create_topic(source, shared_topic, 2)
-    with contextlib.closing(
-        Cluster(ClusterConfig(alias="T", bootstrap_servers=(target,))).connect()
-    ) as cluster:
+    create_topic(source, topic_name, 2)
+    config = ClusterConfig(alias="T", bootstrap_servers=(target,))
+    with contextlib.closing(Cluster(config).connect()) as cluster:
         loop = [("mirror.via", f"x/{cluster.cluster_id}".encode())]
+    copy = f"A.{topic_name}"
+    with standing.hosting(config_for(source, target, topics=[topic_name])) as mirror:
+        copied = send_with_holes(source, topic_name, loop)
+        eventually(target, copy, copied)
+        mirror.wait_copied(source, topic_name)
+    with map_on(target, "A") as known:
+        logs = log_of(source, topic_name), log_of(target, copy)
+        assert_exact(known, topic_name, *logs)
+
+
+def send_with_holes(source: str, topic: str, loop: list[tuple[str, bytes]]) -> int:
+    """Transactions on partition 0, single records on 1, and some of both that have
+    looped; returns how many records mirror copies.
+    """
     chance = random.Random(4)
-    one = producer(source, transactional_id=shared_topic)
+    one = producer(source, transactional_id=topic)
     one.init_transactions(30)
     plain = producer(source)
     copied = 0
@@ -126,16 +137,17 @@ def test_transactions_and_loops(
         count = chance.randrange(1, 5)
         one.begin_transaction()
         for record in range(count):
-            one.produce(shared_topic, key=f"t-{number}-{record}".encode(), partition=0)
+            one.produce(topic, key=f"t-{number}-{record}".encode(), partition=0)
         kind = chance.choice(("plain", "looped"))
         for client in (plain, one):
             partition = 1 if client is plain else 0
             client.produce(
-                shared_topic,
+                topic,
                 key=f"{'-' if kind == 'looped' else 'p'}{number}".encode(),
                 headers=loop if kind == "looped" else None,
                 partition=partition,
             )
+        assert one.flush(30) == 0  # else an abort drops what has not been sent
         if committed := chance.random() < 0.7:
             one.commit_transaction(30)
         else:
@@ -144,15 +156,7 @@ def test_transactions_and_loops(
         if number % 30 == 0:
             time.sleep(0.3)  # so that the flow has several transactions of its own
     assert plain.flush(30) == 0
-    eventually(target, f"A.{shared_topic}", copied)
-    shared_mirror.wait_copied(source, shared_topic)
-    with map_on(target, "A") as known:
-        assert_exact(
-            known,
-            shared_topic,
-            log_of(source, shared_topic),
-            log_of(target, f"A.{shared_topic}"),
-        )
+    return copied
 
 
 def test_compacted(

@@ -21,7 +21,9 @@ import pytest
 
 from mirror.batches import records
 from mirror.batches.writing import write
+from mirror.clusters import hanging
 from mirror.clusters.cluster import Cluster
+from mirror.clusters.hanging import Looked
 from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import runs
@@ -368,3 +370,29 @@ def test_how_a_transaction_ended_is_known_by_its_epoch(
         second.take_over()
         assert second.was_committed(*left) is False
         assert second.was_committed(*committed[0]) is None
+
+
+def test_what_a_later_owner_has_open_is_its_own(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """An owner that was replaced meanwhile does not call its successor's transaction
+    one that was left open, whose outcome only a person could find out.
+    """
+    bootstrap = clusters["b"].bootstrap
+    create_topic(bootstrap, topic_name)
+    config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
+    with contextlib.closing(Cluster(config).connect()) as cluster:
+        first, second = (
+            Producer(
+                cluster, transactional_id=topic_name, transaction_timeout_ms=30_000
+            )
+            for _ in range(2)
+        )
+        first.take_over()
+        second.take_over()
+        batch = records.encode([(b"k", b"v")])
+        write(cluster, {topic_name: [batch]}, second)
+        topics = cluster.topics({topic_name})
+        assert hanging.complete(cluster, [first], topics, [(topic_name, 0)]) == Looked()
+        second.commit()
+    assert order_of(bootstrap, topic_name) == {0: [b"k"]}
