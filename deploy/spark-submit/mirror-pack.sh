@@ -51,12 +51,12 @@ def needed() -> set[str]:
     return found
 
 
-# Include the compiled kernels, in numba's files, so executors need not compile them.
+# Include what Python and numba have compiled: executors would need seconds for it.
 def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     path = Path(entry.name)
     # An editable install refers to a folder that executors do not have.
-    here = path.suffix == ".pyc" or ("editable" in path.name and path.suffix == ".pth")
-    return None if here or path in left_out else entry
+    editable = "editable" in path.name and path.suffix == ".pth"
+    return None if editable or path in left_out else entry
 
 
 if not archive.endswith((".tar.gz", ".tgz")):
