@@ -1,0 +1,245 @@
+"""What goes wrong by itself: processes, brokers, elections, logs, clocks.
+
+Main type: `Strikes`, with one method per kind of fault; `STRIKES` names them. Each
+chooses what it hits, and undoes itself after a while if it can. What goes wrong with
+requests is in `faults`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.flows import SimulatedFlow
+    from tests.simulation.judge import Judge
+    from tests.simulation.model import ModelCluster
+    from tests.simulation.sources import Writer
+    from tests.simulation.world import World
+
+
+class Strikes:
+    """The faults of one history that need no request."""
+
+    def __init__(
+        self,
+        world: World,
+        clusters: tuple[ModelCluster, ModelCluster],
+        flow: SimulatedFlow,
+        writer: Writer,
+        judge: Judge,
+    ) -> None:
+        """`clusters`: source and target."""
+        self._world = world
+        self._clusters = clusters
+        self._source, self._target = clusters
+        self._flow = flow
+        self._writer = writer
+        self._judge = judge
+        self.cut_off: set[tuple[str, tuple[str, int]]] = set()
+        """Names of processes and addresses of brokers between which nothing passes."""
+
+    def kill_worker(self) -> None:
+        if alive := [w.process for w in self._flow.workers if w.process.alive]:
+            process = self._world.random.choice(alive)
+            self._world.note(f"{process.name} is killed")
+            self._world.kill(process)
+
+    def kill_worker_at_send(self) -> None:
+        if alive := [w.process for w in self._flow.workers if w.process.alive]:
+            self._world.random.choice(
+                alive
+            ).kill_at_send = self._world.random.randrange(60)
+
+    def kill_driver(self) -> None:
+        process = self._flow.driver
+        if self._world.random.random() < 0.5:
+            process.kill_at_send = self._world.random.randrange(60)
+        else:
+            self._world.note(f"{process.name} is killed")
+            self._world.kill(process)
+
+    def suspend(self) -> None:
+        """A worker or the driver stands still, and wakes up late."""
+        random = self._world.random
+        alive = [p for p in self._flow.everyone if p.alive and not p.suspended]
+        if not alive:
+            return
+        process = random.choice(alive)
+        process.suspended = True
+        seconds = random.choice((0.3, 3.0, 15.0, 40.0))
+        self._world.note(f"{process.name} is suspended for {seconds} s")
+        self._world.after(seconds, lambda: setattr(process, "suspended", False))
+
+    def stop_broker(self) -> None:
+        cluster = self._world.random.choice(self._clusters)
+        nodes = cluster.working()
+        if not nodes:
+            return
+        node = self._world.random.choice(nodes)
+        self._world.note(f"broker {cluster.name}{node} stops")
+        cluster.stop(node)
+
+        def back() -> None:
+            if not cluster.broker(node).up:
+                self._world.note(f"broker {cluster.name}{node} is back")
+                cluster.start(node)
+
+        self._world.after(self._world.random.choice((0.1, 1.0, 4.0)), back)
+
+    def isolate(self) -> None:
+        cluster = self._world.random.choice(self._clusters)
+        nodes = cluster.working()
+        if len(nodes) < 2:
+            return
+        node = self._world.random.choice(nodes)
+        self._world.note(f"broker {cluster.name}{node} is cut off from its cluster")
+        cluster.isolate(node)
+
+        def back() -> None:
+            if cluster.broker(node).isolated:
+                self._world.note(f"broker {cluster.name}{node} is a member again")
+                cluster.rejoin(node)
+
+        self._world.after(self._world.random.choice((0.5, 3.0, 8.0)), back)
+
+    def elect(self) -> None:
+        cluster = self._world.random.choice(self._clusters)
+        where = self._some(cluster)
+        nodes = cluster.working()
+        if where is None or not nodes:
+            return
+        node = self._world.random.choice([*nodes, -1])
+        self._world.note(f"{cluster.name} {where} is led by {node}")
+        cluster.elect(where, node)
+        if node < 0:
+
+            def back() -> None:
+                partition = cluster.partition(where)
+                if partition is not None and partition.leader < 0 and cluster.working():
+                    cluster.elect(where, cluster.working()[0])
+
+            self._world.after(self._world.random.choice((0.1, 1.0, 4.0)), back)
+
+    def _some(self, cluster: ModelCluster) -> tuple[str, int] | None:
+        found = [
+            (name, number)
+            for name, topic in cluster.topics.items()
+            for number in range(len(topic.partitions))
+        ]
+        return self._world.random.choice(found) if found else None
+
+    def lose(self) -> None:
+        """An unclean election on the source."""
+        where, nodes = self._some(self._source), self._source.working()
+        if where is None or not nodes:
+            return
+        partition = self._source.partition(where)
+        assert partition is not None
+        end = max(partition.log.end - self._world.random.randrange(40), 0)
+        self._world.note(f"a {where} loses what is from {end} on")
+        self._judge.truncated(where)
+        markers = [b for b in partition.log.batches if b.control and b.last >= end]
+        self._source.elect(where, self._world.random.choice(nodes), lose_from=end)
+        # Without them nobody could read on, until somebody ends these transactions.
+        for each in markers:
+            if partition.log.is_open(each.producer):
+                partition.log.end_transaction(
+                    each.producer,
+                    each.producer_epoch,
+                    commit=each.commits,
+                    at=self._world.now,
+                )
+
+    def move_coordinator(self) -> None:
+        names = sorted(self._target.coordinators)
+        if names:
+            self._target.move_coordinator(
+                self._world.random.choice(names), self._world.random.choice((0.05, 1.0))
+            )
+
+    def delete_records(self) -> None:
+        where = self._some(self._source)
+        partition = self._source.partition(where) if where else None
+        if where is None or partition is None:
+            return
+        log = partition.log
+        until = self._world.random.randint(log.start, log.end)
+        self._world.note(f"a {where}: what is before {until} is deleted")
+        self._judge.deleted(where, until)
+        log.delete_before(until)
+        self._source.stir()
+
+    def recreate(self) -> None:
+        name = self._world.random.choice(self._writer.topics)
+        if name not in self._source.topics or not self._source.working():
+            return
+        count = len(self._source.topics[name].partitions)
+        self._world.note(f"a {name} is deleted")
+        for number in range(count):
+            self._judge.deleted((name, number))
+        self._source.delete(name)
+
+        def create() -> None:
+            if self._source.working():
+                self._world.note(f"a {name} is created again")
+                self._source.create(name, count, {})
+            else:
+                self._world.after(0.5, create)
+
+        self._world.after(self._world.random.choice((0.01, 0.5, 3.0)), create)
+
+    def jump(self) -> None:
+        """The wall clock of a process is set."""
+        process = self._world.random.choice(self._flow.everyone)
+        process.clock += self._world.random.choice((-3600.0, -5.0, 5.0, 3600.0))
+
+    def cut(self) -> None:
+        """Nothing passes between a process and a broker."""
+        random = self._world.random
+        alive = [p for p in self._flow.everyone if p.alive]
+        cluster = random.choice(self._clusters)
+        if not alive:
+            return
+        pair = (random.choice(alive).name, random.choice(cluster.brokers).address)
+        self._world.note(f"nothing passes between {pair[0]} and {pair[1]}")
+        self.cut_off.add(pair)
+        self._world.after(
+            random.choice((0.5, 4.0, 15.0)), lambda: self.cut_off.discard(pair)
+        )
+
+    def stale_views(self) -> None:
+        """Brokers learn late who leads."""
+        for cluster in self._clusters:
+            cluster.view_delay = lambda: self._world.random.choice((0.001, 0.3, 3.0))
+
+    def slow_markers(self) -> None:
+        self._target.transactions.delay = lambda: self._world.random.choice(
+            (0.001, 0.05, 1.0)
+        )
+
+    def skip_markers(self) -> None:
+        """Brokers 4.x: a partition without a leader never gets its marker."""
+        self._target.transactions.skips_leaderless = True
+        self.elect()
+
+
+STRIKES: dict[str, Callable[[Strikes], None]] = {
+    "kill worker": Strikes.kill_worker,
+    "kill worker at send": Strikes.kill_worker_at_send,
+    "kill driver": Strikes.kill_driver,
+    "suspend": Strikes.suspend,
+    "stop broker": Strikes.stop_broker,
+    "isolate": Strikes.isolate,
+    "elect": Strikes.elect,
+    "lose": Strikes.lose,
+    "move coordinator": Strikes.move_coordinator,
+    "delete records": Strikes.delete_records,
+    "recreate": Strikes.recreate,
+    "jump": Strikes.jump,
+    "cut": Strikes.cut,
+    "stale views": Strikes.stale_views,
+    "slow markers": Strikes.slow_markers,
+    "skip markers": Strikes.skip_markers,
+}
