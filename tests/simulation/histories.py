@@ -91,12 +91,13 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
         source.create(name, random.choice((1, 2, 3)), {})
     writer = Writer(source, names)
     once = random.random() < 0.9
+    late = once and random.random() < 0.2
     flow = SimulatedFlow(
         source,
         target,
         most_slots=random.choice((1, 1, 2, 3)),
         lease_seconds=random.choice((0.5, 2.0, 8.0)),
-        settings={"exactly_once": once},
+        settings={"exactly_once": once, "start": "latest" if late else "earliest"},
     )
     judge = Judge(
         writer,
@@ -110,6 +111,10 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     ModelCluster.serve = staticmethod(trouble.serve)
     trouble.on = faults
     target.committed = judge.look
+    if late:
+        for _ in range(20):
+            writer.step()
+        judge.begins_late()
     flow.begin()
     if faults:
         trouble.begin()

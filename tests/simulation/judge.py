@@ -39,19 +39,33 @@ class Judge:
         once: bool,
     ) -> None:
         self.copies: dict[bytes, list[tuple[TopicPartition, int]]] = {}
-        """Where each record's copies are, in the order in which they became visible."""
+        """Where each record's copies are, in the order in which they became visible;
+        none, if they were deleted with their topic."""
         self._writer = writer
         self.target = target
         self._prefix = prefix
         self._ledger = ledger
-        self._progress = progress_topic
+        self.progress_topic = progress_topic
         self._positions: dict[tuple[str, int], int] = {}
         self._once = once
         self._read: dict[TopicPartition, int] = {}
         self._begun: set[tuple[str, int]] = set()
+        self._starts: dict[tuple[str, int], int] = {}
+        """With `start: latest`: the ends of the source's logs before the flow began."""
+        self._first: dict[tuple[str, int], int] = {}
+        """The first position of each partition."""
         self._truncated: set[tuple[str, int]] = set()
         self._deleted: list[Written] = []
         self._last: dict[TopicPartition, tuple[int, bytes]] = {}
+        self._went: set[bytes] = set()
+        """Records that a deleted copy had in open transactions. Those that committed
+        are not copied again."""
+
+    def begins_late(self) -> None:
+        """The flow is to copy only what is written from now on."""
+        for topic in self._writer.cluster.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                self._starts[topic.id.hex, number] = partition.log.end
 
     def look(self) -> None:
         """Read what became visible to `read_committed` since the last look.
@@ -59,16 +73,23 @@ class Judge:
         Raises:
             WrongError: it is not as promised.
         """
-        for name, topic in self.target.topics.items():
-            if name.removeprefix(self._prefix) in self._writer.topics:
-                for number, partition in enumerate(topic.partitions):
-                    self._follow((name, number), partition.log)
-        if self._once and (kept := self.target.topics.get(self._progress)) is not None:
+        for name in self.copied_topics():
+            for number, partition in enumerate(self.target.topics[name].partitions):
+                self._follow((name, number), partition.log)
+        if (
+            self._once
+            and (kept := self.target.topics.get(self.progress_topic)) is not None
+        ):
             self._follow_progress(kept.partitions[0].log)
+
+    def copied_topics(self) -> list[str]:
+        """The copies that are there."""
+        names = (self._prefix + topic for topic in self._writer.topics)
+        return [name for name in names if name in self.target.topics]
 
     def _follow_progress(self, log: PartitionLog) -> None:
         """Positions only go forward, in a topic that lost nothing."""
-        where = (self._progress, 0)
+        where = (self.progress_topic, 0)
         at, end = self._read.get(where, 0), log.stable
         for _, key, value in committed(log, at) if at < end else ():
             if not key or value is None:
@@ -86,6 +107,8 @@ class Judge:
                     f"{self._positions[of]} to {position.offset}"
                 )
             self._positions[of] = position.offset
+            if position.offset >= 0:
+                self._first.setdefault(of, position.offset)
         self._read[where] = max(at, end)
 
     def _follow(self, where: TopicPartition, log: PartitionLog) -> None:
@@ -117,16 +140,30 @@ class Judge:
             raise WrongError(f"{place}: {key!r} has another value")
         if self._once and record.name in self.copies:
             raise WrongError(
-                f"{place}: {key!r} is a second copy of {self.copies[record.name][0]}"
+                f"{place}: {key!r} is a second copy of {self.copies[record.name][:1]}"
             )
+        log = (record.topic_id, record.where[1])
+        if record.offset < self._starts.get(log, 0) and log not in self._truncated:
+            raise WrongError(f"{place}: {key!r} was there before the flow began")
         number = int(record.name.rsplit(b":", 1)[1])
         last, of = self._last.get(where, (-1, b""))
         if number <= last and self._once:
             raise WrongError(f"{place}: {key!r} comes after {of!r}")
         if number > last:
             self._last[where] = (number, record.name)
-        self._begun.add((record.topic_id, record.where[1]))
+        self._begun.add(log)
         self.copies.setdefault(record.name, []).append((where, offset))
+
+    def copy_deleted(self, name: str) -> None:
+        """A copy is about to be deleted, and others may follow under its name."""
+        self.look()
+        for number, partition in enumerate(self.target.topics[name].partitions):
+            self._read[name, number] = 0
+            for batch in partition.log.batches:
+                for _, key, _ in () if batch.control else records_of(batch):
+                    self._went.add(key or b"")
+        for copies in self.copies.values():
+            copies[:] = [each for each in copies if each[0][0] != name]
 
     def deleted(self, where: TopicPartition, until: int | None = None) -> None:
         """What is before an offset of the source is about to be deleted; None: all.
@@ -182,6 +219,19 @@ class Judge:
                 if record.name in self.copies and _explains(loss, record):
                     raise WrongError(f"ledger: {loss}, but {record.name!r} is copied")
 
+    def pairs(self, where: TopicPartition) -> list[tuple[int, int]]:
+        """The offsets of a partition's copied records, and of their first copies, of
+        the topic that is there now.
+        """
+        topic_id = self._writer.cluster.topics[where[0]].id.hex
+        return sorted(
+            (record.offset, copies[0][1])
+            for name, copies in self.copies.items()
+            if copies
+            and (record := self._writer.records[name]).topic_id == topic_id
+            and record.where == where
+        )
+
     def is_truncated(self, where: TopicPartition) -> bool:
         """Whether the topic that is there now ever lost its end."""
         return (
@@ -199,6 +249,8 @@ class Judge:
             if (
                 record.committed
                 and record.name not in self.copies
+                and record.name not in self._went
+                and not self._too_early(record)
                 and self._is_there(record)
                 and not _explained(record, lost)
             ):
@@ -207,10 +259,17 @@ class Judge:
             if (
                 record.committed
                 and record.name not in self.copies
+                and record.name not in self._went
+                and not self._too_early(record)
                 and not _explained(record, lost)
             ):
                 return f"deleted {record.name!r} at {record.where}@{record.offset}"
         return ""
+
+    def _too_early(self, record: Written) -> bool:
+        """Whether it was written before a flow began that copies only what is newer."""
+        log = (record.topic_id, record.where[1])
+        return log in self._starts and record.offset < self._first.get(log, 0)
 
     def _is_there(self, record: Written) -> bool:
         """Whether the source has the record still."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.offsets.translation import Exactness
 from tests.simulation.judge import WrongError
-from tests.simulation.partition import committed, records_of
+from tests.simulation.partition import committed
 
 if TYPE_CHECKING:
     from mirror.offsets.offset_map import OffsetMap
@@ -37,19 +37,13 @@ def check(
             where = (name, number)
             if judge.is_truncated(where):
                 continue  # the same offsets were copied more than once
-            there = [
-                (offset, key)
-                for batch in partition.log.batches
-                if not batch.control
-                for offset, key, _ in records_of(batch)
-                if key in judge.copies
-            ]
-            pairs = [(offset, judge.copies[key][0][1]) for offset, key in there if key]
+            pairs = judge.pairs(where)
             copy = judge.target.partition((prefix + name, number))
             if not pairs or copy is None:
                 continue
             visible = [offset for offset, _, _ in committed(copy.log, 0)]
             first = max(partition.log.start, pairs[0][0])
+            pairs = [each for each in pairs if each[0] >= first]
             for offset in range(first, partition.log.end + 1):
                 count += 1
                 _forth(offset_map, where, offset, pairs, visible)

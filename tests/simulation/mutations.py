@@ -13,11 +13,15 @@ from unittest import mock
 
 import numpy as np
 
+from mirror.batches import batch, scan
 from mirror.clusters import hanging
 from mirror.clusters.hanging import Looked
+from mirror.clusters.topics import Views
 from mirror.clusters.wire import fetch, fetch_by_id, write
 from mirror.driver import ownership
 from mirror.offsets import progress
+from mirror.offsets.index import Track
+from mirror.offsets.progress import NO_ID
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
 from mirror.relay.intake import Intake
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _real: dict[str, Any] = {
+    "add": Track.add,
+    "index": scan.index,
     "decode": fetch.decode,
     "decode_by_id": fetch_by_id.decode,
     "judge": gaps.judge,
@@ -259,6 +265,56 @@ def losses_are_counted_twice() -> AbstractContextManager[Any]:
     return _patched(Loss, "document", document)
 
 
+def empty_markers_are_read() -> AbstractContextManager[Any]:
+    """A marker that the log cleaner emptied is read all the same; part 1, A1."""
+
+    def index(buffer: Any, start: int, end: int, rows: Any) -> Any:
+        found = _real["index"](buffer, start, end, rows)
+        listed = rows[: max(found[0], 0)]
+        markers = (listed[:, scan.ATTRIBUTES] & batch.CONTROL) != 0
+        listed[markers, scan.COUNT] = 1
+        return found
+
+    return _patched(scan, "index", index)
+
+
+@contextlib.contextmanager
+def any_broker_counts() -> Iterator[None]:
+    """What one broker says about leaders and topics is believed; part 1, A2."""
+
+    def agreed(self: Views, name: str) -> Any:
+        return next((each[name] for each in self.answers if not each[name].error), None)
+
+    def in_the_way(suspect: Any, shown: Any, _: Any) -> str:
+        leader = None if shown is None else shown.leaders.get(suspect.partition)
+        return "nobody leads" if leader is None or leader.node < 0 else ""
+
+    with (
+        _patched(Views, "agreed", agreed),
+        _patched(gaps, "_in_the_way", in_the_way),
+    ):
+        yield
+
+
+def first_starts_are_forgotten() -> AbstractContextManager[Any]:
+    """A first start counts although it was not committed; part 1, A6."""
+
+    def uncommitted(target: Any, topic: str) -> Any:
+        found = progress.read_proven(target, topic, committed=False)
+        return ownership._Generation.parse(found.generation)
+
+    return _patched(ownership, "_committed", uncommitted)
+
+
+def copies_are_for_ever() -> AbstractContextManager[Any]:
+    """The map goes on to name copies that were deleted with their topic; part 1, A4."""
+
+    def add(self: Track, block: Any, at: int, **options: Any) -> None:
+        _real["add"](self, replace(block, copy_id=NO_ID), at, **options)
+
+    return _patched(Track, "add", add)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     each.__name__: each
     for each in (
@@ -269,6 +325,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         markers_are_not_missed, losses_are_silent, losses_reach_too_far,
         losses_forget_the_epoch, old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
-        losses_are_counted_twice,
+        losses_are_counted_twice, empty_markers_are_read, any_broker_counts,
+        first_starts_are_forgotten, copies_are_for_ever,
     )
 }  # fmt: skip

@@ -317,7 +317,7 @@ def _marker(producer: int, epoch: int, *, commit: bool, at: float) -> bytes:
 
 def records_of(batch: Batch) -> list[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of a batch's records."""
-    found = []
+    found: list[tuple[int, bytes | None, bytes | None]] = []
     records = MemoryRecords(batch.data)
     while (each := records.next_batch()) is not None:
         found += [(r.offset, r.key, r.value) for r in each]

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.cleaning import clean
+from tests.simulation.partition import committed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -171,6 +174,24 @@ class Strikes:
         log.delete_before(until)
         self._source.stir()
 
+    def clean(self) -> None:
+        """The log cleaner runs on the source, or where progress is kept."""
+        random = self._world.random
+        if random.random() < 0.5:
+            where = self._some(self._source)
+            partition = self._source.partition(where) if where else None
+            if partition is not None:
+                rate = random.choice((0.0, 0.1, 0.5))
+                self._world.note(f"a {where}: the log cleaner runs")
+                clean(partition.log, random, lambda *_: random.random() < rate)
+            return
+        partition = self._target.partition((self._judge.progress_topic, 0))
+        if partition is not None:
+            log = partition.log
+            last = {key: offset for offset, key, _ in committed(log, log.start)}
+            self._world.note("b: the log cleaner runs where progress is kept")
+            clean(log, random, lambda offset, key: last.get(key, offset) > offset)
+
     def recreate(self) -> None:
         name = self._world.random.choice(self._writer.topics)
         if name not in self._source.topics or not self._source.working():
@@ -189,6 +210,26 @@ class Strikes:
                 self._world.after(0.5, create)
 
         self._world.after(self._world.random.choice((0.01, 0.5, 3.0)), create)
+
+    def delete_copy(self) -> None:
+        """Somebody deletes a copy, and perhaps makes it again."""
+        random = self._world.random
+        names = sorted(self._judge.copied_topics())
+        if not names or not self._target.working():
+            return
+        name = random.choice(names)
+        count = len(self._target.topics[name].partitions)
+        self._world.note(f"b {name} is deleted")
+        self._judge.copy_deleted(name)
+        self._target.delete(name)
+
+        def create() -> None:
+            if name not in self._target.topics and self._target.working():
+                self._world.note(f"b {name} is created again by somebody")
+                self._target.create(name, count, {})
+
+        if random.random() < 0.5:
+            self._world.after(random.choice((0.01, 0.5, 3.0)), create)
 
     def jump(self) -> None:
         """The wall clock of a process is set."""
@@ -236,7 +277,9 @@ STRIKES: dict[str, Callable[[Strikes], None]] = {
     "lose": Strikes.lose,
     "move coordinator": Strikes.move_coordinator,
     "delete records": Strikes.delete_records,
+    "clean": Strikes.clean,
     "recreate": Strikes.recreate,
+    "delete copy": Strikes.delete_copy,
     "jump": Strikes.jump,
     "cut": Strikes.cut,
     "stale views": Strikes.stale_views,
