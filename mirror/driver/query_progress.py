@@ -2,21 +2,28 @@
 
 Main type: `QueryListener`, one for all flows; Spark calls it independently of the
 leases. It decides nothing; a lease's own report has more detail about what was copied.
+pyspark asks the JVM for each field of an event, 0.15 s of CPU for one micro-batch: here
+an event comes as one JSON text.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark import SparkContext
+from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
+    QueryProgressEvent,
+    StreamingQueryListener,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
-        QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
@@ -33,6 +40,15 @@ class QueryListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._flows: dict[str, str] = {}
         """Flow names by the run ids of their queries."""
+        self._called: Any = None
+
+    @property
+    def _jlistener(self) -> Any:
+        """What pyspark gives to the JVM."""
+        if self._called is None:
+            jvm: Any = SparkContext._jvm  # noqa: SLF001
+            self._called = jvm.PythonStreamingQueryListenerWrapper(_Called(self))
+        return self._called
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         if event.name:
@@ -66,6 +82,14 @@ class QueryListener(StreamingQueryListener):
             flow = self._flows.pop(str(event.runId), "")
         if flow and event.exception:
             self._store.update(flow, _failed)
+
+
+class _Called(JStreamingQueryListener):
+    """What the JVM calls; other events than progress are rare."""
+
+    def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802
+        event = QueryProgressEvent.fromJson(json.loads(jevent.json()))
+        self.pylistener.onQueryProgress(event)
 
 
 def _failed(flow: FlowStatus) -> FlowStatus:
