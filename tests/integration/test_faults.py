@@ -28,7 +28,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
 from mirror.playground.secured import USER
 from mirror.recovery import losses
-from tests.harness.admin import create_topic, topic_exists
+from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic

@@ -71,7 +71,7 @@ def test_instances_hang_are_restarted_and_die(
         one, two = (RunningMirror(old, tmp_path / name) for name in ("one", "two"))
         stack.enter_context(one).wait_running(flow)
         stack.enter_context(two)
-        with load.streaming(chunk=50):
+        with load.streaming(chunk=50, pause=0.5):
             two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
             assert two.flow(flow)["leader"] == one.flow(flow)["leader"]
             time.sleep(3)
@@ -151,7 +151,10 @@ def test_another_instance_takes_over_when_the_network_is_cut(
     with MirrorOnHost(far, tmp_path / "one", host) as one:
         # Each look into its host is a process.
         wait_for(lambda: leads(one, flow), pause=1)
-        with RunningMirror(near, tmp_path / "two") as two, load.streaming(chunk=100):
+        with (
+            RunningMirror(near, tmp_path / "two") as two,
+            load.streaming(chunk=100, pause=0.5),
+        ):
             two.wait_until(lambda _: two.flow(flow)["state"] == "STANDBY")
             time.sleep(3)
             assert leads(one, flow)
@@ -224,7 +227,7 @@ def test_flows_are_spread_and_move_back(
         return [sum(leads(each, flow) for flow in flows) for each in instances]
 
     with RunningMirror(setting, tmp_path / "one") as one:
-        with load.streaming(chunk=100):
+        with load.streaming(chunk=100, pause=0.5):
             wait_for(lambda: spread(one) == [2])
             two = RunningMirror(setting, tmp_path / "two")
             with two:
