@@ -1,7 +1,7 @@
 """The log cleaner: takes records out of a log and leaves offsets, epochs and times.
 
 Main function: `clean`. It removes records of aborted transactions, records that the
-caller calls superseded, and markers of transactions of which nothing is left. Batches
+caller calls superseded, and markers of transactions of which no batch is left. Batches
 that lose all their records go, or stay without any: Kafka keeps the last batch of each
 producer, and that of a cleaning round. Source: Kafka's `Cleaner`.
 """
@@ -35,15 +35,16 @@ def clean(
     stable = log.stable
     aborted = log.aborted_in(log.start, stable)
     kept: list[Batch] = []
-    with_records: set[int] = set()
-    """Producers whose transaction has records up to here."""
+    seen: set[int] = set()
+    """Producers whose transaction has a batch, even an empty one."""
     for batch in log.batches:
         cleaned: Batch | None = batch
         if batch.last >= stable or batch is log.batches[-1]:
             pass
         elif batch.control:
-            if batch.producer not in with_records:
+            if batch.producer not in seen:
                 cleaned = _emptied(batch, random)
+                log.aborted = [each for each in log.aborted if each.last != batch.base]
         elif batch.transactional and any(
             each.producer == batch.producer and each.first <= batch.base < each.last
             for each in aborted
@@ -51,17 +52,10 @@ def clean(
             cleaned = _emptied(batch, random)
         else:
             cleaned = _without(batch, random, superseded)
-        if batch.control:
-            with_records.discard(batch.producer)
-        elif cleaned is not None and _count(cleaned):
-            with_records.add(batch.producer)
+        (seen.discard if batch.control else seen.add)(batch.producer)
         if cleaned is not None:
             kept.append(cleaned)
     log.batches = kept
-
-
-def _count(batch: Batch) -> int:
-    return int(struct.unpack_from(">i", batch.data, 57)[0])
 
 
 def _emptied(batch: Batch, random: random.Random) -> Batch | None:

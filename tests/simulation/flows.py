@@ -111,6 +111,17 @@ class SimulatedFlow:
 
     driver: Process
 
+    @property
+    def beyond_help(self) -> set[tuple[str, int]]:
+        """Partitions of which the flow says that only a person can end a transaction
+        there. With v1, epochs do not tell a producer's transactions apart.
+        """
+        return {
+            (report.topic, report.partition)
+            for report in self.reports
+            if "no longer know whether it was committed" in report.reason
+        }
+
     def begin(self) -> None:
         """Start a driver; when it dies, another one."""
         self._serial += 1

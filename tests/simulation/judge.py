@@ -51,9 +51,11 @@ class Judge:
         self._read: dict[TopicPartition, int] = {}
         self._begun: set[tuple[str, int]] = set()
         self._starts: dict[tuple[str, int], int] = {}
-        """With `start: latest`: the ends of the source's logs before the flow began."""
+        """With `start: latest`: how far the source's logs could be read before the flow
+        began."""
         self._first: dict[tuple[str, int], int] = {}
-        """The first position of each partition."""
+        """Where partitions begin that were there when the flow first started; -1 while
+        that is not settled."""
         self._truncated: set[tuple[str, int]] = set()
         self._deleted: list[Written] = []
         self._last: dict[TopicPartition, tuple[int, bytes]] = {}
@@ -65,7 +67,7 @@ class Judge:
         """The flow is to copy only what is written from now on."""
         for topic in self._writer.cluster.topics.values():
             for number, partition in enumerate(topic.partitions):
-                self._starts[topic.id.hex, number] = partition.log.end
+                self._starts[topic.id.hex, number] = partition.log.stable
 
     def look(self) -> None:
         """Read what became visible to `read_committed` since the last look.
@@ -91,6 +93,7 @@ class Judge:
         """Positions only go forward, in a topic that lost nothing."""
         where = (self.progress_topic, 0)
         at, end = self._read.get(where, 0), log.stable
+        starts = not self._first
         for _, key, value in committed(log, at) if at < end else ():
             if not key or value is None:
                 continue
@@ -99,7 +102,7 @@ class Judge:
                 continue
             (topic, number), position, _ = found
             of = (position.topic_id.hex, number)
-            if position.offset < self._positions.get(of, 0) and (
+            if position.offset < self._positions.get(of, -1) and (
                 of not in self._truncated
             ):
                 raise WrongError(
@@ -107,8 +110,8 @@ class Judge:
                     f"{self._positions[of]} to {position.offset}"
                 )
             self._positions[of] = position.offset
-            if position.offset >= 0:
-                self._first.setdefault(of, position.offset)
+            if starts or self._first.get(of) == -1:
+                self._first[of] = position.offset
         self._read[where] = max(at, end)
 
     def _follow(self, where: TopicPartition, log: PartitionLog) -> None:
@@ -239,15 +242,17 @@ class Judge:
             where[1],
         ) in self._truncated
 
-    def missing(self) -> str:
+    def missing(self, excused: set[TopicPartition]) -> str:
         """The first record that was or is on the source and is not on the target,
-        though no loss explains it; empty if there is none.
+        though no loss explains it; empty if there is none. `excused`: partitions that
+        may be late.
         """
         self.look()
         lost = self._lost()
         for record in self._writer.records.values():
             if (
                 record.committed
+                and record.where not in excused
                 and record.name not in self.copies
                 and record.name not in self._went
                 and not self._too_early(record)
@@ -269,7 +274,7 @@ class Judge:
     def _too_early(self, record: Written) -> bool:
         """Whether it was written before a flow began that copies only what is newer."""
         log = (record.topic_id, record.where[1])
-        return log in self._starts and record.offset < self._first.get(log, 0)
+        return bool(self._starts) and record.offset < self._first.get(log, 0)
 
     def _is_there(self, record: Written) -> bool:
         """Whether the source has the record still."""

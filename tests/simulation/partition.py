@@ -218,7 +218,10 @@ class PartitionLog:
         a batch goes as a whole.
         """
         kept = [batch for batch in self.batches if batch.last < end]
+        gone = self.batches[len(kept) :]
+        end = min(end, gone[0].base if gone else self.end)
         self._become(kept)
+        self.end = max(self.end, end)  # the cleaner may have taken what was before
 
     def _become(self, batches: list[Batch]) -> None:
         """Build everything up again from these batches."""
