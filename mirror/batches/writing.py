@@ -111,6 +111,9 @@ def prove_leader(cluster: Cluster, topic: str, key: bytes) -> int:
     except MirrorError:
         cluster.doubt(leader.node)
         raise
+    if done.throttle_ms:
+        # Because of a quota, the broker reads nothing more here for a while.
+        pending.connection.close()
     if done.again:
         what = f"cluster {cluster.alias}: writing to {topic}"
         raise codes.error_for(codes.CONCURRENT_TRANSACTIONS, what)

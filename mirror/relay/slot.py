@@ -123,7 +123,7 @@ class Slot:
     def run(self, lease: Lease, *, wakeup: int | None = None) -> list[PartitionReport]:
         """Copy until the lease ends or the wakeup (a file descriptor) is readable.
 
-        Leaves no transaction open.
+        Leaves no transaction open, unless a quota of the target delays its commit.
 
         Raises:
             FencedError: a newer owner is active; this one did no harm.
@@ -183,7 +183,8 @@ class Slot:
     def _step(self, lease: Lease, deadline: float, wakeup: int | None) -> bool:
         """One round: take over if necessary, read, fill, write. True if woken."""
         # A take-over would forget the suspicions that are being investigated.
-        if self._owner and self._faults.due() and not self._suspicions.pending:
+        waits = self._suspicions.pending or self._writer.held_up
+        if self._owner and self._faults.due() and not waits:
             self._writer.finish(_FINISH_SECONDS)
             self._owner = False
         if not self._owner:
@@ -237,7 +238,8 @@ class Slot:
         try:
             if self._owner and self._filling.transaction is not None:
                 self._writer.finish(_FINISH_SECONDS, left=MAX_IN_FLIGHT - 1)
-                self._write_next()
+                if not self._writer.held_up:
+                    self._write_next()
             self._writer.finish(max(0.0, end - time.monotonic()))
         except (ClusterError, PartitionError) as error:
             self._set_aside(error)

@@ -39,6 +39,7 @@ TopicPartition = tuple[str, int]
 MAX_IN_FLIGHT = 3
 """The most transactions in flight, not counting the one being filled: one opening, one
 writing, one committing."""
+_HELD_SECONDS = 1.0
 _WORTH_OVERLAPPING = 256 << 10
 """From this size on, fill the next transaction while this one is in flight."""
 
@@ -136,6 +137,11 @@ class TargetWriter:
         return self.ready or self._under_way[-1].size >= _WORTH_OVERLAPPING
 
     @property
+    def held_up(self) -> bool:
+        """Whether a quota delays an answer by more than a second from now."""
+        return any(each.held_seconds > _HELD_SECONDS for each in self.connections())
+
+    @property
     def again_in(self) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
         pauses = [path.again_in for path in self._under_way]
@@ -231,7 +237,8 @@ class TargetWriter:
         return events
 
     def finish(self, within: float = math.inf, *, left: int = 0) -> None:
-        """Wait until at most `left` transactions are in flight.
+        """Wait until at most `left` transactions are in flight, or a quota delays them:
+        the slot goes on with them in its next lease.
 
         Raises:
             UnreachableError: more than that are in flight after `within` seconds.
@@ -239,7 +246,7 @@ class TargetWriter:
         """
         self.advance()
         end = time.monotonic() + within
-        while len(self._under_way) > left:
+        while len(self._under_way) > left and not self.held_up:
             if time.monotonic() > end:
                 self._drop_uncommitted()
                 raise UnreachableError(

@@ -98,6 +98,8 @@ class TransactionPath:
         self._commit: Pending | None = None
         self._commit_at = 0.0
         self._patience = time.monotonic() + _PATIENCE_SECONDS
+        self._rest = 0.0
+        """How long brokers throttled this transaction, as far as known."""
 
     def advance(self, before: TransactionPath | None) -> None:
         """Go as far as possible without waiting. `before`: the transaction before this
@@ -110,9 +112,11 @@ class TransactionPath:
         """
         if self.stage == Stage.FILLED:
             self._open()
-        if self.stage == Stage.WRITING and self._write.advance():
-            self._to.quota.learn(self.size, self._write.throttled_seconds)
-            self.stage = Stage.WRITTEN
+        if self.stage == Stage.WRITING:
+            written = self._write.advance()
+            self._learn_quota(written=written)
+            if written:
+                self.stage = Stage.WRITTEN
         if self.stage == Stage.WRITTEN and (before is None or before.recorded):
             self._begin_records()
         while self.stage == Stage.RECORDING and self._write.advance():
@@ -161,6 +165,13 @@ class TransactionPath:
             records = self._to.records.written_by(self.transaction)
             self._producer.add_partitions([*self.transaction.batches, *records])
         self.stage = Stage.WRITING
+
+    def _learn_quota(self, *, written: bool) -> None:
+        """At once when a broker throttles us: this transaction may not get further."""
+        rest = self._write.throttled_seconds
+        if written or rest > self._rest:
+            self._to.quota.learn(self.size, rest)
+        self._rest = rest
 
     def _begin_records(self) -> None:
         # Not earlier: `Copies` must see logs grow in the order of transactions.

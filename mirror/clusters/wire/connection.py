@@ -275,6 +275,11 @@ class Connection:
         """
         self._held_until = time.monotonic() + seconds
 
+    @property
+    def held_seconds(self) -> float:
+        """How much longer the broker reads nothing from us."""
+        return max(0.0, self._held_until - time.monotonic())
+
     def read_answer(self) -> None:
         """Read the next response and resolve the oldest pending request with it."""
         if self._closed is not None:
