@@ -33,6 +33,8 @@ class Fault:
     pause: float
     retry_at: float
     """Monotonic seconds."""
+    retried: bool = False
+    """Whether it is being retried, and has not failed again so far."""
 
 
 class Faults:
@@ -57,15 +59,25 @@ class Faults:
         now = time.monotonic()
         return any(fault.retry_at <= now for fault in self._faults.values())
 
-    def start_retry(self) -> set[TopicPartition]:
-        """Start the retry of partitions that are due; each gets no second one before
-        another pause. Returns the partitions that stay aside.
+    def start_retry(self, *, after_error: bool) -> set[TopicPartition]:
+        """Start the retry of partitions that are due. Those that are being retried go
+        on with it, unless an error ended it; so two partitions do not end each other's
+        retries. Returns the partitions that stay aside.
         """
         now = time.monotonic()
-        aside = {key for key, fault in self._faults.items() if fault.retry_at > now}
+        aside = {
+            key
+            for key, fault in self._faults.items()
+            if fault.retry_at > now and (after_error or not fault.retried)
+        }
         for key in self._faults.keys() - aside:
             fault = self._faults[key]
-            self._faults[key] = replace(fault, retry_at=now + fault.pause)
+            # A retry that led nowhere may have been too short.
+            too_short = fault.retried and fault.retry_at <= now
+            pause = retry.PARTITION.after(fault.pause) if too_short else fault.pause
+            self._faults[key] = replace(
+                fault, pause=pause, retry_at=now + pause, retried=True
+            )
         return aside
 
     def clear(self, key: TopicPartition) -> None:

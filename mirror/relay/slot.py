@@ -98,6 +98,9 @@ class Slot:
         self._throttle = LogThrottle()
         self._log = structlog.get_logger().bind(flow=flow.name, slot=number)
         self._owner = False
+        self._after_error = True
+        """Whether the next take-over follows an error, or a start; else it only gives
+        partitions that were set aside another chance."""
         self._survey = Survey(
             flow, self._source, self._target, self._writer, records, log=self._log
         )
@@ -186,7 +189,7 @@ class Slot:
         waits = self._suspicions.pending or self._writer.held_up
         if self._owner and self._faults.due() and not waits:
             self._writer.finish(_FINISH_SECONDS)
-            self._owner = False
+            self._owner = self._after_error = False
         if not self._owner:
             self._take_over(lease)
         self._intake.heed(self._suspicions.verdicts())
@@ -291,7 +294,8 @@ class Slot:
 
     def _stand(self, found: Found) -> None:
         """Continue from the progress with the partitions that can be copied now."""
-        aside = self._faults.start_retry()
+        aside = self._faults.start_retry(after_error=self._after_error)
+        self._after_error = True
         wanted = {
             key: assignment
             for key, assignment in self._wanted.items()
@@ -331,7 +335,7 @@ class Slot:
         """Take over next, after a failure. If only some partitions are to blame, set
         them aside and return True.
         """
-        self._owner = False
+        self._owner, self._after_error = False, True
         guilty: dict[TopicPartition, str] = {}
         if isinstance(error, PartitionError):
             for each in error.each:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -232,13 +233,19 @@ class SourceReader:
 
     def _ask_all(self) -> None:
         for channel in self._channels.values():
-            if channel.pending is None and (channel.asked or channel.moved):
+            if channel.pending is None and self._reads(channel):
                 if time.monotonic() < channel.rests_until:
                     continue
                 try:
                     self._ask(channel)
                 except (UnreachableError, AuthenticationError) as error:
                     raise self._lost(channel, error) from error
+
+    def _reads(self, channel: _FetchChannel) -> bool:
+        """Whether there is anything to ask for: a leader would keep us waiting for
+        nothing, and what is read next with it.
+        """
+        return any(key in self._offsets for key in chain(channel.moved, channel.asked))
 
     def _ask(self, channel: _FetchChannel) -> None:
         goes_on = channel.epoch > 0

@@ -27,10 +27,10 @@ def test_pauses_do_not_go_by_the_time_of_day(clocks: Clocks, change: float) -> N
     held.set_aside(_KEY, "too large")
     clocks.of_day += change
     assert not held.due()
-    assert held.start_retry() == {_KEY}
+    assert held.start_retry(after_error=True) == {_KEY}
     clocks.run(1.0)
     assert held.due()
-    assert held.start_retry() == set()
+    assert held.start_retry(after_error=True) == set()
 
 
 def test_people_read_since_when(clocks: Clocks) -> None:
@@ -65,14 +65,45 @@ def test_pauses_grow_to_a_minute(clocks: Clocks) -> None:
 
 
 def test_a_chance_is_given_once_for_each_pause(clocks: Clocks) -> None:
-    """Partitions that are due are retried once per pause; the others stay aside."""
+    """After errors, partitions are retried once per pause; the others stay aside."""
     held = Faults()
     held.set_aside(_KEY, "too large")
     clocks.run(0.5)
     held.set_aside(_OTHER, "too large")
     clocks.run(0.5)
-    assert held.start_retry() == {_OTHER}
+    assert held.start_retry(after_error=True) == {_OTHER}
     assert not held.due()
-    assert held.start_retry() == {_KEY, _OTHER}
+    assert held.start_retry(after_error=True) == {_KEY, _OTHER}
     clocks.run(0.5)
-    assert held.start_retry() == {_KEY}
+    assert held.start_retry(after_error=True) == {_KEY}
+
+
+def test_retries_do_not_end_each_other(clocks: Clocks) -> None:
+    """While no error says that it failed, a retry goes on when another partition's
+    turn comes.
+    """
+    held = Faults()
+    held.set_aside(_KEY, "too large")
+    clocks.run(0.5)
+    held.set_aside(_OTHER, "too large")
+    clocks.run(0.5)
+    assert held.start_retry(after_error=False) == {_OTHER}
+    clocks.run(0.5)
+    assert held.due()
+    assert held.start_retry(after_error=False) == set()
+    held.set_aside(_KEY, "too large")
+    assert held.start_retry(after_error=False) == {_KEY}
+
+
+def test_retries_get_longer(clocks: Clocks) -> None:
+    """A retry that neither failed nor copied anything is followed by a longer one."""
+    held = Faults()
+    held.set_aside(_KEY, "its leader is being asked")
+    lasted = []
+    for _ in range(4):
+        began = clocks.running
+        while not held.due():
+            clocks.run(0.5)
+        lasted.append(clocks.running - began)
+        assert held.start_retry(after_error=False) == set()
+    assert lasted == [1, 1, 2, 4]
