@@ -285,15 +285,20 @@ class OffsetMap:
         self, track: Track, key: TopicPartition, offset: int, column: int
     ) -> Translated:
         """The copy is gone, and nothing is known about its replacement: everything that
-        will be copied is still to be read.
+        will be copied is still to be read. What is in it already, a slot has written
+        that took it for the copy before, or somebody else.
         """
         position, log = self._positions.get(key), self._logs[key]
-        end = track.epochs[-1].end(UPSTREAM)
+        newest, filled = track.epochs[-1], log.end or log.start
+        end = newest.end(UPSTREAM)
+        if column == DOWNSTREAM and offset < filled:
+            first = newest.first(UPSTREAM)
+            return Translated(offset=first, exactness=Exactness.BEFORE)
         if column == DOWNSTREAM:
             following = end if position is None else position.offset
             return Translated(offset=following, exactness=Exactness.TIP)
         exactness = _at_the_end(offset, position)
-        if offset < end:
+        if offset < end or log.start < filled:
             exactness = Exactness.BEFORE
         known = log.topic_id is not None
         return Translated(offset=log.start, exactness=exactness, renewed=known)

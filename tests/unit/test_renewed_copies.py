@@ -354,6 +354,26 @@ def test_recreated_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not known.translate(TOPIC, 0, 500).renewed
 
 
+def test_written_to_under_the_id_of_the_copy_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slot did not notice that an empty copy was re-created: no answer claims that
+    there is nothing left to read, in either direction (found by simulation, seed 450).
+    """
+    fate = _copied((0, 1000))
+    fate.recreate(0)
+    fate.copy_id = COPY_ID
+    fate.transaction([(0, 20)])
+    known = fate.map(monkeypatch)
+    known.refresh()
+    for offset in (500, 1000, 1020):
+        answer = known.translate(TOPIC, 0, offset)
+        assert (answer.offset, answer.exactness) == (0, Exactness.BEFORE)
+    back = known.reverse(TOPIC, 0, 5)
+    assert (back.offset, back.exactness) == (1000, Exactness.BEFORE)
+    assert known.reverse(TOPIC, 0, fate.downstream).exactness is Exactness.TIP
+
+
 def test_a_broker_that_is_late_does_not_bring_a_copy_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
