@@ -7,6 +7,12 @@ the edge (`clusters`, `config`).
 
 from __future__ import annotations
 
+MALFORMED = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    RecursionError,
+)
+"""What taking values out of JSON raises, whatever its form."""
+
 
 class MirrorError(Exception):
     """Something went wrong in mirror."""
@@ -90,6 +96,10 @@ class RecreatedError(ClusterError):
     """A topic that was being read was re-created under its name."""
 
     retriable = True
+
+
+class FenceError(ClusterError):
+    """ACLs cannot keep producers from writing, or cannot be changed as planned."""
 
 
 class FencedError(ClusterError):

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 import functools
 import itertools
 import os
-from pathlib import Path
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
 
 # A developer's own settings must not reach the tests, whatever imports first.
 _KEPT = ("MIRROR_TEST_", "MIRROR_CACHE", "MIRROR_IVY_SETTINGS", "MIRROR_CLASS_DATA")
@@ -39,17 +39,6 @@ for _name in list(os.environ):
 # Else each process compiles all of it: a third of a worker's start, and of mirror's.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-_ROOT = Path(__file__).parents[1]
-
-# numba's cache looks at a loop's own file only, not at what is inlined from others. The
-# process that starts the workers does this before they do anything.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    _loops = _ROOT / "mirror" / "batches"
-    _newest = max(path.stat().st_mtime for path in _loops.glob("*.py"))
-    for _cached in (_loops / "__pycache__").glob("*.nb[ic]"):
-        if _cached.stat().st_mtime < _newest:
-            _cached.unlink()
 
 Clusters = dict[str, PlaygroundCluster]
 

@@ -80,6 +80,15 @@ def no_poison(batch: pa.RecordBatch, unless: str = "") -> pa.RecordBatch:
     return batch.filter(pc.invert(pc.fill_null(void, False)))
 
 
+def no_poison_masked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As `no_poison`; and a value that is secret becomes stars."""
+    kept = no_poison(batch)
+    value = kept.column("value")
+    secret = pc.fill_null(pc.equal(value, pa.scalar(b"secret")), False)
+    at = kept.schema.get_field_index("value")
+    return kept.set_column(at, "value", pc.if_else(secret, pa.scalar(b"***"), value))
+
+
 class Rules:
     suffix = b"!"
 

@@ -28,6 +28,7 @@ from kafka.protocol.consumer import FetchResponse
 import numpy as np
 
 from mirror.batches import (
+    alignment,
     batch,
     codecs,
     kernels,
@@ -39,11 +40,13 @@ from mirror.batches import (
 )
 from mirror.clusters.wire import fetch, fetch_by_id
 from mirror.errors import ClusterError, CorruptBatchError
-from mirror.metadata import acl_ownership
+from mirror.metadata import acl_notes, acl_ownership
 from mirror.offsets import progress, runs
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat, OffsetSync
+from mirror.recovery import proofs, rebuilds
 from mirror.recovery.losses import Cause, Loss
 from mirror.recovery.pauses import Pauses
+from mirror.recovery.rebuilds import KeptGroup, Rebuild, Step
 from mirror.relay import provenance
 from mirror.relay.rewrite import Rewriter
 from mirror.relay.transforming import TransformingRewriter
@@ -272,9 +275,27 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         cause=Cause.TRUNCATED, first=5, last=9, topic_id=ORDERS.hex,
     )  # fmt: skip
     pauses = Pauses().changed("orders.*", paused=True, now=3.0)
+    proof = proofs.Proof(
+        topic="orders", partition=3, topic_id=ORDERS, source_offset=7,
+        target_offset=9, at=3.0, records=7, findings=0, root="ab" * 32,
+    )  # fmt: skip
+    notes = (
+        Rebuild(
+            topic="orders", target_topic="A.orders", step=Step.COPYING, at=3.0,
+            source_id="a", topic_id=ORDERS.hex, copy_id=ORDERS.hex, partitions=2,
+            replication_factor=1, configs={"retention.ms": "1"}, ends=(5, 6),
+        ).record("A->B"),
+        KeptGroup(
+            topic="orders", group="g", id="r", offsets={0: (5, "m"), 1: (-1, "")}
+        ).record("A->B"),
+    )  # fmt: skip
     claim = {
         "topic": "t", "pattern": "LITERAL", "principal": "User:a", "host": "*",
         "operation": "READ", "permission": "ALLOW",
+    }  # fmt: skip
+    change = {
+        "by": "fence A<->B", "kind": "TOPIC", "name": "t", "pattern": "LITERAL",
+        "principal": "User:a", "host": "*", "operation": "WRITE", "permission": "DENY",
     }  # fmt: skip
     key, value = (
         b"\0\6orders" + struct.pack(">i", 3),
@@ -290,11 +311,14 @@ def _own() -> list[tuple[Callable[[bytes, bytes], object], bytes, bytes]]:
         (progress.decode, b"\0\0\xff\xff\xff\xff", b'\0\0{"id": "x"}'),
         (lambda _, value: Loss.decode(value), b"k", _json(loss.document())),
         (lambda _, value: Pauses.decode(value), b"k", _json(pauses.document())),
+        *((lambda k, v: rebuilds.decode("A->B", k, v), *each) for each in notes),
+        (proofs.decode, b"orders-3", _json(proofs.document(proof))),
         (
             acl_ownership.decode,
             _json(claim),
             _json({"version": 1, "added": True, "via": ["A", "B"]}),
         ),
+        (acl_notes.decode, _json(change), _json({"version": 2, "change": "added"})),
         *((lambda _, v: list(runs.decode(v)), b"", value) for value in _maps()),
         (Heartbeat.decode, *beat),
         (Checkpoint.decode, *point),
@@ -464,6 +488,7 @@ class Decoders:
         self._guarded = Guarded()
         self._scratch = batch.scratch()
         self._via = np.frombuffer(bytearray(b"mirror.via"), np.uint8)
+        self._stamp = made.stamp
 
     def read(self, log: bytes) -> tuple[np.ndarray, batch.Batches]:
         buffer = self._guarded.holding(log)
@@ -505,11 +530,29 @@ class Decoders:
 
     def listed(self, log: bytes) -> None:
         buffer, found = self.read(log)
-        for source, places in listing.listed(buffer, found.rows, position=_POSITION):
+        for source, places, _ in listing.listed(buffer, found.rows, _POSITION):
             marked = np.empty(len(places), np.uint64)
             marks.mark(source, places, self._via, 1, marked)
             ends = places[:, to_columns.VALUE_AT] + places[:, to_columns.VALUE_SIZE]
             assert (ends <= len(source)).all()
+            assert (places[:, to_columns.END] <= len(source)).all()
+            self._aligned(source, places)
+
+    def _aligned(self, source: np.ndarray, places: np.ndarray) -> None:
+        """Records held against those that follow them: none is forgotten."""
+        runs = np.array([[_POSITION, _POSITION, 1 << 40]], np.int64)
+        moved = places.copy()
+        moved[1:, to_columns.OFFSET] = places[:-1, to_columns.OFFSET]
+        odd = np.empty((2 * len(places), alignment.ODD_COLUMNS), np.int64)
+        result = np.zeros(alignment.RESULTS, np.int64)
+        alignment.align(
+            source, places, source, moved[1:], runs, self._stamp,
+            alignment.UP_ENDS | alignment.DOWN_ENDS,
+            np.zeros(alignment.STATES, np.int64), np.empty(len(places), np.uint64),
+            odd, result,
+        )  # fmt: skip
+        equal, strange = result[alignment.EQUAL], result[alignment.ODD]
+        assert len(places) <= equal + strange <= 2 * len(places)
 
     def decoded(self, log: bytes) -> None:
         buffer, found = self.read(log)
@@ -601,7 +644,8 @@ def _outcome(which: Rewriter, decoders: Decoders, log: bytes, filler: int) -> An
     try:
         return decoders.rewritten(which, log, filler)
     except CorruptBatchError as error:
-        return str(error)
+        # Where the damage is; what a library calls it may depend on its last input.
+        return str(error).partition(": ")[0]
 
 
 def _require_checks() -> None:

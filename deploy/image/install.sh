@@ -24,9 +24,10 @@ package)
         --no-deps --no-index "$wheels"/mirror-*.whl
     rm -r "$wheels"
     cp deploy/image/app.py deploy/image/healthy.py "$home"
-    # For any CPU of this architecture, not just the one it was built on.
+    # For any CPU of this architecture, not just the one it was built on. -P: numba looks
+    # kernels up by their module's path, which is that of the package, not of the source.
     NUMBA_CACHE_DIR="$home/kernels" NUMBA_CPU_NAME=generic \
-        "$home/bin/python" -c 'import importlib, pkgutil, mirror.batches as batches
+        "$home/bin/python" -P -c 'import importlib, pkgutil, mirror.batches as batches
 for module in pkgutil.iter_modules(batches.__path__, "mirror.batches."):
     importlib.import_module(module.name)'
     chmod -R go+rX "$home/kernels"

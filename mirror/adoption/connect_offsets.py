@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from mirror.batches import listing, records, scan, to_columns
 from mirror.batches.batch import TRANSACTIONAL
 from mirror.batches.reading import TopicReader
-from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
 from mirror.clusters.wire.produce import partition_of
 from mirror.clusters.wire.write import Write
-from mirror.errors import MirrorError
+from mirror.errors import MALFORMED, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,15 +58,13 @@ def read(cluster: Cluster, topic: str, *, connector: str, source_alias: str) -> 
     Raises:
         MirrorError: there is no such topic, or it cannot be read.
     """
-    shown = cluster.topics([topic])[topic]
-    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+    shown = cluster.topic(topic)
+    if shown is None:
         raise MirrorError(
             f"cluster {cluster.alias} has no topic {topic}, where MirrorMaker 2 would "
             "keep its positions: pass the value of Connect's offset.storage.topic "
             "with --offsets-topic"
         )
-    if shown.error != codes.NONE:
-        raise codes.error_for(shown.error, f"cluster {cluster.alias}: reading {topic}")
     last: dict[TopicPartition, int] = {}
     places: dict[TopicPartition, tuple[int, bytes]] = {}
     exact: set[TopicPartition] = set()
@@ -148,7 +145,7 @@ def parse_key(
         if name != connector or where["cluster"] != source_alias:
             return None
         return str(where["topic"]), int(where["partition"])
-    except (ValueError, TypeError, KeyError):
+    except MALFORMED:
         return None  # connectors of other kinds name their partitions otherwise
 
 
@@ -160,7 +157,7 @@ def parse_value(value: bytes) -> int:
     """
     try:
         return int(json.loads(value)["offset"])
-    except (ValueError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise MirrorError(
             f"a position of MirrorMaker 2 is {value[:100]!r} instead of "
             '{"offset": N}: does it belong to another connector?'
@@ -175,7 +172,7 @@ def _pairs(
     for buffer, rows in reader.batches(end):
         for row in rows:
             in_transaction = bool(row[scan.ATTRIBUTES] & TRANSACTIONAL)
-            for source, places in listing.listed(buffer, row[None], position=first):
+            for source, places, _ in listing.listed(buffer, row[None], position=first):
                 for place in places[places[:, to_columns.OFFSET] < end].tolist():
                     key = _bytes(source, place, to_columns.KEY_AT, to_columns.KEY_SIZE)
                     value = _bytes(

@@ -89,6 +89,7 @@ class Decoder:
                 sections[:whole],
                 state,
                 position,
+                to_columns.ALL,
                 self._via,
                 self._target_suffix,
                 self._feeders,

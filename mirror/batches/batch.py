@@ -41,7 +41,7 @@ _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
 _CONTROL_KEY = struct.Struct(">hh")
-_ABORT_MARKER = 0
+ABORT_MARKER = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,17 +212,17 @@ def _visible(
             hidden.add(waiting.pop()[1])
         if attributes & CONTROL:
             visible[row] = False
-            ended = _marker(buffer, rows[row])
+            ended = marker(buffer, rows[row])
             if ended is None:
                 return visible[:row]
-            if ended == _ABORT_MARKER:
+            if ended == ABORT_MARKER:
                 hidden.discard(producer)
         elif attributes & TRANSACTIONAL and producer in hidden:
             visible[row] = False
     return visible
 
 
-def _marker(buffer: Buffer, row: Rows) -> int | None:
+def marker(buffer: Buffer, row: Rows) -> int | None:
     """How a transaction ended, according to its control batch: the record's key is
     (version INT16, type INT16), with type 0 for abort. None if unreadable.
     """

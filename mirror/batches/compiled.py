@@ -1,20 +1,26 @@
 """What compiled loops share: how they are compiled, and reading numbers safely.
 
 `varint` and `sized` read what any producer may have written, so they never read past
-the given end. `copy_bytes` is memcpy. `compiled` decorates loops that other modules
-call; the functions here are inlined into those loops. Format: Kafka's message format
-v2.
+the given end. `copy_bytes` is memcpy, `same_bytes` memcmp, `word` reads eight bytes at
+once. `compiled` decorates loops that other modules call; the functions here are inlined
+into those loops. Format: Kafka's message format v2.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NO_NUMBER = -2  # neither a size nor null
 
@@ -25,8 +31,32 @@ def compiled(signature: str) -> Any:
     arrays, so none counts references to its arguments, which would take longer than
     processing a record with headers.
     """
-    njit: Any = numba.njit
-    return njit(signature, cache=True, nogil=True, _nrt=False)
+
+    def compile_(function: Callable[..., Any]) -> Any:
+        njit: Any = numba.njit
+        kernel = njit(nogil=True, _nrt=False)(function)
+        kernel.enable_caching()
+        # numba holds its cache against the kernel's own file. What is inlined from its
+        # neighbours counts as well: an upgrade would leave their old code in use.
+        file = kernel._cache._cache_file  # noqa: SLF001  there is no other way
+        folder = Path(function.__code__.co_filename).parent
+        file._source_stamp = (file._source_stamp, _content(folder))  # noqa: SLF001
+        kernel.compile(signature)
+        kernel.disable_compile()
+        return kernel
+
+    return compile_
+
+
+@cache
+def _content(folder: Path) -> str:
+    """A hash of all modules in a folder."""
+    found = sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"".join(each.read_bytes() for each in found)).hexdigest()
+
+
+def _data(context, builder, kind, value):
+    return context.make_array(kind)(context, builder, value).data
 
 
 def _memcpy(_context, out, _at, source, _start, _size):
@@ -35,10 +65,8 @@ def _memcpy(_context, out, _at, source, _start, _size):
 
     def build(context, builder, signature, values):
         to, at, come_from, start, size = values
-        to = context.make_array(signature.args[0])(context, builder, to).data
-        come_from = context.make_array(signature.args[2])(
-            context, builder, come_from
-        ).data
+        to = _data(context, builder, signature.args[0], to)
+        come_from = _data(context, builder, signature.args[2], come_from)
         byte = ir.IntType(8)
         cgutils.raw_memcpy(
             builder,
@@ -53,6 +81,56 @@ def _memcpy(_context, out, _at, source, _start, _size):
 
 
 copy_bytes: Any = intrinsic(_memcpy)
+
+
+def _memcmp(_context, left, _at, right, _start, _size):
+    """Whether bytes are the same: numba compares them one by one."""
+    signature = types.boolean(left, types.int64, right, types.int64, types.int64)
+
+    def build(context, builder, signature, values):
+        one, at, other, start, size = values
+        byte = ir.IntType(8)
+        one = _data(context, builder, signature.args[0], one)
+        other = _data(context, builder, signature.args[2], other)
+        compare = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(
+                ir.IntType(32), (byte.as_pointer(), byte.as_pointer(), ir.IntType(64))
+            ),
+            "memcmp",
+        )
+        found = builder.call(
+            compare,
+            (
+                builder.gep(one, [at], source_etype=byte),
+                builder.gep(other, [start], source_etype=byte),
+                size,
+            ),
+        )
+        return builder.icmp_signed("==", found, ir.IntType(32)(0))
+
+    return signature, build
+
+
+same_bytes: Any = intrinsic(_memcmp)
+
+
+def _word(_context, source, _at):
+    """Eight bytes at any place, as a number in the order of the machine."""
+    signature = types.uint64(source, types.int64)
+
+    def build(context, builder, signature, values):
+        source, at = values
+        data = _data(context, builder, signature.args[0], source)
+        place = builder.gep(data, [at], source_etype=ir.IntType(8))
+        number = ir.IntType(64)
+        pointer = builder.bitcast(place, number.as_pointer())
+        return builder.load(pointer, align=1, typ=number)
+
+    return signature, build
+
+
+word: Any = intrinsic(_word)
 
 
 @numba.njit(inline="always")

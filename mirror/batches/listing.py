@@ -1,18 +1,21 @@
 """Lists the records of fetched batches one by one, undecoded.
 
-Main function: `listed`, which unpacks batches and locates the parts of their records.
-It serves the few callers that inspect records without copying them (see `marks`).
+Main function: `listed`, which unpacks batches and locates the parts of their records,
+many batches at a time. It serves those who inspect records without copying them (see
+`marks` and `alignment`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mirror.batches import codecs, kernels, scan, to_columns
 from mirror.batches.batch import CODEC_MASK, damaged_records, sections
+from mirror.batches.compiled import sized
 from mirror.clusters.wire.produce import HEADER_SIZE
+from mirror.errors import CorruptBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,36 +25,127 @@ if TYPE_CHECKING:
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BYTES = 1 << 62
 _AT_ONCE = 1 << 16
+_UNPACKED_AT_ONCE = 4 << 20
+
+
+class Loops(NamedTuple):
+    """Which records are left out because they came through the target before; for the
+    arguments see `looped.find_loop`.
+    """
+
+    via: Buffer = _NOTHING
+    target_suffix: Buffer = _NOTHING
+
+
+NO_LOOPS = Loops()
+
+
+class Listed(NamedTuple):
+    """Some records."""
+
+    buffer: Buffer
+    """The bytes that contain them."""
+    places: Rows
+    """A row per record (columns: `to_columns.OFFSET` and so on)."""
+    looped: int
+    """How many records between them were left out."""
 
 
 def listed(
-    buffer: Buffer, rows: Rows, *, position: int = 0
-) -> Iterator[tuple[Buffer, Rows]]:
-    """The bytes that contain records, and a row per record from `position` on (columns:
-    `to_columns.OFFSET` and so on), at least once for each batch.
+    buffer: Buffer,
+    rows: Rows,
+    position: int = 0,
+    end: int = to_columns.ALL,
+    *,
+    loops: Loops = NO_LOOPS,
+    most_unpacked: int = codecs.MOST_UNPACKED,
+) -> Iterator[Listed]:
+    """The records of batches from `position` on, below `end`. What precedes a damaged
+    batch comes before the error.
 
     Raises:
-        CorruptBatchError: records do not fit their batch.
+        CorruptBatchError: records do not fit their batch, or unpack to more than
+            `most_unpacked` bytes.
     """
     result = np.zeros(to_columns.RESULTS, np.int64)
-    for row in rows:
-        source, start = buffer, int(row[scan.AT]) + HEADER_SIZE
-        end = int(row[scan.AT] + row[scan.SIZE])
-        codec = int(row[scan.ATTRIBUTES]) & CODEC_MASK
-        if codec != codecs.NONE:
-            unpacked = bytearray(codecs.decompress(codec, buffer.data[start:end]))
-            source, start, end = np.frombuffer(unpacked, np.uint8), 0, len(unpacked)
-        section = sections(row[None])
-        section[0, kernels.SOURCE_AT] = start
-        section[0, kernels.SOURCE_END] = end
+    for source, found in _unpacked(buffer, rows, most_unpacked):
         state = np.zeros(kernels.STATES, np.int64)
-        while state[kernels.ROW] == 0:
-            count = min(int(row[scan.COUNT]), _AT_ONCE)
-            places = np.empty((count, to_columns.PLACE_COLUMNS), np.int64)
+        whole = len(found)
+        while (row := int(state[kernels.ROW])) < whole:
+            left = int(found[row:whole, kernels.RECORDS].sum())
+            places = np.empty((min(left, _AT_ONCE), to_columns.PLACE_COLUMNS), np.int64)
             to_columns.find(
-                source, section, state, position,
-                _NOTHING, _NOTHING, _NOTHING, _MOST_BYTES, places, result,
+                source, found[:whole], state, position, end,
+                loops.via, loops.target_suffix, _NOTHING, _MOST_BYTES, places, result,
             )  # fmt: skip
-            if result[to_columns.BROKEN]:
-                raise damaged_records(row[scan.BASE])
-            yield source, places[: result[to_columns.FOUND]]
+            broken = int(result[to_columns.BROKEN]) - 1
+            if broken > row:
+                whole = broken  # what precedes it comes first
+                continue
+            if broken == row:
+                raise damaged_records(found[row, kernels.FIRST_OFFSET])
+            yield Listed(
+                source,
+                places[: result[to_columns.FOUND]],
+                int(result[to_columns.LOOPED]),
+            )
+        if whole < len(found):
+            raise damaged_records(found[whole, kernels.FIRST_OFFSET])
+
+
+def headers_of(buffer: Buffer, place: Rows) -> list[tuple[bytes, bytes | None]]:
+    """The headers of one record, in order: for the few whose headers matter."""
+    found = []
+    at = int(place[to_columns.HEADERS_AT])
+    for _ in range(int(place[to_columns.HEADERS])):
+        name, at = _sized(buffer, at)
+        value, at = _sized(buffer, at)
+        found.append((name or b"", value))
+    return found
+
+
+def _sized(buffer: Buffer, at: int) -> tuple[bytes | None, int]:
+    size, start, end = sized(buffer, at, buffer.size)
+    return (None if size < 0 else buffer[start:end].tobytes()), int(end)
+
+
+def _unpacked(buffer: Buffer, rows: Rows, most: int) -> Iterator[tuple[Buffer, Rows]]:
+    """Some batches at a time: the bytes that contain their records, and where."""
+    codec = rows[:, scan.ATTRIBUTES] & CODEC_MASK
+    cuts = np.flatnonzero(np.diff(codec != codecs.NONE)) + 1
+    for part in np.split(rows, cuts):
+        if not len(part):
+            continue
+        if int(part[0, scan.ATTRIBUTES]) & CODEC_MASK == codecs.NONE:
+            yield buffer, sections(part)
+        else:
+            yield from _decompressed(buffer, part, most)
+
+
+def _decompressed(
+    buffer: Buffer, rows: Rows, most: int
+) -> Iterator[tuple[Buffer, Rows]]:
+    found = sections(rows)
+    columns = [scan.AT, scan.SIZE, scan.ATTRIBUTES, scan.BASE]
+    parts: list[bytes] = []
+    first = at = 0
+    for row, (start, size, attributes, base) in enumerate(rows[:, columns].tolist()):
+        section = buffer.data[start + HEADER_SIZE : start + size]
+        try:
+            part = codecs.decompress(attributes & CODEC_MASK, section, most=most)
+        except CorruptBatchError as error:
+            if parts:
+                yield _joined(parts), found[first:row]
+            raise CorruptBatchError(f"the batch at offset {base}: {error}") from error
+        if parts and at + len(part) > _UNPACKED_AT_ONCE:
+            yield _joined(parts), found[first:row]
+            parts, first, at = [], row, 0
+        parts.append(part)
+        found[row, kernels.SOURCE_AT] = at
+        at += len(part)
+        found[row, kernels.SOURCE_END] = at
+    yield _joined(parts), found[first:]
+
+
+def _joined(parts: list[bytes]) -> Buffer:
+    return np.frombuffer(bytearray().join(parts), np.uint8)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     import uuid
 
-    from mirror.batches.batch import Buffer, Rows
+    from mirror.batches.batch import Batches, Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Leader
 
@@ -112,6 +112,15 @@ class TopicReader:
         Raises:
             ClusterError: as `read`.
         """
+        for buffer, found in self.seen(end):
+            yield buffer, found.rows
+
+    def seen(self, end: int) -> Iterator[tuple[Buffer, Batches]]:
+        """As `batches`, with those that `read` leaves out.
+
+        Raises:
+            ClusterError: as `read`.
+        """
         leader = self._leader()
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self.position < end:
@@ -125,7 +134,7 @@ class TopicReader:
                 aborted=fetched.aborted,
                 scratch=self._rows,
             )
-            yield buffer, found.rows
+            yield buffer, found
             if found.next_offset > self.position:
                 deadline = time.monotonic() + _PATIENCE_SECONDS
             elif time.monotonic() > deadline:

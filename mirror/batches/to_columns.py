@@ -29,8 +29,11 @@ from mirror.batches.looped import find_loop
 
 # Columns of the rows that `find` writes, one row per record.
 OFFSET, TIME, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(6)
-HEADERS_AT, HEADERS, HIDDEN = range(6, 9)
-PLACE_COLUMNS = 9
+HEADERS_AT, HEADERS, HIDDEN, END = range(6, 10)
+PLACE_COLUMNS = 10
+
+ALL = (1 << 63) - 1
+"""An `end_offset` beyond all offsets."""
 
 # Slots of `find`'s result.
 FOUND, LOOPED, BROKEN, KEY_BYTES, VALUE_BYTES, SHOWN, NAME_BYTES, CONTENT_BYTES = range(
@@ -44,7 +47,7 @@ _HEADER_COST = 16
 
 
 @compiled(
-    "void(uint8[::1], int64[:, ::1], int64[::1], int64, uint8[::1],"
+    "void(uint8[::1], int64[:, ::1], int64[::1], int64, int64, uint8[::1],"
     " uint8[::1], uint8[::1], int64, int64[:, ::1], int64[::1])"
 )
 def find(
@@ -52,6 +55,7 @@ def find(
     rows,
     state,
     first_offset,
+    end_offset,
     via,
     target_suffix,
     feeders,
@@ -60,7 +64,7 @@ def find(
     result,
 ):
     """List records of the batches in `rows` (see `kernels.merge`, also for `state`,
-    `target_suffix`, `feeders` and BROKEN).
+    `first_offset`, `target_suffix`, `feeders` and BROKEN), below `end_offset`.
 
     Headers called `via` are counted as hidden, and records that looped are left out
     (all empty: nothing is hidden, nothing left out).
@@ -98,7 +102,7 @@ def find(
             position = end
             done += 1
             offset = rows[row, FIRST_OFFSET] + delta_offset
-            if offset < first_offset:
+            if offset < first_offset or offset >= end_offset:
                 continue
             key_size, key_at, p = sized(buffer, p, end)
             value_size, value_at, p = sized(buffer, p, end)
@@ -126,6 +130,7 @@ def find(
             places[found, HEADERS_AT] = headers_at
             places[found, HEADERS] = headers
             places[found, HIDDEN] = hidden
+            places[found, END] = end
             found += 1
             key_bytes += max(key_size, 0)
             value_bytes += max(value_size, 0)

@@ -36,22 +36,26 @@ class TopicWriter:
         self._topic = topic
         self._producer: Producer | None = None
 
-    def write(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write (key, value) records, and wait until all replicas have them.
+    def write(self, pairs: Sequence[tuple[bytes, bytes]]) -> int:
+        """Write (key, value) records, and wait until all replicas have them; returns
+        the offset after the last, -1 if there are none.
 
         Raises:
             MirrorError: some or all were not written: write all of them again.
         """
         if not pairs:
-            return
+            return -1
         producer = self._producer
         if producer is None:
             producer = _idempotent(self._cluster)
         self._producer = None  # until this write has succeeded
         batches = records.encode_all(pairs)
         topics = self._cluster.topics([self._topic])
-        Write(self._cluster, producer, {(self._topic, 0): batches}, topics).finish()
+        write = Write(self._cluster, producer, {(self._topic, 0): batches}, topics)
+        write.finish()
         self._producer = producer
+        last = write.placed[-1]
+        return last.offset + last.batch.count
 
 
 def append(

@@ -26,10 +26,33 @@ _COMMANDS = {
         "Show the flows and partitions of a running service.",
     ),
     "lag": ("lag:lag", "Show how far behind each partition is."),
+    "risk": ("risk:risk", "Show what a failover now would lose."),
     "topology": ("topology:topology", "Draw the clusters and the flows between them."),
     "events": ("events:events", "Show what happened to flows and clusters."),
     "pause": ("pause:pause", "Pause a flow, or some of its topics."),
     "resume": ("pause:resume", "Resume a paused flow, or some of its topics."),
+    "verify": (
+        "verify:verify",
+        "Prove that copies have everything, and the same.",
+    ),
+    "repair": (
+        "repair:app",
+        "Append missing records to copies, or rebuild copies.",
+    ),
+    "compare": (
+        "compare:compare",
+        "Show where two clusters differ, and what explains it.",
+    ),
+    "trace": (
+        "trace:trace",
+        "Show where a record is on all clusters, or why not.",
+    ),
+    "pair": ("pair:pair", "Show pairs of clusters, and which one is active."),
+    "switch": ("switch:switch", "Make the other cluster of a pair active."),
+    "failover": (
+        "switch:failover",
+        "Make the other cluster active, because one is gone.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Take over flows from MirrorMaker 2, or hand them back.",

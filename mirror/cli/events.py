@@ -18,7 +18,8 @@ import typer
 
 from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, moment, table
-from mirror.config.values import flow_ends, near
+from mirror.config.section_names import flow_ends
+from mirror.config.values import near
 from mirror.status.events import EventKind
 
 COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")

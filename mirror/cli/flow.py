@@ -79,7 +79,7 @@ def reset_(
       mirror flow reset 'A->B' --to earliest --topic orders -c mirror.yaml --dry-run
       mirror flow reset A/B --to 2026-01-31T08:00:00Z -c mirror.yaml
     """
-    place = _place(to)
+    place = place_of(to)
     chosen = read_config(config)
     steered = flow_of(chosen, flow)
     with contextlib.ExitStack() as stack:
@@ -128,7 +128,8 @@ def reset_(
         )
 
 
-def _place(text: str) -> StartPoint:
+def place_of(text: str, *, option: str = "--to") -> StartPoint:
+    """The place in a log that an option names."""
     words = {"earliest": topic_admin.EARLIEST, "latest": topic_admin.LATEST}
     if text.lower() in words:
         return StartPoint(timestamp=words[text.lower()])
@@ -140,13 +141,13 @@ def _place(text: str) -> StartPoint:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"--to: cannot read {text}; use earliest, latest, "
+            f"{option}: cannot read {text}; use earliest, latest, "
             "2026-01-31T08:00:00Z, @1769846400000 or an offset"
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if moment.timestamp() < 0:
-        raise typer.BadParameter(f"--to: {text} is before 1970")
+        raise typer.BadParameter(f"{option}: {text} is before 1970")
     return StartPoint(timestamp=int(moment.timestamp() * 1000))
 
 

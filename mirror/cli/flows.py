@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.options import read_config
-from mirror.config.values import flow_ends, near
+from mirror.config.section_names import flow_ends
+from mirror.config.values import near
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

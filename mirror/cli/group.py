@@ -26,6 +26,7 @@ from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.cli.translate import translate
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError, MirrorError
+from mirror.metadata.merging import Merging
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
@@ -207,10 +208,11 @@ def _survey(
 ) -> tuple[list[GroupSurvey], list[str]]:
     chosen, flows = chosen_flows(config, wanted)
     surveys, failures = [], []
+    writers = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
         for flow in flows:
             try:
-                surveys.append(_look(flow, reach, target_only=target_only))
+                surveys.append(_look(flow, reach, writers, target_only=target_only))
             except ClusterError as error:
                 failures.append(f"flow {flow.name}: {error}")
     failures += [
@@ -219,13 +221,15 @@ def _survey(
     return surveys, failures
 
 
-def _look(flow: FlowConfig, reach: Reach, *, target_only: bool) -> GroupSurvey:
+def _look(
+    flow: FlowConfig, reach: Reach, writers: Merging, *, target_only: bool
+) -> GroupSurvey:
     from mirror.offsets.group_survey import survey  # noqa: PLC0415  loads kernels
 
     target = reach(flow.target)
     if not target_only:
         try:
-            return survey(flow, target, reach(flow.source))
+            return survey(flow, target, reach(flow.source), writers)
         except ClusterError as error:
             if not error.retriable:
                 raise
@@ -233,7 +237,7 @@ def _look(flow: FlowConfig, reach: Reach, *, target_only: bool) -> GroupSurvey:
                 f"warning: flow {flow.name}: {error}; as of the last checkpoints on "
                 f"{flow.target}"
             )
-    return survey(flow, target, None)
+    return survey(flow, target, None, writers)
 
 
 def _exactness(group: SurveyedGroup) -> str:

@@ -30,6 +30,7 @@ Examples:
   mirror adopt -c mm2.properties     continue where MirrorMaker 2 stopped
   mirror status                      ask the service on this machine
   mirror lag --watch                 how far behind it is, refreshed
+  mirror risk -c mirror.yaml         what a failover now would lose
   mirror events --follow             what happens, as it happens
   mirror topic list -c mirror.yaml   what differs between topics and copies
   mirror group list -c mirror.yaml   offsets of consumer groups on both sides

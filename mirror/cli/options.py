@@ -16,25 +16,26 @@ import typer
 
 from mirror.cli.output import complain
 from mirror.config.load import load
-from mirror.config.values import flow_ends, near
-from mirror.errors import MirrorError
+from mirror.config.section_names import flow_ends
+from mirror.config.values import near
+from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
 
-ConfigFile = Annotated[
-    Path,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        envvar=CONFIG_VARIABLE,
-        show_envvar=True,
-        help="Configuration: YAML, or MirrorMaker 2's .properties.",
-    ),
-]
+_CONFIG = typer.Option(
+    "--config",
+    "-c",
+    metavar="FILE",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    help="Configuration: YAML, or MirrorMaker 2's .properties.",
+)
+ConfigFile = Annotated[Path, _CONFIG]
+OptionalConfigFile = Annotated[Path | None, _CONFIG]
+"""Of commands that can do without, in some way to use them."""
 
 FlowName = Annotated[
     str,
@@ -89,6 +90,22 @@ def flow_of(config: MirrorConfig, name: str) -> FlowConfig:
             param_hint="FLOW",
         )
     return found
+
+
+def know_clusters(config: MirrorConfig, *aliases: str) -> None:
+    """Check that these are aliases of clusters.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    problems = [
+        f'there is no cluster "{alias}" in the configuration'
+        f"{near(alias, config.clusters)}"
+        for alias in aliases
+        if alias not in config.clusters
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def agreed(question: str, *, yes: bool) -> bool:

@@ -114,6 +114,8 @@ def _change(
 
 
 def _show(flow: str, held: Pauses) -> None:
+    for topic in sorted(held.rebuilding):
+        complain(f"flow {flow}: {topic} rests until its copy is rebuilt")
     if not held.rules:
         complain(f"flow {flow}: nothing is paused")
         return

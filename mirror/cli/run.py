@@ -73,9 +73,15 @@ def run(
     for warning in warnings:
         logger.warning("configuration", warning=warning)
 
-    from mirror.driver.service import Service  # noqa: PLC0415  Spark takes a second to import
+    # Spark takes a second to import.
+    from mirror.driver.service import Service  # noqa: PLC0415
+    from mirror.proving.in_service import ServiceProofs  # noqa: PLC0415
 
-    service = Service(chosen, once=once, watch=None if once else watch)
+    service = (
+        Service(chosen, once=True)
+        if once
+        else Service(chosen, watch=watch, proofs=ServiceProofs())
+    )
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:
         for flow in service.store.read().flows:

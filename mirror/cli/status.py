@@ -26,6 +26,7 @@ FLOW_COLUMNS = (
     *("FLOW", "STATE", "SINCE", "LAG", "REMAINING", "RECORDS", "RATE"),
     *("FAULTED", "PAUSED", "LOST", "RESTARTS", "REASON"),
 )
+PAIR_COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 SLOT_COLUMNS = ("FLOW", "SLOT", "PARTITIONS", "BUSY", "RECORDS/S", "RATE")
 DRIFT_COLUMNS = ("FLOW", "TARGET-TOPIC", "DIFFERS")
 TRANSFORM_COLUMNS = ("FLOW", "TOPIC", "PARTITION", "REMOVED", "DEAD-LETTERS")
@@ -70,6 +71,7 @@ def status(
         return
     flows = answer["flows"]
     table(FLOW_COLUMNS, map(_flow_row, flows))
+    _show_pairs(answer.get("pairs", ()))
     if any(flow.get("slot_loads") for flow in flows):
         blank_line()
         table(
@@ -130,6 +132,18 @@ def status(
         table(
             ("REFUSED", "CONFIGURATION"),
             ((refused_at, text) for text in configuration["refused"]),
+        )
+
+
+def _show_pairs(pairs: list[dict[str, Any]]) -> None:
+    if pairs:
+        blank_line()
+        table(
+            PAIR_COLUMNS,
+            (
+                (p["name"], p["active"], p["epoch"], moment(p["since"]), p["run"])
+                for p in pairs
+            ),
         )
 
 

@@ -18,10 +18,13 @@ from mirror.cli.reset_file import OffsetsForm, OffsetsOutput
 from mirror.clusters.admin import groups
 from mirror.clusters.reach import Reach
 from mirror.errors import ClusterError
+from mirror.metadata.merging import Merging
 
 if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig
     from mirror.offsets.answers import OffsetAnswer
+    from mirror.offsets.joint_map import JointMap
+    from mirror.offsets.offset_map import OffsetMap
 
 FORMAT_VERSION = 1
 COLUMNS = (
@@ -62,6 +65,9 @@ def translate(  # noqa: PLR0913  options of a command
     BEFORE the start of the copy, EARLIER at or before a record that MirrorMaker 2
     copied, UNKNOWN none.
 
+    In topics that another flow copies back, the maps of both flows answer, so both
+    clusters must be there.
+
     To move a GROUP back: stop it on the target, translate its offsets there with
     --reverse -o csv, and set the result on the source.
 
@@ -81,10 +87,11 @@ def translate(  # noqa: PLR0913  options of a command
     chosen, flows = chosen_flows(config, flow)
     found: list[tuple[str, OffsetAnswer]] = []
     failures = []
+    writers = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.group") as reach:
         for each in flows:
             try:
-                answers = _ask(each, reach, group, single, reverse=reverse)
+                answers = _ask(each, reach, writers, group, single, reverse=reverse)
             except ClusterError as error:
                 failures.append(f"flow {each.name}: {error}")
                 continue
@@ -118,6 +125,7 @@ def translate(  # noqa: PLR0913  options of a command
 def _ask(
     flow: FlowConfig,
     reach: Reach,
+    writers: Merging,
     group: str | None,
     single: tuple[str | None, int | None, int | None],
     *,
@@ -128,6 +136,7 @@ def _ask(
 
     target = reach(flow.target)
     known = known_of(flow, target)
+    joint = _joint(flow, reach, writers, known, reverse=reverse)
     if group is not None:
         cluster = target if reverse else reach(flow.source)
         standing = groups.list_groups(cluster).get(group)
@@ -136,13 +145,47 @@ def _ask(
                 f"warning: group {group} still has members on {cluster.alias}: stop "
                 "them, then translate again"
             )
-        return answers.of_group(flow, known, cluster, group, reverse=reverse)
+        return answers.of_group(
+            flow, known, cluster, group, reverse=reverse, joint=joint
+        )
     topic, partition, offset = single
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    answer = answers.of_offset(known, topic, partition, offset, reverse=reverse)
+    answer = answers.of_offset(
+        known, topic, partition, offset, reverse=reverse, joint=joint
+    )
     return [answer] if answer.other_topic else []
+
+
+def _joint(
+    flow: FlowConfig,
+    reach: Reach,
+    writers: Merging,
+    known: OffsetMap,
+    *,
+    reverse: bool,
+) -> JointMap | None:
+    """Both maps of the topics that another flow copies back. They need both clusters,
+    so a flow without such topics does not ask for the other one.
+    """
+    from mirror.offsets.group_survey import copies, known_of  # noqa: PLC0415  kernels
+    from mirror.offsets.joint_map import JointMap  # noqa: PLC0415  loads kernels
+    from mirror.offsets.runs import topic_name  # noqa: PLC0415  loads kernels
+
+    back = {writers.back(flow, topic) for topic, _ in known.followed()} - {None}
+    if not back:
+        return None
+    source, target = reach(flow.source), reach(flow.target)
+    if reverse:
+        (flow,) = (each for each in back if each is not None)
+        source, target = target, source
+        if target.topic(topic_name(flow.source, flow.separator)) is None:
+            return None  # it never ran: nothing that it copied is to be read
+        known = known_of(flow, target)
+    joint = JointMap(flow, known, source, target, patient=True)
+    joint.refresh(copies(flow, source, writers))
+    return joint
 
 
 def _row(flow: str, answer: OffsetAnswer) -> tuple[object, ...]:

@@ -192,18 +192,34 @@ class Cluster:
         """Update the list of brokers."""
         self._learn(self.call(_metadata_request([])))
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Topics by name: all that we may see, or the named ones (with their errors).
-        Their leaders are the newest that any broker has reported.
+    def topics(
+        self, names: Iterable[str] | None = None, *, node: int | None = None
+    ) -> dict[str, Topic]:
+        """Topics by name: all that we may see, or the named ones (with their errors),
+        as a broker reports them (any if none is given). Their leaders are the newest
+        that any broker has reported.
         """
         if names is not None and not (names := list(names)):
             return {}
-        answer = self.call(_metadata_request(names))
+        answer = self.call(_metadata_request(names), node=node)
         self._learn(answer)
         shown = {topic.name: topic_of(topic) for topic in answer.topics}
         if names is None:
             self._leaders.keep_only({topic.topic_id for topic in shown.values()})
         return {name: self._leaders.newest(topic) for name, topic in shown.items()}
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic with this name; None if there is none.
+
+        Raises:
+            ClusterError: the cluster does not answer, or does not show it to us.
+        """
+        found = self.topics([name])[name]
+        if found.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if found.error != codes.NONE:
+            raise codes.error_for(found.error, f"cluster {self.alias}: reading {name}")
+        return found
 
     def learn_leader(self, topic_id: uuid.UUID, partition: int, leader: Leader) -> None:
         """From now on, ignore brokers that report an older leader than this one."""
@@ -226,10 +242,10 @@ class Cluster:
         }
         return Views(
             brokers=len(named),
-            answers=tuple(
-                {topic.name: topic for topic in map(topic_of, answer.topics)}
-                for answer in answers.values()
-            ),
+            answers={
+                node: {topic.name: topic for topic in map(topic_of, answer.topics)}
+                for node, answer in answers.items()
+            },
         )
 
     def _views(self, names: list[str]) -> dict[int, Any]:

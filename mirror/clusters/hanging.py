@@ -6,28 +6,33 @@ never written. The transaction stays open there and hides everything after it fr
 records as well.
 Main function: `complete`, which gets the missing markers written. A transaction that is
 still open after its producer id was taken over is such a one. Its partitions are added
-to one more transaction, which writes nothing and ends as the first one did.
+to one more transaction, which writes nothing and ends as the first one did. `ask` and
+`read` find out what is open without waiting.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
 from mirror.clusters import codes
-from mirror.errors import PartitionError, UnreachableError
+from mirror.errors import NoLeaderError, PartitionError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.pending import Pending
 
 TopicPartition = tuple[str, int]
+Numbers = Mapping[str, Sequence[int]]
+"""Numbers of partitions by topic."""
 
 _SAY_NOTHING = frozenset({codes.NONE, codes.TOPIC_AUTHORIZATION_FAILED})
 """With these answers, nothing is open as far as we can tell."""
@@ -82,13 +87,13 @@ def complete(
     partitions: Iterable[TopicPartition],
 ) -> Looked:
     """End what the producers' transactions left open in these partitions; call it right
-    after taking over. Partitions without a leader, or that we may not read, are left
-    out, and so are transactions of an owner that took over after us.
+    after taking over. Partitions that we may not read are left out, and so are
+    transactions of an owner that took over after us.
 
     Raises:
         ClusterError: a coordinator does not answer, or refuses.
     """
-    left_open, unseen = _open(cluster, _by_leader(topics, partitions))
+    left_open, unseen = open_in(cluster, by_leader(topics, partitions))
     found = []
     for producer in producers:
         ends: defaultdict[bool | None, list[TopicPartition]] = defaultdict(list)
@@ -115,11 +120,64 @@ def complete(
     return Looked(hanging=tuple(found), unseen=unseen)
 
 
-def _open(
-    cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
+def ask(cluster: Cluster, leader: int, names: Numbers) -> Pending | None:
+    """Ask a leader what is open in its partitions; None if the broker is too old.
+
+    Raises:
+        UnreachableError: it cannot be reached, or there is none (-1).
+    """
+    if leader < 0:
+        topic, number = _keys(names)[0]
+        raise NoLeaderError(f"cluster {cluster.alias}: {topic}-{number} has no leader")
+    connection = cluster.connection(leader)
+    if DescribeProducersRequest.API_KEY not in connection.versions:
+        return None
+    entries = [
+        DescribeProducersRequest.TopicRequest(
+            name=topic, partition_indexes=list(numbers)
+        )
+        for topic, numbers in names.items()
+    ]
+    return connection.send(DescribeProducersRequest(topics=entries))
+
+
+def read(
+    answer: Any,
+) -> tuple[dict[tuple[int, int], list[TopicPartition]], dict[TopicPartition, int]]:
+    """A leader's answer: the partitions with an open transaction, by its producer id
+    and epoch, and the error codes of those that it does not tell about.
+    """
+    found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
+    errors = {}
+    for topic in answer.topics:
+        for part in topic.partitions:
+            key = (topic.name, part.partition_index)
+            if part.error_code not in _SAY_NOTHING:
+                errors[key] = part.error_code
+            for producer in part.active_producers:
+                if producer.current_txn_start_offset >= 0:
+                    of = (producer.producer_id, producer.producer_epoch)
+                    found[of].append(key)
+    return found, errors
+
+
+def by_leader(
+    topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
+) -> dict[int, dict[str, list[int]]]:
+    """Numbers of partitions by leader, -1 if there is none, and topic."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for topic, number in partitions:
+        leader = topics[topic].leaders.get(number)
+        node = -1 if leader is None else leader.node
+        found.setdefault(node, {}).setdefault(topic, []).append(number)
+    return found
+
+
+def open_in(
+    cluster: Cluster, asked: Mapping[int, Numbers]
 ) -> tuple[dict[tuple[int, int], list[TopicPartition]], dict[TopicPartition, str]]:
-    """The partitions with an open transaction, by its producer id and epoch, and those
-    that could not be checked, with the reason. `asked` are the partitions by leader.
+    """As `read`, of all leaders, with reasons instead of codes. `asked` are the
+    partitions by leader.
     """
     found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
     unseen: dict[TopicPartition, str] = {}
@@ -127,35 +185,24 @@ def _open(
         if isinstance(answer, UnreachableError):
             unseen |= dict.fromkeys(_keys(names), str(answer))
             continue
-        for topic in answer.topics:
-            for part in topic.partitions:
-                key = (topic.name, part.partition_index)
-                if part.error_code not in _SAY_NOTHING:
-                    unseen[key] = f"{topic.name}: {codes.name_of(part.error_code)}"
-                for producer in part.active_producers:
-                    if producer.current_txn_start_offset >= 0:
-                        of = (producer.producer_id, producer.producer_epoch)
-                        found[of].append(key)
+        left_open, errors = read(answer)
+        for of, where in left_open.items():
+            found[of] += where
+        unseen |= {
+            key: f"{key[0]}: {codes.name_of(error)}" for key, error in errors.items()
+        }
     return found, unseen
 
 
 def _answers(
-    cluster: Cluster, asked: Mapping[int, Mapping[str, Sequence[int]]]
-) -> Iterator[tuple[Mapping[str, Sequence[int]], Any]]:
+    cluster: Cluster, asked: Mapping[int, Numbers]
+) -> Iterator[tuple[Numbers, Any]]:
     """Each leader's answer, or why there is none; old brokers are left out."""
     pending = []
-    for node, names in asked.items():
-        entries = [
-            DescribeProducersRequest.TopicRequest(
-                name=topic, partition_indexes=list(numbers)
-            )
-            for topic, numbers in names.items()
-        ]
+    for leader, names in asked.items():
         try:
-            connection = cluster.connection(node)
-            if DescribeProducersRequest.API_KEY in connection.versions:
-                request = DescribeProducersRequest(topics=entries)
-                pending.append((names, connection.send(request)))
+            if (sent := ask(cluster, leader, names)) is not None:
+                pending.append((names, sent))
         except UnreachableError as error:
             yield names, error
     for names, sent in pending:
@@ -165,17 +212,5 @@ def _answers(
             yield names, error
 
 
-def _keys(names: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+def _keys(names: Numbers) -> list[TopicPartition]:
     return [(topic, number) for topic, numbers in names.items() for number in numbers]
-
-
-def _by_leader(
-    topics: Mapping[str, Topic], partitions: Iterable[TopicPartition]
-) -> dict[int, dict[str, list[int]]]:
-    """Numbers of partitions by leader and topic."""
-    found: dict[int, dict[str, list[int]]] = {}
-    for topic, number in partitions:
-        leader = topics[topic].leaders.get(number)
-        if leader is not None and leader.node >= 0:
-            found.setdefault(leader.node, {}).setdefault(topic, []).append(number)
-    return found

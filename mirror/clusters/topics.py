@@ -102,13 +102,14 @@ class Views:
 
     brokers: int
     """How many brokers the answers list, including those that answered."""
-    answers: tuple[Mapping[str, Topic], ...]
+    answers: Mapping[int, Mapping[str, Topic]]
+    """By broker."""
 
     def agreed(self, name: str) -> Topic | None:
         """The topic with the id that more than half of the brokers report, and the
         newest leaders that any of these reports; None if no id has a majority.
         """
-        shown = [each[name] for each in self.answers if not each[name].error]
+        shown = [each[name] for each in self.answers.values() if not each[name].error]
         votes = Counter(topic.topic_id for topic in shown)
         if not votes:
             return None
@@ -116,6 +117,11 @@ class Views:
         if 2 * count <= self.brokers:
             return None
         return _newest_of(topic for topic in shown if topic.topic_id == topic_id)
+
+    def has_another(self, node: int, topic: Topic) -> bool:
+        """Whether this broker answered, and means another topic by the name."""
+        answer = self.answers.get(node)
+        return answer is not None and answer[topic.name].topic_id != topic.topic_id
 
 
 def _newest_of(topics: Iterable[Topic]) -> Topic:

@@ -243,16 +243,15 @@ class Producer:
 
     def _learn_state(self, answer: Any) -> None:
         """A v2 transaction raises the epoch when it ends. Committed v1 transactions
-        share one epoch; aborting the last one raises it.
+        share one epoch; aborting the last one raises it. Only that one can be open
+        anywhere, since no id is used again before (`relay.endings`).
         """
         (shown,) = answer.transaction_states
         committed = _COMMITTED.get(shown.transaction_state)
         if shown.error_code != codes.NONE or committed is None:
             return
-        if self.v2:
-            self._ended[shown.producer_id, shown.producer_epoch - 1] = committed
-        elif committed:
-            self._ended[shown.producer_id, shown.producer_epoch] = True
+        raised = self.v2 or not committed
+        self._ended[shown.producer_id, shown.producer_epoch - raised] = committed
 
     def _ask(
         self, request: Any, doing: str, *, at_most: int | None, state: bool = False

@@ -15,9 +15,11 @@ from pydantic import BaseModel, ValidationError
 from mirror.config import wording
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
+from mirror.config.pair_settings import PairConfig
 from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
+from mirror.config.section_names import flow_ends, pair_members
 from mirror.config.service_settings import ServiceConfig
-from mirror.config.values import flow_ends, near
+from mirror.config.values import near
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
@@ -35,11 +37,15 @@ def build(document: Document) -> Built:
     builder = _Builder(document)
     clusters = builder.clusters()
     flows = builder.flows(builder.defaults())
+    pairs = builder.pairs()
     service = builder.section(ServiceConfig, ("service",), builder.mapping("service"))
     builder.unknown_sections()
     return Built(
         config=MirrorConfig(
-            clusters=clusters, flows=flows, service=service or ServiceConfig()
+            clusters=clusters,
+            flows=flows,
+            recovery=pairs,
+            service=service or ServiceConfig(),
         ),
         problems=(*document.problems, *builder.problems),
     )
@@ -119,6 +125,22 @@ class _Builder:
             )
             if flow:
                 built[name] = flow
+        return built
+
+    def pairs(self) -> dict[str, PairConfig]:
+        built: dict[str, PairConfig] = {}
+        for key, entry in self.mapping("recovery").items():
+            path = ("recovery", str(key))
+            if (members := pair_members(str(key))) is None:
+                self._problem(path, 'not the name of a pair; use "A<->B"')
+                continue
+            self._known_clusters(path, members)
+            given = {"one": members[0], "other": members[1]}
+            pair = self.section(PairConfig, path, entry, filled_in=given)
+            if pair is not None and pair.name in built:
+                self._problem(path, f"the pair {pair.name} is given twice; keep one")
+            elif pair is not None:
+                built[pair.name] = pair
         return built
 
     def section(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
 from mirror.config.origins import HIDDEN, hidden
+from mirror.config.pair_settings import PairConfig
 from mirror.config.traits import Effect
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def compare(old: MirrorConfig, new: MirrorConfig) -> Changes:
     found = [
         *_of_clusters(old, new, kept),
         *(each for flow in kept for each in _of_flow(before[flow.name], flow)),
+        *_of_pairs(old, new),
         *_of_service(old, new, kept),
     ]
     for each in found:
@@ -95,6 +97,7 @@ def version(config: MirrorConfig) -> str:
     document = {
         "clusters": {a: _document(each) for a, each in config.clusters.items()},
         "flows": [[name, _document(each)] for name, each in config.flows.items()],
+        "recovery": {n: _document(each) for n, each in config.recovery.items()},
         "service": _document(config.service),
     }
     text = json.dumps(document, sort_keys=True, default=str)
@@ -129,6 +132,21 @@ def _of_clusters(
 def _of_flow(old: FlowConfig, new: FlowConfig) -> Iterator[_Found]:
     for name, change in _differences(("flows", new.name), old, new):
         yield _Found(change=change, flows=(new.name,), effect=new.effect(name))
+
+
+def _of_pairs(old: MirrorConfig, new: MirrorConfig) -> Iterator[_Found]:
+    for name in dict.fromkeys((*old.recovery, *new.recovery)):
+        before, after = old.recovery.get(name), new.recovery.get(name)
+        if before is not None and after is not None:
+            for field_name, change in _differences(("recovery", name), before, after):
+                yield _Found(change=change, effect=after.effect(field_name))
+        else:
+            change = Change(
+                setting=dotted(("recovery", name)),
+                old=_document(before) if before else None,
+                new=_document(after) if after else None,
+            )
+            yield _Found(change=change, effect=PairConfig.on_change)
 
 
 def _of_service(

@@ -16,6 +16,9 @@ from mirror.config.mm2 import readers
 from mirror.config.section import Alias, File, Number, Secret, Section, Text
 from mirror.config.traits import Effect, Where, keys, setting
 
+ANONYMOUS = "User:ANONYMOUS"
+"""Whom brokers take a client for that does not log in."""
+
 
 class ClusterConfig(Section):
     """How to reach one cluster. Holds credentials, which its repr hides."""
@@ -223,12 +226,30 @@ class ClusterConfig(Section):
         description="Whether a broker's certificate must match the host that mirror "
         "connects to.",
     )
+    principal: Text | None = setting(
+        default=None,
+        on_change=Effect.NONE,
+        description="Whom brokers take mirror for, as ACLs name it, such as "
+        "User:mirror. Null: User:<sasl_username> with PLAIN and SCRAM, User:ANONYMOUS "
+        "without a login; unknown with client certificates and OAUTHBEARER, where "
+        "`fence: acl` requires it.",
+    )
     request_timeout_seconds: Number = setting(
         default=30.0,
         gt=0,
         mm2=keys("request.timeout.ms", where=Where.CLUSTER, read=readers.milliseconds),
         description="How long a broker may take to answer; zero is refused.",
     )
+
+    @property
+    def own_principal(self) -> str | None:
+        """Whom brokers take mirror for; None: only they know."""
+        if self.principal is not None:
+            return self.principal
+        if self.security_protocol.startswith("SASL"):
+            return f"User:{self.sasl_username}" if self.sasl_username else None
+        presented = self.ssl_certificate_file or self.ssl_certificate_chain
+        return None if presented else ANONYMOUS
 
     @model_validator(mode="after")
     def _credentials_fit(self) -> Self:

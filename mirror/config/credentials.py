@@ -50,6 +50,7 @@ def check(cluster: ClusterConfig) -> None:
             "set security_protocol to SASL_SSL or SASL_PLAINTEXT",
         )
     _check_tls(cluster)
+    _check_principal(cluster)
 
 
 def _check_password(cluster: ClusterConfig) -> None:
@@ -145,6 +146,16 @@ def _check_tls(cluster: ClusterConfig) -> None:
     if "ssl_key_file" in files and "ssl_certificate_file" not in files:
         raise refusal(
             "ssl_key_file", "a key needs its certificate", "add ssl_certificate_file"
+        )
+
+
+def _check_principal(cluster: ClusterConfig) -> None:
+    kind, colon, name = (cluster.principal or "User:mirror").partition(":")
+    if not (kind and colon and name) or name == "*":
+        raise refusal(
+            "principal",
+            f'"{cluster.principal}" is not what ACLs call a single user',
+            "use its kind and name, such as User:mirror",
         )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Document, Path
 from mirror.config.schema import SECTIONS
+from mirror.config.section_names import flow_ends
 from mirror.config.traits import (
     is_list,
     is_list_of_texts,
@@ -26,7 +27,7 @@ from mirror.config.traits import (
     settings,
     traits,
 )
-from mirror.config.values import flow_ends, near
+from mirror.config.values import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,6 +124,8 @@ def _path(name: str, raw: Mapping[str, Any]) -> Path | str:
     if section not in SECTIONS:
         return f'there is no section "{section}"{near(section, SECTIONS)}'
     path: Path = (section,)
+    if section == "recovery":
+        return "pairs are set in the file only"
     if section in _NAMED:
         known = raw.get(section)
         found = _named(section, rest, known if isinstance(known, dict) else {})

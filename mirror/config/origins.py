@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
+from mirror.config.section_names import pair_members
 from mirror.config.traits import may_hide_secrets, settings, traits
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
         )
         given = _entry(raw, "flows", key)
         found += _settings(flow, ("flows", key), given, document, under)
+    for name, pair in config.recovery.items():
+        key = next((k for k in raw["recovery"] if _is_pair(k, pair.members)), name)
+        given = _entry(raw, "recovery", key)
+        found += _settings(pair, ("recovery", key), given, document, {})
     given = raw.get("service") or {}
     found += _settings(config.service, ("service",), given, document, {})
     return tuple(found)
@@ -94,6 +99,10 @@ def _settings(
             origin=origin,
             written=written,
         )
+
+
+def _is_pair(key: str, members: tuple[str, str]) -> bool:
+    return set(pair_members(key) or ()) == set(members)
 
 
 def _entry(raw: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any]:

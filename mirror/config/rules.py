@@ -43,6 +43,8 @@ def problems(
     if complete and not any(flow.enabled for flow in config.flows.values()):
         found.append("flows: none is enabled, so there is nothing to do")
     found += _onto_themselves(config, names)
+    if complete:
+        found += _pairs_without_flows(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
         return found + unruled
@@ -85,6 +87,24 @@ def _onto_themselves(config: MirrorConfig, names: Mapping[str, str]) -> list[str
                 found.append(
                     f"{names[name]}: {flow.source} and {flow.target} are the same "
                     f"cluster: both have {min(common)} in bootstrap_servers"
+                )
+    return found
+
+
+def _pairs_without_flows(config: MirrorConfig) -> list[str]:
+    found = []
+    for pair in config.recovery.values():
+        for name in (f"{pair.one}->{pair.other}", f"{pair.other}->{pair.one}"):
+            flow, where = config.flows.get(name), dotted(("recovery", pair.name))
+            if flow is None or not flow.enabled:
+                found.append(
+                    f"{where}: a pair needs a flow each way, and {name} is "
+                    f"{'turned off' if flow else 'missing'}; add it under flows"
+                )
+            elif not flow.exactly_once:
+                found.append(
+                    f"{where}: without exactly_once a switch cannot tell what was "
+                    f"copied; turn it on for {name}"
                 )
     return found
 

@@ -17,7 +17,9 @@ from mirror.config import values
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.group_settings import GroupSettings
 from mirror.config.mm2 import readers
+from mirror.config.pair_settings import PairConfig
 from mirror.config.section import Alias, Number, Patterns, Section, Whole
+from mirror.config.section_names import complete
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.topic_sync import TopicSync
 from mirror.config.traits import Differs, Effect, Where, keys, setting
@@ -219,6 +221,21 @@ class FlowConfig(TopicSync, GroupSettings):
         description="How far behind a copy may be before that is an alert; zero is "
         "refused. It does not change how records are copied.",
     )
+    verify: Literal["off", "new", "rolling"] = setting(
+        default="off",
+        on_change=Effect.JOBS,
+        description="Compare copies with their records while the service runs. new: "
+        "what was copied since the last proof; rolling: also the past, again and "
+        "again; off: never, since it reads both clusters.",
+    )
+    verify_share: Number = setting(
+        default=0.05,
+        gt=0,
+        on_change=Effect.JOBS,
+        description="The bytes that verify may read on both clusters, per byte copied; "
+        "at least 10 kB per second. To compare everything takes about 2.5; with less, "
+        "it compares evenly spread ranges. Zero is refused.",
+    )
     transaction_timeout_seconds: Number = setting(
         default=60.0,
         ge=1,
@@ -305,6 +322,8 @@ class MirrorConfig(Section):
 
     clusters: Mapping[str, ClusterConfig]
     flows: Mapping[str, FlowConfig]
+    recovery: Mapping[str, PairConfig] = {}
+    """Pairs of clusters, by name."""
     service: ServiceConfig = ServiceConfig()
     everywhere: tuple[FlowConfig, ...] = ()
     """Filled in by `select`: all enabled flows, also those of other processes."""
@@ -312,7 +331,7 @@ class MirrorConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, raw: Any) -> Any:
-        return values.complete(raw) if isinstance(raw, Mapping) else raw
+        return complete(raw) if isinstance(raw, Mapping) else raw
 
     @property
     def enabled_flows(self) -> tuple[FlowConfig, ...]:
@@ -360,6 +379,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "clusters": ClusterConfig,
     "flows": FlowConfig,
     "defaults": FlowConfig,
+    "recovery": PairConfig,
     "service": ServiceConfig,
 }
 """What stands under each key of a file."""

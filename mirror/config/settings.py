@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ABOUT = {
     "clusters": "Each cluster, under its alias.",
     "flows": 'Each flow, under "A->B". Settings under `defaults` apply to all flows.',
+    "recovery": "Each pair of clusters that `mirror switch` and `mirror failover` work "
+    'on, under "A<->B".',
     "service": "The process itself.",
 }
 
@@ -53,6 +55,15 @@ def json_schema() -> str:
                 "additionalProperties": {
                     "anyOf": [sections["flows"], {"type": "null"}]
                 },
+            },
+            "recovery": {
+                "anyOf": [
+                    {
+                        "type": "object",
+                        "additionalProperties": sections["recovery"],
+                    },
+                    {"type": "null"},
+                ]
             },
             "service": {"anyOf": [sections["service"], {"type": "null"}]},
         },
@@ -98,6 +109,11 @@ def example() -> str:
         "  A->B:",
         "    enabled: true",
         *_commented(SECTIONS["flows"], indent="    ", besides={"enabled"}),
+        "",
+        "# recovery:",
+        "#   A<->B:",
+        "#     active: A",
+        *_commented(SECTIONS["recovery"], indent="#     "),
         "",
         "service:",
         '  http_host: "127.0.0.1"',

@@ -65,8 +65,8 @@ def lower(value: Any) -> Any:
 def alias(value: Any) -> str:
     """Aliases become parts of topic names, so they must be legal in one."""
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        _refuse(
-            f"{_shown(value)} cannot be an alias: aliases become part of topic names, "
+        refuse(
+            f"{shown(value)} cannot be an alias: aliases become part of topic names, "
             "which allow only letters, digits, dot, underscore and hyphen"
         )
     return value
@@ -74,8 +74,8 @@ def alias(value: Any) -> str:
 
 def separator(value: Any) -> str:
     if not isinstance(value, str) or not LEGAL_NAME.fullmatch(value):
-        _refuse(
-            f"{_shown(value)} is not allowed in a topic's name; use "
+        refuse(
+            f"{shown(value)} is not allowed in a topic's name; use "
             "letters, digits, dot, underscore and hyphen"
         )
     return value
@@ -84,8 +84,8 @@ def separator(value: Any) -> str:
 def function(value: Any) -> str:
     """The name of a user's function; whether it exists is checked later."""
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value.strip()):
-        _refuse(
-            f'{_shown(value)} does not name a function; use "package.module:function"'
+        refuse(
+            f'{shown(value)} does not name a function; use "package.module:function"'
         )
     return value.strip()
 
@@ -93,26 +93,26 @@ def function(value: Any) -> str:
 def topic(value: Any) -> str:
     """A topic that mirror writes and others may read."""
     if not isinstance(value, str):
-        _refuse(f"{_shown(value)} is not text: write it in quotes")
+        refuse(f"{shown(value)} is not text: write it in quotes")
     name = value.strip()
     if (wrong := why_illegal(name)) is not None:
-        _refuse(wrong.replace("the target name ", ""))
+        refuse(wrong.replace("the target name ", ""))
     if is_internal(name):
-        _refuse(f"{_shown(name)} is reserved for Kafka or mirror")
+        refuse(f"{shown(name)} is reserved for Kafka or mirror")
     return name
 
 
 def number(value: Any) -> Any:
     """Python takes true for 1, which is never meant."""
     if isinstance(value, bool):
-        _refuse(f"{str(value).lower()} is not a number")
+        refuse(f"{str(value).lower()} is not a number")
     return value
 
 
 def secret(value: Any) -> Any:
     """A number would lose its leading zeros, so a secret must be written as text."""
     if isinstance(value, (int, float, bool)):
-        _refuse("must be text: write it in quotes")
+        refuse("must be text: write it in quotes")
     return value
 
 
@@ -126,14 +126,14 @@ def sasl_mechanism(value: Any) -> Any:
     mechanism = upper(value)
     if isinstance(mechanism, str) and mechanism in _OTHER_MECHANISMS:
         why = _OTHER_MECHANISMS[mechanism]
-        _refuse(f"{_shown(value)} {why}; use {_MECHANISMS}")
+        refuse(f"{shown(value)} {why}; use {_MECHANISMS}")
     return mechanism
 
 
 def token_endpoint(value: Any) -> str:
     """The message does not repeat it: people write passwords into addresses."""
     if not isinstance(value, str) or not _TOKEN_ENDPOINT.fullmatch(value.strip()):
-        _refuse(
+        refuse(
             "not a valid address of a token endpoint; use "
             "https://id.example.com/oauth2/token without user and password, or "
             "file:///run/secrets/token"
@@ -144,8 +144,8 @@ def token_endpoint(value: Any) -> str:
 def sasl_extension(value: Any) -> str:
     """RFC 7628 allows letters only, and keeps `auth` for the token."""
     if not isinstance(value, str) or not _EXTENSION.fullmatch(value) or value == "auth":
-        _refuse(
-            f"{_shown(value)} is not a valid name of a SASL extension: letters only, "
+        refuse(
+            f"{shown(value)} is not a valid name of a SASL extension: letters only, "
             "and not auth"
         )
     return value
@@ -154,7 +154,7 @@ def sasl_extension(value: Any) -> str:
 def start(value: Any) -> Any:
     """A word, or a moment as epoch milliseconds. YAML makes dates of some texts."""
     if isinstance(value, bool):
-        _refuse(f"{_shown(value)} is not a time; {_STARTS}")
+        refuse(f"{shown(value)} is not a time; {_STARTS}")
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in {"earliest", "latest"}:
@@ -162,7 +162,7 @@ def start(value: Any) -> Any:
         try:
             value = int(text) if text.isdecimal() else datetime.fromisoformat(text)
         except ValueError:
-            _refuse(f"{_shown(value)} is not one of earliest, latest, nor a time; "
+            refuse(f"{shown(value)} is not one of earliest, latest, nor a time; "
                     f"{_STARTS}")  # fmt: skip
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
@@ -170,20 +170,20 @@ def start(value: Any) -> Any:
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         value = int(moment.timestamp() * 1000)
     if isinstance(value, int) and value != 0 and value < _EARLIEST_MS:
-        _refuse(f"{value} is before 1973 in epoch milliseconds; {_STARTS}")
+        refuse(f"{value} is before 1973 in epoch milliseconds; {_STARTS}")
     return value
 
 
 def bootstrap_servers(value: Any) -> tuple[str, ...]:
     servers = _listed(value)
     if not servers:
-        _refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
+        refuse('at least one broker is needed, such as "broker-1.example.com:9092"')
     wrong = []
     for index, server in enumerate(servers):
         match = _HOST_PORT.fullmatch(server)
         if not match or not 0 < int(match.group(2)) < 65536:
             wrong.append(
-                f"[{index}]: {_shown(server)} is not host:port; "
+                f"[{index}]: {shown(server)} is not host:port; "
                 'use "broker-1.example.com:9092"'
             )
     _refuse_all(wrong)
@@ -195,7 +195,7 @@ def hosts(value: Any) -> tuple[str, ...]:
     listed = _listed(value)
     _refuse_all(
         [
-            f'[{index}]: {_shown(host)} is not a host\'s name; use "mirror.example.com"'
+            f'[{index}]: {shown(host)} is not a host\'s name; use "mirror.example.com"'
             for index, host in enumerate(listed)
             if not _HOST.fullmatch(host)
         ]
@@ -208,7 +208,7 @@ def patterns(value: Any) -> tuple[str, ...]:
     listed = _listed(value)
     _refuse_all(
         [
-            f"[{index}]: {_shown(pattern)} {wrong}"
+            f"[{index}]: {shown(pattern)} {wrong}"
             for index, pattern in enumerate(listed)
             if (wrong := _wrong_pattern(pattern))
         ]
@@ -221,7 +221,7 @@ def group_patterns(value: Any) -> tuple[str, ...]:
     listed = _listed(value)
     _refuse_all(
         [
-            f"[{index}]: {_shown(pattern)} {wrong}"
+            f"[{index}]: {shown(pattern)} {wrong}"
             for index, pattern in enumerate(listed)
             if (wrong := _uncompilable(pattern))
         ]
@@ -234,7 +234,7 @@ def rename(value: Any) -> tuple[Rule, ...]:
     if value is None:
         return ()
     if not isinstance(value, Iterable) or isinstance(value, (str, Mapping)):
-        _refuse(f"{_shown(value)} is not a list of rules; {_A_RULE}")
+        refuse(f"{shown(value)} is not a list of rules; {_A_RULE}")
     rules, wrong = [], []
     for index, given in enumerate(value):
         rule = _rule(given)
@@ -265,7 +265,7 @@ def _wrong_rule(rule: Rule) -> str | None:
     if not rule.match:
         return "match is empty; it must be a regular expression"
     if wrong := _wrong_pattern(rule.match):
-        return f"match {_shown(rule.match)} {wrong}"
+        return f"match {shown(rule.match)} {wrong}"
     return why_wrong(rule)
 
 
@@ -298,61 +298,17 @@ def _uncompilable(pattern: str) -> str | None:
     return None
 
 
-def flow_ends(name: str) -> tuple[str, str] | None:
-    """Source and target of "A->B", or of "A/B" for shells; None if it is neither."""
-    for arrow in ("->", "/"):
-        source, found, target = (part.strip() for part in name.partition(arrow))
-        if found and source and target:
-            return source, target
-    return None
-
-
-def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what keys say (alias, source, target), and add defaults to flows.
-
-    Entries that are not mappings stay as they are; the model refuses them.
-    """
-    shaped = dict(raw)
-    defaults = shaped.pop("defaults", None) or {}
-    if isinstance(clusters := shaped.get("clusters"), Mapping):
-        shaped["clusters"] = {
-            name: {**entry, "alias": name} if isinstance(entry, Mapping) else entry
-            for name, entry in clusters.items()
-        }
-    if isinstance(flows := shaped.get("flows"), Mapping):
-        shaped["flows"] = _complete_flows(flows, defaults)
-    return shaped
-
-
-def _complete_flows(
-    flows: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> dict[str, Any]:
-    shaped: dict[str, Any] = {}
-    for key, given in flows.items():
-        entry = {} if given is None else given
-        ends = flow_ends(str(key))
-        if ends is None:
-            _refuse(f'{_shown(key)} is not a flow\'s name; use "A->B"')
-        name = "->".join(ends)
-        if name in shaped:
-            _refuse(f"the flow {name} is given twice")
-        if isinstance(entry, Mapping):
-            entry = {**defaults, **entry, "source": ends[0], "target": ends[1]}
-        shaped[name] = entry
-    return shaped
-
-
 def _listed(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, Iterable) or isinstance(value, Mapping):
-        _refuse(f"{_shown(value)} is not a list of texts")
+        refuse(f"{shown(value)} is not a list of texts")
     listed = tuple(value)
     for each in listed:
         if not isinstance(each, str):
-            _refuse(f"{_shown(each)} is not text: write it in quotes")
+            refuse(f"{shown(each)} is not text: write it in quotes")
     return tuple(each.strip() for each in listed if each.strip())
 
 
@@ -372,13 +328,13 @@ def _better_pattern(pattern: str) -> str:
     return ""
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _refuse(message: str) -> NoReturn:
+def refuse(message: str) -> NoReturn:
     raise PydanticCustomError(
         "mirror_value", "{message}", {"message": message, "each": [message]}
     )

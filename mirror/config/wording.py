@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, ValidationError
 
-_CALLED = {"clusters": "a cluster", "flows": "a flow", "service": "service"}
+_CALLED = {
+    "clusters": "a cluster",
+    "flows": "a flow",
+    "recovery": "a pair",
+    "service": "service",
+}
 _IN_LIST = re.compile(r"\[\d+\]: ")
 _KINDS = {
     "int": "is not a whole number",

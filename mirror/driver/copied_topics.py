@@ -14,7 +14,7 @@ from mirror.driver.topic_changes import TopicChanges
 from mirror.metadata import topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import TopicsResult
-from mirror.offsets.groups import Copy
+from mirror.offsets.groups import copy_of
 from mirror.recovery.pauses import Pauses, PausesReader
 from mirror.status.events import Event, EventKind
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.flow_status import Problems
+    from mirror.offsets.groups import Copy
     from mirror.offsets.progress import Position
+    from mirror.recovery.repairs import Repair
     from mirror.status.store import StatusStore
 
 TOPICS = "topics"
@@ -55,6 +57,8 @@ class CopiedTopics:
         self._found = TopicsResult(topics=())
         self._paused = Pauses()
         self._pauses: PausesReader | None = None
+        self._repairs_known = False
+        self._repair: Repair | None = None
         self._lock = threading.Lock()
         self.adopt(flow, config)
 
@@ -66,7 +70,11 @@ class CopiedTopics:
 
     def begin(self, target: Cluster) -> None:
         """Start a run: read which topics are paused."""
-        self._paused = PausesReader(target, self._flow).read()
+        reader = PausesReader(target, self._flow)
+        self._paused = reader.read()
+        if self._repairs_known:  # a repair ends a run
+            self._tell_of(reader.repair)
+        self._repair, self._repairs_known = reader.repair, True
         self._changes.begin()
 
     def remember(self, positions: Mapping[tuple[str, int], Position]) -> None:
@@ -93,6 +101,7 @@ class CopiedTopics:
         if paused != self._paused:
             self._store.trail.add(paused.event(self._flow.name))
         self._paused = paused
+        self._tell_of(self._pauses.repair)
         self.go_by(self._found)
 
     def go_by(self, found: TopicsResult) -> None:
@@ -101,16 +110,27 @@ class CopiedTopics:
             self._found = found
             self._copy(found, self._paused)
 
+    def names(self) -> set[str]:
+        """The names of the copied source topics, as of the last look."""
+        return {each.topic for each in self._found.topics}
+
     def copies(self) -> dict[str, Copy]:
         """The copied topics, as of the last look."""
         return {
-            each.topic: Copy(
-                topic=each.target_topic,
-                partitions=each.partitions,
-                merged=not self._merging.is_alone(self._flow, each.topic),
+            each.topic: copy_of(
+                self._flow,
+                each.topic,
+                each.target_topic,
+                each.partitions,
+                self._merging,
             )
             for each in self._found.topics
         }
+
+    def _tell_of(self, repair: Repair | None) -> None:
+        if repair is not None and repair != self._repair:
+            self._store.trail.add(repair.event())
+        self._repair = repair
 
     def _tell(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import reduce
+from pickle import dumps
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pyspark import RDD
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, functions
 
 from mirror.driver.session import cores
@@ -86,6 +89,17 @@ class PreferredExecutors:
             self._preferred = place(preferred, wanted, self._tasks)
             return [self._places.get(self._preferred.get(slot, "")) for slot in wanted]
 
+    def beside(self) -> tuple[bool, str | None]:
+        """Whether a core is free that no slot needs, and its place; None: anywhere."""
+        with self._lock:
+            if not self._alone:
+                self._look()
+            if sum(self._tasks.values()) <= sum(self._slots.values()):
+                return False, None
+            taken = Counter(self._preferred.values())
+            free = [each for each, room in self._tasks.items() if room > taken[each]]
+            return True, self._places.get(free[0]) if free else None
+
     def forget(self, flow: str) -> None:
         """The flow no longer runs here: free the room of its slots."""
         with self._lock:
@@ -141,9 +155,11 @@ def _place(executor: Any) -> str:
     return f"executor_{host}_{executor.id()}"
 
 
-def _seq(jvm: Any, only: Any) -> Any:
-    one = jvm.java.util.Collections.singletonList(only)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(one).toSeq()
+def _seq(jvm: Any, *each: Any) -> Any:
+    found = jvm.java.util.ArrayList()
+    for one in each:
+        found.add(one)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
 
 
 def slot_frames(
@@ -173,6 +189,26 @@ def warm_up(spark: SparkSession, flow: str, slots: int) -> None:
     slot_frames(
         spark, flow, texts, [None] * slots, work=_nothing, schema="nothing string"
     ).collect()
+
+
+def alone(
+    spark: SparkSession, name: str, task: Callable[[], Any], place: str | None
+) -> Any:
+    """What the task returns; it runs in a process of this name, at this place."""
+    context: Any = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001  as in `one_row`
+    preferred = [] if place is None else [place]
+    row = jvm.scala.Tuple2(dumps(None), _seq(jvm, *preferred))
+    rows = context._jsc.sc().makeRDD(  # noqa: SLF001
+        _seq(jvm, row), jvm.scala.reflect.ClassTag.Any()
+    )
+    one: RDD[Any] = RDD(rows.toJavaRDD(), context, CPickleSerializer())
+    one = one.map(lambda _: task())
+    with _wrapping:
+        context.environment[SLOT] = name
+        one._jrdd  # noqa: B018, SLF001  wraps the function
+        context.environment.pop(SLOT, None)
+    return one.collect()[0]
 
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.executors import PreferredExecutors
+    from mirror.driver.pairs import PairFollower
+    from mirror.driver.proofs import ServiceProofs
     from mirror.log import Settings
     from mirror.metadata.topics import TopicsResult
     from mirror.recovery.pauses import Pauses
@@ -59,7 +61,9 @@ class Flow:
         config: MirrorConfig,
         *,
         store: StatusStore,
+        pairs: PairFollower,
         once: bool = False,
+        proofs: ServiceProofs | None = None,
     ) -> None:
         """`config` has all flows: those that write to the same topic must agree."""
         self.name = flow.name
@@ -81,7 +85,13 @@ class Flow:
             copy=self._copy,
         )
         self._jobs = FlowJobs(
-            flow, config, store=store, problems=self._problems, topics=self._topics
+            flow,
+            config,
+            store=store,
+            problems=self._problems,
+            topics=self._topics,
+            held=lambda: pairs.holds(flow.source, flow.target),
+            proofs=None if proofs is None else proofs.of(flow, config, store),
         )
         self._placement = Placement()
         self._run: LeaseQuery | None = None
@@ -104,7 +114,9 @@ class Flow:
             self._run.end()
 
     def rest(self, *, rest: bool) -> None:
-        """End `run`, because another instance leads or may lead; or allow it again."""
+        """End `run`, because another instance leads or may lead, or because the flow
+        may not copy; or allow it again.
+        """
         if not rest:
             self._resting.clear()
         elif not self._resting.is_set():
@@ -218,6 +230,8 @@ class Flow:
                 for partition in range(topic.partitions)
             },
         )
+        # Only now: who pauses a topic and then fences us relies on it.
+        self._topics.look_at_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
         known = progress.read(target, progress.topic_name(self.config.source))
         self._topics.remember(known.positions)

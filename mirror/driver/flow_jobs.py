@@ -1,7 +1,7 @@
 """The jobs of a flow, which run alongside its leases; each run starts new ones.
 
-Main type: `FlowJobs`, which puts together the jobs for topics, groups and pauses.
-`jobs.scheduler` runs them and handles their failures.
+Main type: `FlowJobs`, which puts together the jobs for topics, groups, standby, pauses
+and proofs. `jobs.scheduler` runs them and handles their failures.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from mirror.jobs.groups import GroupJobs
 from mirror.jobs.scheduler import Job, Jobs
+from mirror.jobs.standby import AccessJob, StandbyJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.copied_topics import CopiedTopics
     from mirror.driver.flow_status import Problems
+    from mirror.driver.proofs import FlowProofs
     from mirror.status.store import StatusStore
 
 _PAUSES_SECONDS = 2.0
@@ -35,11 +37,18 @@ class FlowJobs:
         store: StatusStore,
         problems: Problems,
         topics: CopiedTopics,
+        held: Callable[[], bool],
+        proofs: FlowProofs | None,
     ) -> None:
+        """`held`: whether a switch is under way; `proofs`: None if the copies are never
+        proven.
+        """
+        self._held = held
         self._store = store
         self._problems = problems
         self._topics = topics
         self._of_topics = TopicJobs(flow, config, store=store, tell=problems.tell)
+        self._proofs = proofs
         self._jobs: Jobs | None = None
         self.adopt(flow, config)
 
@@ -48,6 +57,8 @@ class FlowJobs:
         self._flow = flow
         self._clusters = (config.clusters[flow.source], config.clusters[flow.target])
         self._of_topics.adopt(flow, config)
+        if self._proofs is not None:
+            self._proofs.adopt(flow, config)
 
     def begin(self, ids: Mapping[str, str]) -> None:
         """Start all jobs, after running ones have ended. `ids` are the ids of the
@@ -57,20 +68,29 @@ class FlowJobs:
         groups = GroupJobs(
             self._flow, self._topics.copies, store=self._store, tell=self._problems.tell
         )
+        standby = StandbyJob(self._flow, self._topics.names, store=self._store)
         pauses = Job(
             name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
         )
+        proofs = None if self._proofs is None else self._proofs.job()
         self._jobs = Jobs(
             self._flow.name,
             self._clusters,
-            [*self._of_topics.jobs(), *groups.jobs(), pauses],
+            [
+                *(*self._of_topics.jobs(), *groups.jobs()),
+                *(standby.job(), AccessJob(self._flow).job(), pauses),
+                *([] if proofs is None else [proofs]),
+            ],
             store=self._store,
             ids=ids,
+            held=self._held,
         )
         self._jobs.start()
 
     def close(self) -> None:
         """Start no more turns, and wait a while for the running ones."""
+        if self._proofs is not None:
+            self._proofs.stop()
         if self._jobs is not None:
             self._jobs.close()
 

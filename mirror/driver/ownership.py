@@ -22,10 +22,11 @@ from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
 from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
-from mirror.errors import ClusterChangedError, SupersededError
+from mirror.errors import ClusterChangedError, SupersededError, UnreachableError
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
-from mirror.recovery import losses
+from mirror.recovery import losses, pauses
+from mirror.relay.endings import Endings
 from mirror.relay.target import owner_id, transactional_ids
 from mirror.relay.transaction_records import TransactionRecords
 
@@ -131,9 +132,60 @@ def rewrite_progress(
         ]
     if decided.losses:
         batches[losses.topic_name(flow.source)] = losses.encode(decided.losses)
+    if decided.notes:
+        batches[pauses.topic_name(flow.source)] = records.encode_all(decided.notes)
     if batches:
         _write(target, batches, owner)
     return decided
+
+
+def take_over(flow: FlowConfig, target: Cluster) -> Producer:
+    """Fence a running service, whose flow restarts by itself, and return the owner to
+    write with, until a driver takes over.
+
+    Raises:
+        FencedError: a run of the flow started meanwhile.
+        ClusterError: the target does not answer, or refuses.
+    """
+    make_topics(flow, target)
+    made, owner = _fence(flow, target, slots=1)
+    assert owner is not None, "without exactly-once nothing is fenced"
+    _still_ours(flow, target, made)
+    return owner
+
+
+def abort_own(flow: FlowConfig, target: Cluster) -> None:
+    """Abort what an owner that was killed has left open, and end what brokers left open
+    of its last transaction. It disturbs no running service unless that is about to
+    begin a run, which then begins once more.
+
+    Raises:
+        ClusterError: the target does not answer, or refuses.
+    """
+    owner = _take_over(flow, target, owner_id(flow.name))
+    topic = progress.topic_name(flow.source)
+    if target.topic(topic) is None:
+        return
+    _complete_transactions(flow, target, [owner])
+    copied = progress.read(target, topic).positions
+    _complete_transactions(flow, target, [owner], copied)
+
+
+def commit(
+    target: Cluster, owner: Producer, partitions: Collection[TopicPartition]
+) -> None:
+    """Commit what the owner has written to these partitions, and wait until it has
+    ended in all of them.
+
+    Raises:
+        ClusterError: it may be written or not, or cannot be read yet: take over.
+    """
+    name, wrote = owner.transactional_id or "", owner.producer_id
+    owner.commit()
+    endings = Endings(target)
+    topics = target.topics({topic for topic, _ in partitions})
+    endings.expect(name, wrote, partitions, topics)
+    endings.finish()
 
 
 def make_topics(flow: FlowConfig, target: Cluster) -> None:
@@ -160,6 +212,8 @@ class Rewriting:
     losses: Sequence[Loss] = ()
     blocks: Sequence[Block] = ()
     """Entries to add to the offset map."""
+    notes: Sequence[tuple[bytes, bytes]] = ()
+    """Keys and values for the topic of the pauses."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""
 
@@ -207,7 +261,8 @@ def _fence(
             for slot in range(made.slots)
             for transactional_id in transactional_ids(flow.name, slot)
         ]
-        _complete_transactions(flow, target, fenced, known.positions)
+        # The owner writes to copies as well, for repairs.
+        _complete_transactions(flow, target, [owner, *fenced], known.positions)
     return made, owner
 
 
@@ -219,12 +274,17 @@ def _complete_transactions(
 ) -> None:
     """End what earlier transactions left open, right after fencing: the cluster forgets
     how the last transaction of a fenced id ended.
+
+    Raises:
+        UnreachableError: something may be open where the flow keeps its state.
     """
     name = flow.replication_policy.target_topic
     own = TransactionRecords.of(flow.source, flow.separator)
     partitions = {*own.partitions, *((name(topic), n) for topic, n in copied)}
     if (dead := flow.dead_letter_topic) is not None:
         partitions |= {(dead, n) for n in target.topics([dead])[dead].leaders}
+    control = pauses.topic_name(flow.source)  # there once something was paused
+    partitions |= {(control, n) for n in target.topics([control])[control].leaders}
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         topics = target.topics({topic for topic, _ in partitions})
@@ -233,7 +293,11 @@ def _complete_transactions(
             _log.warning("transaction left open", flow=flow.name, what=each.text)
         # Leaders move as brokers come back; slots check what is left once more.
         partitions &= looked.unseen.keys()
-        if not partitions or time.monotonic() > deadline:
+        if not partitions:
+            return
+        if time.monotonic() > deadline:
+            for key in partitions.intersection(own.partitions):
+                raise UnreachableError(looked.unseen[key])
             return
         time.sleep(_PAUSE_SECONDS)
 
@@ -270,10 +334,15 @@ def _write(
     batches: Mapping[str, Sequence[EncodedBatch]],
     owner: Producer | None,
 ) -> None:
-    """Write all or nothing, if there is an owner."""
+    """Write all or nothing, if there is an owner.
+
+    Raises:
+        ClusterError: it may be written or not, or cannot be read yet: take over.
+    """
     write(target, batches, owner)
     if owner is not None:
-        owner.commit()
+        # Slots read this next, and the next transaction has the same id.
+        commit(target, owner, [(topic, 0) for topic in batches])
 
 
 def _new_id() -> str:

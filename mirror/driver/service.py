@@ -21,6 +21,7 @@ from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
 from mirror.driver.flow import Flow
 from mirror.driver.leadership import Leadership
+from mirror.driver.pairs import PairFollower
 from mirror.driver.query_progress import QueryListener
 from mirror.driver.session import (
     cores,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
+    from mirror.driver.proofs import ServiceProofs
     from mirror.driver.reload import Watch
 
 log = structlog.get_logger()
@@ -60,20 +62,37 @@ class Service:
     """Runs flows until stopped."""
 
     def __init__(
-        self, config: MirrorConfig, *, once: bool = False, watch: Watch | None = None
+        self,
+        config: MirrorConfig,
+        *,
+        once: bool = False,
+        watch: Watch | None = None,
+        proofs: ServiceProofs | None = None,
     ) -> None:
-        """`watch` provides new configurations; None: this one never changes."""
+        """`watch` provides new configurations; None: this one never changes. `proofs`
+        proves copies meanwhile; None: none are proven.
+        """
         self._once = once
+        self._proofs = proofs
         self._watch = watch
         flows = [flow for flow in config.flows.values() if flow.enabled]
         self.store = StatusStore(tuple(flow.name for flow in flows))
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
+        self._pairs = PairFollower(config, self.store)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
         )
         self._flows = {
-            flow.name: Flow(flow, config, store=self.store, once=once) for flow in flows
+            flow.name: Flow(
+                flow,
+                config,
+                store=self.store,
+                pairs=self._pairs,
+                once=once,
+                proofs=proofs,
+            )
+            for flow in flows
         }
 
     def run(self, *, ready: Callable[[str], None] | None = None) -> bool:
@@ -106,6 +125,7 @@ class Service:
             spark, listener = None, QueryListener(self.store)
             self._follower.start()
             self._leadership.start()
+            self._pairs.start()
             try:
                 # A local session cannot get more threads after its start.
                 slots = max(self._least_slots(), usable_cores())
@@ -122,20 +142,24 @@ class Service:
                     spark,
                     self.store,
                     self._leadership,
+                    self._pairs,
                     once=self._once,
                     most_slots=functools.partial(self._most_slots, spark),
                     stop_service=self.stop,
                 )
+                if self._proofs is not None:
+                    self._proofs.begin(spark, self.store, supervisor.preferred.beside)
                 for flow in self._flows.values():
                     self._begin(flow, supervisor)
                 while supervisor.wait(0.2):  # in slices: signals are handled here
-                    self._follow_leadership()
+                    self._follow_leadership_and_roles()
                     self._see_off(supervisor)
                     self._follow_config(spark, supervisor)
                     self.store.turned()
             finally:
                 self._follower.close()
                 self._leadership.close()
+                self._pairs.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         states = self.store.read().flows
@@ -198,7 +222,13 @@ class Service:
             self._flows[name].adopt(config, effect)
         for name in found.added:
             self.store.add(name)
-            self._flows[name] = Flow(config.flows[name], config, store=self.store)
+            self._flows[name] = Flow(
+                config.flows[name],
+                config,
+                store=self.store,
+                pairs=self._pairs,
+                proofs=self._proofs,
+            )
         self._take_part()
 
     def _take_part(self) -> None:
@@ -208,9 +238,11 @@ class Service:
         ]
         self._leadership.change(flows, config.clusters)
 
-    def _follow_leadership(self) -> None:
+    def _follow_leadership_and_roles(self) -> None:
         for flow in list(self._flows.values()):
-            if not self._leadership.leads(flow.name):
+            ends = flow.config.source, flow.config.target
+            leads = self._leadership.leads(flow.name)
+            if not (leads and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
 
     def _least_slots(self) -> int:
@@ -222,6 +254,8 @@ class Service:
         if str(spark.sparkContext.master).startswith("local"):
             # Local mode has a thread for every slot, but not as many cores.
             available = min(available, usable_cores())
+        elif any(flow.config.verify != "off" for flow in self._flows.values()):
+            available -= 1  # for the task that proves copies
         flows = list(self._flows.values())
         return share(available, [flow.config.tasks for flow in flows])
 

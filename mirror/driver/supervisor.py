@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mirror.driver.flow import Flow
     from mirror.driver.leadership import Leadership
+    from mirror.driver.pairs import PairFollower
     from mirror.status.store import StatusStore
 
 log = structlog.get_logger()
@@ -45,6 +46,7 @@ class Supervisor:
         spark: SparkSession,
         store: StatusStore,
         leadership: Leadership,
+        pairs: PairFollower,
         *,
         once: bool,
         most_slots: Callable[[], int],
@@ -56,10 +58,11 @@ class Supervisor:
         self._spark = spark
         self._store = store
         self._leadership = leadership
+        self._pairs = pairs
         self._once = once
         self._most_slots = most_slots
         self._stop_service = stop_service
-        self._preferred = PreferredExecutors(spark)
+        self.preferred = PreferredExecutors(spark)
         self._threads: dict[str, threading.Thread] = {}
         self._warm: set[str] = set()
         """Flows whose slots were started here before."""
@@ -78,7 +81,7 @@ class Supervisor:
     def forget(self, flow: str) -> None:
         """Forget a flow that has ended and is no longer configured."""
         del self._threads[flow]
-        self._preferred.forget(flow)
+        self.preferred.forget(flow)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most this long; False once no flow runs."""
@@ -114,9 +117,18 @@ class Supervisor:
         self._show(flow, FlowState.STOPPED)
 
     def _await_lead(self, flow: Flow) -> bool:
-        """Wait until this instance leads the flow; False if it ends before that."""
+        """Wait until this instance leads the flow and the flow may copy; False if it
+        ends before that.
+        """
         while not flow.stopping:
             leader = self._leadership.leader(flow.name)
+            may = self._pairs.may_copy(flow.config.source, flow.config.target)
+            if leader and not may:
+                if self._once and may is False:
+                    return False
+                self._show_resting(flow, leader, known=may is not None)
+                flow.wait_stopping(0.1)
+                continue
             if self._leadership.leads(flow.name):
                 flow.rest(rest=False)
                 self._warm.add(flow.name)
@@ -142,7 +154,7 @@ class Supervisor:
         """Run a flow; returns why it failed, "" to run it again now, None to end."""
         try:
             again = flow.run(
-                self._spark, preferred=self._preferred, most_slots=self._most_slots
+                self._spark, preferred=self.preferred, most_slots=self._most_slots
             )
         except MirrorError as error:
             return str(error)
@@ -157,6 +169,16 @@ class Supervisor:
 
     def _show_leader(self, flow: Flow, leader: str) -> None:
         self._store.update(flow.name, lambda old: replace(old, leader=leader))
+
+    def _show_resting(self, flow: Flow, leader: str, *, known: bool) -> None:
+        trouble = "" if known else self._pairs.trouble(flow.config.target)
+        state = FlowState.RESTING if known else FlowState.STARTING
+        if trouble:
+            state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"
+        self._store.update(
+            flow.name,
+            lambda old: replace(old, state=state, reason=trouble, leader=leader),
+        )
 
     def _show_waiting(self, flow: Flow, leader: str, *, warm: bool) -> None:
         trouble = "" if leader else self._leadership.trouble(flow.name)

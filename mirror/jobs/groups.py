@@ -19,12 +19,15 @@ from mirror.log import LogThrottle
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
-from mirror.offsets.groups import GroupFilter, look
+from mirror.offsets.groups import look
 from mirror.offsets.heartbeats import Heartbeats
+from mirror.offsets.joint_map import JointMap
+from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
 from mirror.offsets.translation import Exactness
 from mirror.policy.names import HEARTBEATS
+from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
 from mirror.status.values import FlowStatus, GroupStatus
 from mirror.status.wording import some
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.checkpoints import CheckpointsResult, Due
+    from mirror.offsets.checkpoints import Due
     from mirror.offsets.groups import Copy, GroupPosition, Standing
+    from mirror.offsets.merged_groups import Settable
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
 
@@ -78,7 +82,7 @@ class GroupJobs:
         self._copies = copies
         self._store = store
         self._tell = tell
-        self._map: tuple[Cluster, OffsetMap] | None = None
+        self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
         self._throttle = LogThrottle()
@@ -113,6 +117,7 @@ class GroupJobs:
                     name=CHECKPOINTS,
                     seconds=flow.emit_checkpoints_seconds,
                     work=self._look_at_groups,
+                    waits=True,
                 )
             )
         if flow.emit_heartbeats or flow.heartbeats_on_source:
@@ -134,8 +139,8 @@ class GroupJobs:
 
     def _keep_map(self, target: Cluster) -> None:
         copies = {copy.topic for copy in self._copies().values()}
-        if self._map is not None:  # it may contain topics that are left out by now
-            copies |= set(self._map[1].partitions().values())
+        if self._maps is not None:  # it may contain topics that are left out by now
+            copies |= set(self._maps[1].known.partitions().values())
         retention.sync(target, self._flow.source, self._flow.separator, copies)
 
     def _replicas(self, chosen: int | None) -> int:
@@ -143,16 +148,17 @@ class GroupJobs:
 
     def _look_at_groups(self, source: Cluster, target: Cluster) -> None:
         flow = self._flow
-        offset_map = self._known_of(target)
+        copies = self._copies() if flow.emit_checkpoints else {}
+        joint, merged = self._known_of(source, target)
+        joint.refresh(copies)
         if flow.emit_checkpoints:
-            copies = self._copies()
             standing = look(
                 source,
                 GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
                 copies,
-                offset_map,
+                joint,
             )
-            due = self._checkpoints.decide(target, standing, offset_map)
+            due = self._checkpoints.decide(target, standing, joint)
             back = self._take_back(target, due, copies)
             result = self._checkpoints.write(
                 due, waiting=back.waiting, refused=back.refused.keys()
@@ -164,12 +170,18 @@ class GroupJobs:
                 EventKind.GROUP_GONE, "is gone from the source", result.gone
             )
             if flow.sync_group_offsets and self._group_sync_due():
-                self._set_offsets(target, result, copies, back)
+                wanted = {
+                    g: k for g, k in result.known.items() if g not in back.refused
+                }
+                self._set_offsets(
+                    target, merged.settable(wanted, standing, copies, joint), back
+                )
             self._show(standing)
         if flow.emit_offset_syncs:
             on_source = flow.offset_syncs_location == "source"
+            known = joint.known
             self._offset_syncs.sync(
-                source if on_source else target, offset_map, offset_map.partitions()
+                source if on_source else target, known, known.partitions()
             )
 
     def _take_back(
@@ -189,27 +201,14 @@ class GroupJobs:
         return back
 
     def _set_offsets(
-        self,
-        target: Cluster,
-        result: CheckpointsResult,
-        copies: Mapping[str, Copy],
-        back: GroupSyncResult,
+        self, target: Cluster, settable: Settable, back: GroupSyncResult
     ) -> None:
         """Set the offsets of all groups but those that could not move `back`."""
-        known = {g: at for g, at in result.known.items() if g not in back.refused}
-        done = group_sync.sync(target, _alone(known, copies))
+        done = group_sync.sync(target, settable.known)
         self._group_sync = replace(done, refused={**done.refused, **back.refused})
         self._synced_at = time.monotonic()
         self._tell_moved(done.moved)
-        merged = _merged(copies)
-        self._tell(
-            "group offsets",
-            [
-                f"target topic {topic}: group offsets are not set for it, since other "
-                "flows also write it, or copy it back"
-                for topic in sorted(merged)
-            ],
-        )
+        self._tell("group offsets", problems(settable.refused))
 
     def _tell_groups(self, kind: EventKind, what: str, names: Sequence[str]) -> None:
         for name in names[:_MOST_TOLD]:
@@ -238,11 +237,14 @@ class GroupJobs:
         pause = self._flow.sync_group_offsets_seconds or 0.0
         return time.monotonic() - self._synced_at >= pause
 
-    def _known_of(self, target: Cluster) -> OffsetMap:
-        if self._map is None or self._map[0] is not target:
-            self._map = (target, OffsetMap.of(self._flow, target))
-        self._map[1].refresh()
-        return self._map[1]
+    def _known_of(
+        self, source: Cluster, target: Cluster
+    ) -> tuple[JointMap, MergedGroups]:
+        if self._maps is None or self._maps[0] != (source, target):
+            known = OffsetMap.of(self._flow, target)
+            joint = JointMap(self._flow, known, source, target)
+            self._maps = (source, target), joint, MergedGroups(target)
+        return self._maps[1:]
 
     def _show(self, standing: Standing) -> None:
         sync = self._group_sync
@@ -314,18 +316,14 @@ def not_looked_at(flow: FlowStatus) -> FlowStatus:
     )
 
 
-def _merged(copies: Mapping[str, Copy]) -> set[str]:
-    return {copy.topic for copy in copies.values() if copy.merged}
-
-
 def _alone(
     known: Mapping[str, Mapping[TopicPartition, Checkpoint]],
     copies: Mapping[str, Copy],
 ) -> dict[str, dict[TopicPartition, Checkpoint]]:
-    """Offsets in copies that one flow writes. If several do, each of them knows another
-    offset, and the largest one would leave out records of the others.
+    """Offsets in copies that one flow writes: what is lost of others takes no group
+    back, since what other flows wrote there may be there still.
     """
-    merged = _merged(copies)
+    merged = {copy.topic for copy in copies.values() if copy.merged}
     found = {
         group: {key: each for key, each in at.items() if key[0] not in merged}
         for group, at in known.items()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _STOP_SECONDS = 5.0
+_HELD_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Job:
     work: Callable[[Cluster, Cluster], None]
     """One run, with the flow's source and target; raises `MirrorError` if it fails.
     Both are connected and belong to the job's own thread."""
+    waits: bool = False
+    """It does nothing while a switch is under way, which changes the same things."""
 
 
 class Jobs:
@@ -55,8 +58,12 @@ class Jobs:
         *,
         store: StatusStore,
         ids: Mapping[str, str],
+        held: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ids` are those of the clusters that the flow runs with, by alias."""
+        """`ids` are those of the clusters that the flow runs with, by alias. `held`:
+        whether a switch is under way.
+        """
+        self._held = held
         self._flow = flow
         self._clusters = clusters
         self._ids = ids
@@ -108,6 +115,9 @@ class Jobs:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 kick.clear()
+                if job.waits and self._held():
+                    kick.wait(_HELD_SECONDS)
+                    continue
                 if self._work(job, source, target):
                     pause = 0.0
                     rest = job.seconds - (time.monotonic() - began)

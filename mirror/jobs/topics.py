@@ -69,6 +69,7 @@ class TopicJobs:
                 name=CONFIGS,
                 seconds=flow.sync_topic_configs_seconds,
                 work=self._sync_configs,
+                waits=True,
             )
         ]
         if flow.sync_topic_acls:
@@ -77,6 +78,7 @@ class TopicJobs:
                     name=ACLS,
                     seconds=flow.sync_topic_acls_seconds,
                     work=self._sync_acls,
+                    waits=True,
                 )
             )
         return found

@@ -1,9 +1,10 @@
 """Records which ACLs flows have added to a cluster, so that they can be revoked.
 
 Main type: `AclOwnership`, over the compacted topics `mirror-acls.<source>.internal` of
-one cluster, one for each source that flows copy from. An ACL is noted before it is
-created, and released after it is deleted: a crash in between leaves a note without its
-ACL, never an ACL without its note.
+one cluster, one for each source that flows copy from, and over the notes of switches
+(`acl_notes`), which flows must not undo. An ACL is noted before it is created, and
+released after it is deleted: a crash in between leaves a note without its ACL, never an
+ACL without its note.
 
 Record: key = JSON of the ACL; value = JSON {"version": 1, "added": bool, "via": [...]}.
 """
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
+from mirror.clusters.admin.access import Acl
 from mirror.clusters.admin.acls import Binding
-from mirror.errors import ClusterError
+from mirror.errors import MALFORMED, ClusterError
+from mirror.metadata import acl_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,24 +44,36 @@ class AclOwnership:
             ClusterError: a topic cannot be read, or a newer version of mirror wrote it.
         """
         self._cluster = cluster
+        visible = cluster.topics()
         self._by_source = {
             name.removeprefix(_START).removesuffix(_END): _read(cluster, name)
-            for name in cluster.topics()
+            for name in visible
             if name.startswith(_START) and name.endswith(_END)
+            if name != acl_notes.TOPIC
         }
+        self.notes = acl_notes.AclNotes(cluster, visible=visible)
+        """What switches have changed."""
 
     def of(self, source: str) -> Mapping[Binding, Via]:
         """What flows from this source have added, and through which clusters."""
         return self._by_source.get(source, {})
 
     def of_others(self, source: str) -> Mapping[Binding, Via]:
-        """What flows from all other sources have added."""
-        return {
+        """What flows from all other sources have added, and switches."""
+        return dict.fromkeys(_bindings(self.notes.added()), ()) | {
             binding: via
             for name, owned in self._by_source.items()
             if name != source
             for binding, via in owned.items()
         }
+
+    def claimed(self) -> set[Acl]:
+        """What all flows have added."""
+        return {_acl(b) for owned in self._by_source.values() for b in owned}
+
+    def without_fences(self, present: Iterable[Binding]) -> set[Binding]:
+        """The ACLs that a cluster with these would have without fences."""
+        return _bindings(self.notes.without_fences(map(_acl, present)))
 
     def add(
         self,
@@ -134,8 +149,25 @@ def decode(key: bytes, value: bytes) -> tuple[Binding, Via | None]:
         fields = {str(name): str(text) for name, text in json.loads(key).items()}
         via = tuple(map(str, said["via"])) if said["added"] else None
         return Binding(**fields), via
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except MALFORMED as error:
         raise ClusterError(f"a record names no ACL: {error!r}") from error
+
+
+def _acl(binding: Binding) -> Acl:
+    fields = asdict(binding)
+    return Acl(kind=binding.kind, name=fields.pop("topic"), **fields)
+
+
+def _bindings(acls: Iterable[Acl]) -> set[Binding]:
+    """Those of topics."""
+    return {
+        Binding(
+            topic=acl.name,
+            **{k: v for k, v in asdict(acl).items() if k not in {"kind", "name"}},
+        )
+        for acl in acls
+        if acl.kind == Binding.kind
+    }
 
 
 def _key(binding: Binding) -> bytes:

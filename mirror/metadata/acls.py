@@ -110,7 +110,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
         added=tuple(b for b in plan.create if b not in refused),
         removed=tuple(b for b in plan.delete if b not in kept),
         skipped=found.skipped,
-        problems=_some(sorted({*refused.values(), *kept.values()})),
+        problems=_some(sorted(map(str, (refused | kept).values()))),
     )
 
 
@@ -125,14 +125,19 @@ def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
     try:
         granted = acls.describe(source)
         present = acls.describe(target)
-        brought = AclOwnership(source).of_others("")
+        ruled = AclOwnership(source)
         owned = AclOwnership(target)
     except NoAuthorizerError as error:
         return _Found(state=AclState.NO_AUTHORIZER, reason=str(error))
     except AuthorizationError as error:
         return _Found(state=AclState.NOT_PERMITTED, reason=str(error))
+    brought = ruled.of_others("")
     wish = acl_rules.wanted(
-        [Granted(binding=b, via=brought.get(b, ())) for b in granted],
+        # A fence is about its own cluster: its copies would fence the target as well.
+        [
+            Granted(binding=b, via=brought.get(b, ()))
+            for b in ruled.without_fences(granted)
+        ],
         flow,
         [topic.topic for topic in topics.select(source, flow).topics],
         source_id=source.cluster_id,

@@ -60,12 +60,46 @@ class Merging:
         copy = self._copy(flow, topic)
         if copy is None or len(self.contributors(flow.target, copy)) > 1:
             return False
+        return not self._reaches((flow.target, copy), (flow.source, topic))
+
+    def back(self, flow: FlowConfig, topic: str) -> FlowConfig | None:
+        """The flow that copies the topic's copy back into the topic, if no other flow
+        writes either of them, and both flows stamp what they copy and copy exactly
+        once: then their two maps say where each record is. Else None.
+        """
+        copy = self._copy(flow, topic)
+        if copy is None or len(self.contributors(flow.target, copy)) > 1:
+            return None
+        writers = self.contributors(flow.source, topic)
+        if len(writers) != 1:
+            return None
+        back = writers[0].flow
+        if (back.source, writers[0].topic) != (flow.target, copy):
+            return None
+        exact = all(each.exactly_once and each.provenance for each in (flow, back))
+        return back if exact else None
+
+    def beside(self, flow: FlowConfig, topic: str) -> tuple[Contributor, ...]:
+        """The other flows that write the topic's copy, if it leads back to none of the
+        topics that they copy: then each source has records of its own. Else none.
+        """
+        copy = self._copy(flow, topic)
+        if copy is None:
+            return ()
+        writers = self.contributors(flow.target, copy)
+        for each in writers:
+            if self._reaches((flow.target, copy), (each.flow.source, each.topic)):
+                return ()
+        return tuple(each for each in writers if each.flow.name != flow.name)
+
+    def _reaches(self, place: _Place, goal: _Place) -> bool:
+        """Whether flows copy one topic into the other one."""
         seen: set[_Place] = set()
-        ahead: list[_Place] = [(flow.target, copy)]
+        ahead = [place]
         while ahead:
             place = ahead.pop()
-            if place == (flow.source, topic):
-                return False
+            if place == goal:
+                return True
             if place in seen:
                 continue
             seen.add(place)
@@ -75,7 +109,7 @@ class Merging:
                 if other.source == place[0]
                 and (onward := self._copy(other, place[1])) is not None
             ]
-        return True
+        return False
 
     def leads_back(self, flow: FlowConfig, topic: str) -> bool:
         """Whether the topic itself comes from the copy, through flows that take

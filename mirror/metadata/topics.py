@@ -162,7 +162,7 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
         ClusterError: a cluster does not answer.
     """
     planned = plan(Live(source), Live(target), flow)
-    created, refused = _create(target, planned.create)
+    created, refused = create(target, planned.create)
     grown = []
     for name, count in planned.grow.items():
         try:
@@ -188,10 +188,15 @@ def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopi
     )
 
 
-def _create(
+def create(
     target: Cluster, wanted: Mapping[str, NewTopic]
 ) -> tuple[list[str], list[str]]:
-    """The copies created, and the problems."""
+    """Create copies; those that exist stay as they are. Returns the created ones, and
+    the problems.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
     problems = []
     made = topic_admin.create_topics(target, list(wanted.values()))
     created = list(made.created)

@@ -1,12 +1,19 @@
-"""Metrics of the background jobs: topics, ACLs, groups, heartbeats, and the jobs.
+"""Metrics of the background jobs: topics, ACLs, groups, proofs, and the jobs.
 
 Main name: `JOB_METRICS`, a part of the table in `catalogue`.
 """
 
 from __future__ import annotations
 
-from mirror.metrics.readings import acl_states
-from mirror.metrics.series import Metric, MetricType, of_flow, of_groups, of_jobs
+from mirror.metrics.readings import acl_states, known, verified
+from mirror.metrics.series import (
+    Metric,
+    MetricType,
+    of_flow,
+    of_groups,
+    of_jobs,
+    of_risk,
+)
 
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
 
@@ -61,6 +68,63 @@ JOB_METRICS: tuple[Metric, ...] = (
         _G,
         "When the newest copied heartbeat was written on the source.",
         lambda f: f.copied_heartbeat_at or None,
+    ),
+    of_flow(
+        "mirror_standby_timestamp_seconds",
+        _G,
+        "When the source was last looked at for the standby topic on the target.",
+        lambda f: f.standby_at or None,
+    ),
+    of_risk(
+        "mirror_data_at_risk_records",
+        "Source offsets that a failover would lose, paused partitions included, as "
+        "of the last look at the source.",
+        lambda t: t.records,
+    ),
+    of_risk(
+        "mirror_data_at_risk_unknown_partitions",
+        "Partitions of which nothing is known; the records leave them out.",
+        lambda t: t.unknown,
+    ),
+    of_risk(
+        "mirror_data_at_risk_bytes",
+        "Their size, estimated from what was copied; no value without an estimate.",
+        lambda t: known(t.bytes),
+    ),
+    of_risk(
+        "mirror_data_at_risk_seconds",
+        "How long before that look the oldest of them was accepted, at most; no value "
+        "if it is not known.",
+        lambda t: known(t.seconds),
+    ),
+    # ---- Proofs: no values with `verify: off`
+    Metric(
+        name="mirror_verified_records_total",
+        kind=_C,
+        labels=("result",),
+        rows=verified,
+        help="Source records that the service has compared with their copies, by what "
+        "they turned out to be.",
+    ),
+    of_flow(
+        "mirror_verify_findings",
+        _G,
+        "Findings that stand: records that are missing or wrong in copies.",
+        lambda f: f.verify.findings if f.verify.is_on else None,
+    ),
+    of_flow(
+        "mirror_verified_share_ratio",
+        _G,
+        "How much of what was copied lately was compared, 0 to 1; no value before the "
+        "first comparison.",
+        lambda f: known(f.verify.share),
+    ),
+    of_flow(
+        "mirror_verify_proven_timestamp_seconds",
+        _G,
+        "Of what was copied by then, that share was compared; when verify began if "
+        "that was not yet.",
+        lambda f: f.verify.proven_at or None,
     ),
     of_flow(
         "mirror_groups",

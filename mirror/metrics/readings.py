@@ -32,6 +32,11 @@ def acl_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
         yield (state.value,), float(flow.acls.state is state)
 
 
+def verified(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
+    for result, count in flow.verify.records.items():
+        yield (result,), float(count)
+
+
 def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
     counts: dict[Labels, int] = {}
     for each in flow.partitions:
@@ -44,7 +49,7 @@ def partition_states(flow: FlowStatus) -> Iterator[tuple[Labels, Value]]:
 
 
 def within_sla(flow: FlowStatus) -> float | None:
-    if flow.state in {FlowState.STOPPED, FlowState.STANDBY}:
+    if flow.state in {FlowState.STOPPED, FlowState.STANDBY, FlowState.RESTING}:
         return None
     if flow.partitions and all(
         each.state == PartitionState.PAUSED for each in flow.partitions

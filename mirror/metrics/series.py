@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+    from mirror.status.risk import TopicRisk
     from mirror.status.values import (
         FlowStatus,
         GroupStatus,
@@ -135,6 +136,16 @@ def of_groups(name: str, text: str, value: Callable[[GroupStatus], float]) -> Me
 
     return Metric(
         name=name, kind=MetricType.GAUGE, help=text, labels=("group",), rows=rows
+    )
+
+
+def of_risk(name: str, text: str, value: Callable[[TopicRisk], float | None]) -> Metric:
+    def rows(flow: FlowStatus) -> Rows:
+        for each in flow.risk.topics:
+            yield (each.topic,), value(each)
+
+    return Metric(
+        name=name, kind=MetricType.GAUGE, help=text, labels=("topic",), rows=rows
     )
 
 

@@ -16,6 +16,7 @@ from mirror.offsets.translation import Exactness, Translated
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.joint_map import JointMap
     from mirror.offsets.offset_map import OffsetMap
 
 TopicPartition = tuple[str, int]
@@ -35,19 +36,37 @@ class OffsetAnswer:
 
 
 def of_offset(
-    known: OffsetMap, topic: str, partition: int, offset: int, *, reverse: bool
+    known: OffsetMap,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
 ) -> OffsetAnswer:
-    """`topic` is the source's; with `reverse` the target's, and so is the offset."""
+    """`topic` is the source's; with `reverse` the target's, and so is the offset.
+    `joint` answers for the topics that it joins; with `reverse` it is that of the flow
+    back.
+    """
     other = _others(known, reverse=reverse).get((topic, partition), "")
-    return _answer(known, (topic, partition), offset, other, reverse=reverse)
+    return _answer(
+        known, (topic, partition), offset, other, reverse=reverse, joint=joint
+    )
 
 
 def of_group(
-    flow: FlowConfig, known: OffsetMap, cluster: Cluster, group: str, *, reverse: bool
+    flow: FlowConfig,
+    known: OffsetMap,
+    cluster: Cluster,
+    group: str,
+    *,
+    reverse: bool,
+    joint: JointMap | None = None,
 ) -> list[OffsetAnswer]:
     """Where a group on one cluster (the source, or with `reverse` the target) continues
     on the other: its committed offsets in partitions that the flow copies, and the
-    empty partitions of the same topics, where there was nothing to commit.
+    empty partitions of the same topics, where there was nothing to commit. `joint` as
+    for `of_offset`.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses to tell.
@@ -67,7 +86,8 @@ def of_group(
     empty = topic_admin.empty(cluster, silent)
     answers = []
     for key, offset in sorted((offsets | empty).items()):
-        answer = _answer(known, key, offset, names[key[0]], reverse=reverse)
+        other = names[key[0]]
+        answer = _answer(known, key, offset, other, reverse=reverse, joint=joint)
         if answer.translated.exactness is Exactness.UNKNOWN and (
             offset == 0 or key in empty
         ):
@@ -102,10 +122,18 @@ def _others(known: OffsetMap, *, reverse: bool) -> dict[TopicPartition, str]:
 
 
 def _answer(
-    known: OffsetMap, key: TopicPartition, offset: int, other: str, *, reverse: bool
+    known: OffsetMap,
+    key: TopicPartition,
+    offset: int,
+    other: str,
+    *,
+    reverse: bool,
+    joint: JointMap | None,
 ) -> OffsetAnswer:
     topic, partition = key
-    if reverse:
+    if joint is not None and joint.joins(topic):
+        translated = joint.translate(topic, partition, offset)
+    elif reverse:
         translated = known.reverse(other, partition, offset)
     else:
         translated = known.translate(topic, partition, offset)

@@ -16,9 +16,9 @@ import structlog
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
-from mirror.clusters import codes
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Checkpoint, checkpoints_topic
+from mirror.offsets.translation import Exactness
 from mirror.offsets.withdrawals import Highest
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.groups import GroupPosition, Standing
-    from mirror.offsets.translation import ManyTranslator
+    from mirror.offsets.translation import ManyTranslator, Translated
     from mirror.offsets.withdrawals import Withdrawn
 
 log = structlog.get_logger()
+
+_SURE = frozenset({Exactness.EXACT, Exactness.TIP, Exactness.BEHIND})
 
 TopicPartition = tuple[str, int]
 Known = dict[str, dict[TopicPartition, Checkpoint]]
@@ -170,7 +172,7 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
                 known[group][key] = previous
                 continue
             now = _checkpoint(group, place)
-            if due(previous, now, renewed=place.translated.renewed):
+            if due(previous, now, lower=_may_be_lower(place.translated)):
                 changed.append(now)
                 known[group][key] = now
             elif previous is not None:
@@ -178,16 +180,23 @@ def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
     return changed, known
 
 
-def due(previous: Checkpoint | None, now: Checkpoint, *, renewed: bool = False) -> bool:
+def _may_be_lower(answer: Translated) -> bool:
+    """Whether a larger answer from before does not count: its copy was replaced, or it
+    did not look at other flows. An answer that is merely not sure takes nothing back.
+    """
+    return answer.renewed or (answer.joint and answer.exactness in _SURE)
+
+
+def due(previous: Checkpoint | None, now: Checkpoint, *, lower: bool = False) -> bool:
     """Whether a checkpoint is due: the group's first one, or the group moved on, or was
-    rewound on the source, or its copy was replaced (`renewed`).
-    Nothing else moves it backwards.
+    rewound on the source, or it may be `lower`: its copy was replaced, or the answer
+    before did not look at other flows. Nothing else moves it backwards.
     """
     if previous is None or now.upstream < previous.upstream:
         return True
     if now.downstream == previous.downstream:
         return now.upstream > previous.upstream
-    return renewed or now.downstream > previous.downstream
+    return lower or now.downstream > previous.downstream
 
 
 def _same(known: Checkpoint, place: GroupPosition) -> bool:
@@ -200,11 +209,8 @@ def read(target: Cluster, topic: str) -> Known:
     Raises:
         ClusterError: the target does not answer, or refuses.
     """
-    shown = target.topics([topic])[topic]
-    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+    if target.topic(topic) is None:
         return {}
-    if shown.error != codes.NONE:
-        raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")
     known: Known = {}
     for found in _read(target, topic):
         _put(found, known)

@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.clusters import codes
 from mirror.clusters.admin import groups
 from mirror.clusters.admin.groups import ABSENT
 from mirror.errors import ClusterError
 from mirror.offsets import checkpoints, runs
-from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, look
+from mirror.offsets.groups import GroupPosition, copy_of, look
+from mirror.offsets.joint_map import JointMap
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.recalled import Known, recall
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
-from mirror.policy.selection import select_topics
+from mirror.policy.selection import GroupFilter, select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.groups import Copy, Writers
     from mirror.offsets.mm2_records import Checkpoint
 
 TopicPartition = tuple[str, int]
@@ -69,7 +71,9 @@ class GroupSurvey:
     """Groups that could not be read, with the reason."""
 
 
-def survey(flow: FlowConfig, target: Cluster, source: Cluster | None) -> GroupSurvey:
+def survey(
+    flow: FlowConfig, target: Cluster, source: Cluster | None, writers: Writers
+) -> GroupSurvey:
     """Look at both sides, or without `source` at the target alone.
 
     Raises:
@@ -78,18 +82,21 @@ def survey(flow: FlowConfig, target: Cluster, source: Cluster | None) -> GroupSu
     offset_map = known_of(flow, target)
     on_target = groups.list_groups(target)
     if source is None:
-        found = _from_checkpoints(flow, target, offset_map)
+        found = _from_checkpoints(flow, target, offset_map, writers)
         return GroupSurvey(
             flow=flow.name,
             target=flow.target,
             from_source=False,
             groups=_grouped(found, {}, on_target),
         )
+    copied = copies(flow, source, writers)
+    joint = JointMap(flow, offset_map, source, target, patient=True)
+    joint.refresh(copied)
     standing = look(
         source,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
-        copies(flow, source),
-        offset_map,
+        copied,
+        joint,
     )
     return GroupSurvey(
         flow=flow.name,
@@ -110,7 +117,7 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
         ClusterError: the target does not answer, or there is no map.
     """
     topic = runs.topic_name(flow.source, flow.separator)
-    if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+    if target.topic(topic) is None:
         raise ClusterError(
             f"flow {flow.name}: cluster {flow.target} has no {topic}: did the flow "
             "ever run?"
@@ -120,17 +127,17 @@ def known_of(flow: FlowConfig, target: Cluster) -> OffsetMap:
     return offset_map
 
 
-def copies(flow: FlowConfig, source: Cluster) -> dict[str, Copy]:
+def copies(flow: FlowConfig, source: Cluster, writers: Writers) -> dict[str, Copy]:
     """The topics that the flow copies."""
     seen = source.topics()
     selection = select_topics(
         seen, flow.topic_filter, flow.replication_policy, flow.target
     )
     return {
-        mapping.topic: Copy(
-            topic=mapping.target_topic, partitions=seen[mapping.topic].partitions
+        each.topic: copy_of(
+            flow, each.topic, each.target_topic, seen[each.topic].partitions, writers
         )
-        for mapping in selection.mappings
+        for each in selection.mappings
     }
 
 
@@ -152,17 +159,41 @@ def _grouped(
 
 
 def _from_checkpoints(
-    flow: FlowConfig, target: Cluster, offset_map: OffsetMap
+    flow: FlowConfig, target: Cluster, offset_map: OffsetMap, writers: Writers
 ) -> dict[str, tuple[GroupPosition, ...]]:
     sources = offset_map.origins()
     topic = checkpoints_topic(flow.source, flow.separator)
+    known = checkpoints.read(target, topic)
+    both_ways = {
+        name: copy
+        for (copy, _), name in sources.items()
+        if writers.back(flow, name) is not None
+    }
+    joint = recall(
+        flow,
+        target,
+        offset_map,
+        [
+            _known(checkpoint, sources[key])
+            for found in known.values()
+            for key, checkpoint in found.items()
+            if sources.get(key) in both_ways
+        ],
+        both_ways,
+    )
     return {
         group: tuple(
-            _recalled(checkpoint, sources.get(key), flow, offset_map)
+            _recalled(checkpoint, sources.get(key), flow, offset_map, joint)
             for key, checkpoint in sorted(found.items())
         )
-        for group, found in checkpoints.read(target, topic).items()
+        for group, found in known.items()
     }
+
+
+def _known(checkpoint: Checkpoint, topic: str) -> Known:
+    return Known(
+        topic, checkpoint.partition, checkpoint.upstream, checkpoint.downstream
+    )
 
 
 def _recalled(
@@ -170,6 +201,7 @@ def _recalled(
     topic: str | None,
     flow: FlowConfig,
     offset_map: OffsetMap,
+    joint: Mapping[Known, Translated],
 ) -> GroupPosition:
     """A checkpoint, updated from the map: records copied after it was written may have
     made it more exact.
@@ -178,6 +210,7 @@ def _recalled(
     now, position = UNKNOWN, -1
     if topic is not None:
         now = offset_map.translate(topic, partition, upstream)
+        now = joint.get(_known(checkpoint, topic), now)
         position = offset_map.position(topic, partition)
     if (
         now.exactness in _VAGUE

@@ -8,7 +8,6 @@ what one look at the source's groups found. The service and the command line bot
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-import re
 from typing import TYPE_CHECKING, Protocol
 
 from mirror.clusters.admin import group_offsets, groups, topic_admin
@@ -17,10 +16,12 @@ from mirror.clusters.admin.groups import GroupKind
 from mirror.offsets.translation import Exactness, ManyTranslator, Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.policy.selection import GroupFilter
 
 TopicPartition = tuple[str, int]
 
@@ -36,21 +37,6 @@ class Knowing(ManyTranslator, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFilter:
-    """Which groups a flow translates: patterns that must match a whole name."""
-
-    include: tuple[str, ...]
-    """Regular expressions; empty: no group."""
-    exclude: tuple[str, ...] = ()
-    """Regular expressions, which win over `include`; empty: no group is left out."""
-
-    def matches(self, group: str) -> bool:
-        return any(re.fullmatch(pattern, group) for pattern in self.include) and not (
-            any(re.fullmatch(pattern, group) for pattern in self.exclude)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """The copy of a source topic."""
 
@@ -59,7 +45,47 @@ class Copy:
     partitions: int
     """On the source."""
     merged: bool = False
-    """Other flows write it too, so no single offset in it translates a group's."""
+    """Other flows write it too, or copy it back: this flow's map alone does not know
+    what a group has still to read in it."""
+    back: FlowConfig | None = None
+    """The only other flow, which copies it back: `joint_map` reads both maps."""
+    beside: tuple[tuple[FlowConfig, str], ...] = ()
+    """The other flows that write it, and their topics, if nothing leads back."""
+
+
+class Writers(Protocol):
+    """Who writes copies; `metadata.merging` knows."""
+
+    def is_alone(self, flow: FlowConfig, topic: str) -> bool:
+        """Whether no other flow writes the topic's copy, or copies it back."""
+
+    def back(self, flow: FlowConfig, topic: str) -> FlowConfig | None:
+        """The only other one, if it copies the copy back."""
+
+    def beside(self, flow: FlowConfig, topic: str) -> Sequence[Writer]:
+        """The others, if they copy other records."""
+
+
+class Writer(Protocol):
+    """A flow, and its topic of which the copy is."""
+
+    @property
+    def flow(self) -> FlowConfig: ...
+    @property
+    def topic(self) -> str: ...
+
+
+def copy_of(
+    flow: FlowConfig, topic: str, copy: str, partitions: int, writers: Writers
+) -> Copy:
+    """A topic's copy, with the other flows that write it."""
+    return Copy(
+        topic=copy,
+        partitions=partitions,
+        merged=not writers.is_alone(flow, topic),
+        back=writers.back(flow, topic),
+        beside=tuple((each.flow, each.topic) for each in writers.beside(flow, topic)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

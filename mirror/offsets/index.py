@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.offsets.progress import NO_ID
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, falls
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, RunArray, cut_at, falls
 
 if TYPE_CHECKING:
     import uuid
@@ -55,7 +55,7 @@ class Place:
         mine = found[begins[0] :]
         if len(others := np.flatnonzero(falls(mine))):
             mine = mine[: others[0] + 1]
-        return mine if self.below is None else _below(mine, self.below)
+        return mine if self.below is None else cut_at(mine, self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Epoch:
     def cut(self, downstream: int) -> None:
         """The copy lost its end, and continued at this offset."""
         starts = self._starts[: self.starts]
-        tail = _below(self.kept, downstream)
+        tail = cut_at(self.kept, downstream)
         left = int(np.searchsorted(starts[:, DOWNSTREAM], downstream))
         if len(tail) and tail[-1, COUNT]:
             upstream = int(tail[-1, UPSTREAM] + tail[-1, COUNT])
@@ -282,6 +282,30 @@ class Track:
         for epoch in self.epochs:
             epoch.forget(before)
 
+    @property
+    def oldest(self) -> tuple[int, int] | None:
+        """The first offsets known, on both sides; None if anything was re-created, lost
+        its end, or is forgotten.
+        """
+        topics = {epoch.topic_id for epoch in self.epochs}
+        if self.renewed or self.dropped or len(topics) > 1:
+            return None
+        first = self.epochs[0]
+        return first.first(UPSTREAM), first.first(DOWNSTREAM)
+
+    def is_another(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether nothing is known about the copy with this id; None: there is none.
+
+        An earlier copy does not come back: a broker that names it is out of date.
+        """
+        if topic_id is None:
+            return True
+        return (
+            NO_ID not in (topic_id, self.copy_id)
+            and topic_id != self.copy_id
+            and topic_id not in self.earlier_ids
+        )
+
     def forgotten(self, topic_id: uuid.UUID, column: int, log_start: int) -> int:
         """The end of what is forgotten of a source topic, -1 if nothing of it can be in
         a log that starts there.
@@ -335,12 +359,3 @@ def _continues(last: RunArray, following: RunArray) -> bool:
         last[UPSTREAM] + last[COUNT] == following[UPSTREAM]
         and last[DOWNSTREAM] + last[COUNT] == following[DOWNSTREAM]
     )
-
-
-def _below(runs: RunArray, downstream: int) -> RunArray:
-    """Those, and parts of those, below an offset of the target."""
-    kept = runs[: int(np.searchsorted(runs[:, DOWNSTREAM], downstream))]
-    if len(kept) and kept[-1, DOWNSTREAM] + kept[-1, COUNT] > downstream:
-        kept = kept.copy()
-        kept[-1, COUNT] = downstream - kept[-1, DOWNSTREAM]
-    return kept

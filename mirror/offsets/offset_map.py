@@ -16,23 +16,25 @@ import numpy as np
 
 from mirror.batches.reading import TopicReader
 from mirror.errors import RecreatedError
-from mirror.offsets import logs, progress, runs
+from mirror.offsets import logs, progress, runs, search
 from mirror.offsets.index import Track, locate_all
+from mirror.offsets.late import LateRuns, next_late
 from mirror.offsets.places import PlaceQuery, PlaceReader
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM
-from mirror.offsets.search import Older, copied, last_of, lowest_of
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    import uuid
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.index import Epoch
     from mirror.offsets.logs import Log
     from mirror.offsets.progress import Position
+    from mirror.offsets.runs import RunArray
+    from mirror.offsets.search import Older
 
 TopicPartition = tuple[str, int]
 
@@ -72,10 +74,11 @@ class OffsetMap:
         """By source partition: its copy, if it was asked about since `refresh`."""
 
     def _begin(self) -> None:
-        """Forget everything, and read the map from its start."""
+        """Forget everything; read the map from its start."""
         self._reader = TopicReader(self._target, self._topic)
         self._places = PlaceReader(self._target, self._topic)
         self._tracks: dict[TopicPartition, Track] = {}
+        self._late = LateRuns()
 
     @classmethod
     def of(cls, flow: FlowConfig, target: Cluster) -> OffsetMap:
@@ -109,15 +112,37 @@ class OffsetMap:
     def _follow(self) -> None:
         keep = _TAIL_RUNS // max(len(self._tracks), 1)
         keep = min(max(keep, _LEAST_TAIL), _LARGEST_TAIL)
-        for at, _, value in self._reader.read():
+        for at, key, value in self._reader.read():
             for block in runs.decode(value):
                 self._take(block, at, keep)
+            for block in runs.decode(key) if key else ():
+                self._late.add(block)
 
     def position(self, topic: str, partition: int) -> int:
         """The next source offset to copy, -1 while not known."""
         with self._lock:
             known = self._positions.get((topic, partition))
             return known.offset if known is not None else -1
+
+    def source_id(self, topic: str, partition: int) -> uuid.UUID:
+        """The id of the topic that the position is of; NO_ID while not known."""
+        with self._lock:
+            known = self._positions.get((topic, partition))
+            return known.topic_id if known is not None else NO_ID
+
+    def oldest(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The first offsets, on the source and on the target, that it knows of the
+        present copy; None if there were others under these names.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        with self._lock:
+            if (track := self._tracks.get((topic, partition))) is None:
+                return None
+            self._look_for((topic, partition))
+            copy_id = self._logs[topic, partition].topic_id
+            return None if track.is_another(copy_id) else track.oldest
 
     def partitions(self) -> dict[TopicPartition, str]:
         """The target topic of every source partition of which something was copied."""
@@ -152,9 +177,32 @@ class OffsetMap:
         Raises:
             ClusterError: the target does not answer.
         """
+        key = (topic, partition)
         with self._lock:
-            self._look_for((topic, partition))
-            return self._answer((topic, partition), offset, DOWNSTREAM)
+            late = next_late(self.late(topic, partition), offset)
+            self._look_for(key)
+            found = self._answer(key, offset, DOWNSTREAM)
+            if late is None or (
+                found.exactness is not Exactness.TIP
+                and self._answer(key, found.offset, UPSTREAM).offset < late.offset
+            ):
+                return found
+            # What follows it on the source was read already, and is read again.
+            return Translated(offset=late.source, exactness=Exactness.EARLIER)
+
+    def late(self, topic: str, partition: int) -> RunArray:
+        """The late records (see `late`) of a partition's present copy.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        key = (topic, partition)
+        with self._lock:
+            if (track := self._tracks.get(key)) is None:
+                return np.empty((0, 3), np.int64)
+            self._look_for(key)
+            copy_id = self._logs[key].topic_id
+            return self._late.of(key, track.there(copy_id)[-1].topic_id, copy_id)
 
     def translate_all(
         self, questions: Mapping[TopicPartition, AbstractSet[int]]
@@ -208,7 +256,7 @@ class OffsetMap:
         """Answers for those offsets that need neither map nor position."""
         track = self._tracks.get(key)
         position = self._positions.get(key)
-        if track is None or track.cut or self._is_another(track, self._logs[key]):
+        if track is None or track.cut or track.is_another(self._logs[key].topic_id):
             return {}
         newest, kept, log = track.epochs[-1], track.epochs[-1].kept, self._logs[key]
         first, end = int(kept[0, DOWNSTREAM]), newest.end(DOWNSTREAM)
@@ -224,7 +272,9 @@ class OffsetMap:
         asked = np.fromiter(offsets, np.int64, len(offsets))
         asked = asked[(asked >= least) & (asked < newest.end(UPSTREAM))]
         found, sure = locate_all(kept, asked, UPSTREAM)
-        answers = map(copied, found.tolist(), sure.tolist(), repeat(track.renewed))
+        answers = map(
+            search.copied, found.tolist(), sure.tolist(), repeat(track.renewed)
+        )
         return dict(zip(asked.tolist(), answers, strict=False))
 
     def _answer(self, key: TopicPartition, offset: int, column: int) -> Translated:
@@ -236,16 +286,8 @@ class OffsetMap:
         return self._there(key, answer) if column == UPSTREAM else answer
 
     def _there(self, key: TopicPartition, answer: Translated) -> Translated:
-        """The target's offset as far as the copy reaches now."""
-        log, renewed = self._logs[key], self._tracks[key].renewed
-        within, exactness = log.within(answer.offset), answer.exactness
-        if within > answer.offset and exactness is not Exactness.BEHIND:
-            exactness = Exactness.BEFORE
-        elif within < answer.offset and exactness is not Exactness.BEHIND:
-            exactness = Exactness.TIP
-        # An end that looks too low for a moment is no reason to go back.
-        renewed &= within >= answer.offset and exactness is not Exactness.EARLIER
-        return Translated(offset=within, exactness=exactness, renewed=renewed)
+        renewed = self._tracks[key].renewed
+        return search.there(answer, self._logs[key], renewed=renewed)
 
     def _search(
         self, key: TopicPartition, offset: int, column: int
@@ -257,29 +299,16 @@ class OffsetMap:
             if position is None:
                 return UNKNOWN
             return (
-                _first(offset, position)
+                search.before_any(offset, position)
                 if column == UPSTREAM
                 else Translated(offset=position.offset, exactness=Exactness.TIP)
             )
-        if self._is_another(track, self._logs[key]):
+        if track.is_another(self._logs[key].topic_id):
             return self._of_another(track, key, offset, column)
         found = self._of_copy(track, key, offset, column)
         if column == UPSTREAM and isinstance(found, Translated):
             return self._there(key, found)
         return found
-
-    def _is_another(self, track: Track, log: Log) -> bool:
-        """Whether the map does not know the current copy.
-
-        An earlier copy does not come back: a broker that names it is out of date.
-        """
-        if log.topic_id is None:
-            return True
-        return (
-            NO_ID not in (log.topic_id, track.copy_id)
-            and log.topic_id != track.copy_id
-            and log.topic_id not in track.earlier_ids
-        )
 
     def _of_another(
         self, track: Track, key: TopicPartition, offset: int, column: int
@@ -297,7 +326,7 @@ class OffsetMap:
         if column == DOWNSTREAM:
             following = end if position is None else position.offset
             return Translated(offset=following, exactness=Exactness.TIP)
-        exactness = _at_the_end(offset, position)
+        exactness = search.at_the_end(offset, position)
         if offset < end or log.start < filled:
             exactness = Exactness.BEFORE
         known = log.topic_id is not None
@@ -309,7 +338,7 @@ class OffsetMap:
         log = self._logs[key]
         there = track.there(log.topic_id)
         newest = last = there[-1]
-        epochs = _of_newest_topic(there)
+        epochs = search.of_newest_topic(there)
         forgotten = track.forgotten(newest.topic_id, column, log.start)
         end = newest.end(column)
         if not self._fenced:
@@ -321,7 +350,9 @@ class OffsetMap:
             end = last.end(1 - column)
             if column == UPSTREAM:
                 # Nothing of a re-created topic is copied yet: it will follow the old.
-                return Translated(offset=end, exactness=_at_the_end(offset, position))
+                return Translated(
+                    offset=end, exactness=search.at_the_end(offset, position)
+                )
             if position is not None and not made_anew:
                 end = max(end, position.offset)
             return Translated(offset=end, exactness=Exactness.TIP)
@@ -329,17 +360,17 @@ class OffsetMap:
             return self._oldest(track, key, column)
         lost = log.within(newest.end(DOWNSTREAM)) < newest.end(DOWNSTREAM)
         if self._fenced and not (column == UPSTREAM and (track.cut or lost)):
-            return last_of(epochs, key, offset, column)
+            return search.last_of(epochs, key, offset, column)
         if offset < forgotten:
             first = 0 if column == DOWNSTREAM else log.start
             return Translated(offset=first, exactness=Exactness.BEFORE)
         beyond = [epoch for epoch in epochs if offset < epoch.end(column)]
-        return lowest_of(beyond, key, offset, column)
+        return search.lowest_of(beyond, key, offset, column)
 
     def _oldest(self, track: Track, key: TopicPartition, column: int) -> Translated:
         """For offsets older than everything known about the copy."""
         there = track.there(self._logs[key].topic_id)
-        epochs = _of_newest_topic(there)
+        epochs = search.of_newest_topic(there)
         # With the oldest part of the map its oldest runs are gone too.
         whole = self._from_first and self._reader.start == 0 and not track.renewed
         first = min(epoch.first(1 - column) for epoch in epochs)
@@ -360,22 +391,10 @@ class OffsetMap:
         if track is None:
             track = self._tracks[key] = Track(block.target_topic)
         track.target_topic = block.target_topic
+        if self._fenced:
+            self._late.heed(block)
         track.add(block, at, keep=keep, fenced=self._fenced)
 
     def _forget(self) -> None:
         for track in self._tracks.values():
             track.forget(self._reader.start)
-
-
-def _of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
-    return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
-
-
-def _first(offset: int, position: Position) -> Translated:
-    """Nothing is copied, because there was nothing to copy yet."""
-    return Translated(offset=0, exactness=_at_the_end(offset, position))
-
-
-def _at_the_end(offset: int, position: Position | None) -> Exactness:
-    behind = position is not None and offset > position.offset
-    return Exactness.BEHIND if behind else Exactness.TIP

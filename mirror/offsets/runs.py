@@ -14,6 +14,9 @@ the next run, are at its target offset or after; they are not known one by one.
 
 A topic with an empty source topic and no runs gives the id of the *target* topic of the
 next one: which copy the offsets are of. Readers that do not know it see no runs there.
+
+Runs of *late* records, which a repair appended behind records that follow them on the
+source, stand in the key of a record whose value has none: they replace no other run.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from mirror.offsets.progress import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from mirror.clusters.topics import Topic
 
 RunArray = npt.NDArray[np.int64]
 
@@ -67,6 +72,12 @@ class Block:
     """The target topic's, for the same reason; NO_ID if the writer did not say."""
     runs: RunArray
 
+    def is_of(self, copy: Topic) -> bool:
+        """Whether they are of the copy that is there now."""
+        return self.target_topic == copy.name and (
+            NO_ID in (self.copy_id, copy.topic_id) or self.copy_id == copy.topic_id
+        )
+
 
 def topic_name(source_alias: str, separator: str = ".") -> str:
     """The target topic that contains the map for a source cluster."""
@@ -74,12 +85,16 @@ def topic_name(source_alias: str, separator: str = ".") -> str:
 
 
 def joined(runs: RunArray) -> RunArray:
-    """The same, with neighbours merged where both sides continue without a hole."""
+    """The same, with neighbours merged where both sides continue without a hole. A run
+    does not take in the floor that follows it; a floor that says nothing, because runs
+    go on in its place, is gone.
+    """
     if len(runs) < 2:
         return runs
     ends = runs[:-1, (UPSTREAM, DOWNSTREAM)] + runs[:-1, COUNT, None]
     begins = np.ones(len(runs), np.bool_)
     begins[1:] = (ends != runs[1:, (UPSTREAM, DOWNSTREAM)]).any(axis=1)
+    begins[1:] |= (runs[1:, COUNT] == 0) & (runs[:-1, COUNT] > 0)
     firsts = np.flatnonzero(begins)
     out = runs[firsts].copy()
     out[:, COUNT] = np.add.reduceat(runs[:, COUNT], firsts)
@@ -92,6 +107,15 @@ def falls(runs: RunArray) -> npt.NDArray[np.bool_]:
     return (ups[1:] < ups[:-1] + counts[:-1]) | (downs[1:] < downs[:-1] + counts[:-1])
 
 
+def cut_at(runs: RunArray, downstream: int) -> RunArray:
+    """Those, and parts of those, below an offset of the target; they ascend there."""
+    kept = runs[: int(np.searchsorted(runs[:, DOWNSTREAM], downstream))]
+    if len(kept) and kept[-1, DOWNSTREAM] + kept[-1, COUNT] > downstream:
+        kept = kept.copy()
+        kept[-1, COUNT] = downstream - kept[-1, DOWNSTREAM]
+    return kept
+
+
 def encode(blocks: Iterable[Block]) -> list[bytes]:
     """Values with all the blocks, each small enough for any topic."""
     values: list[bytearray] = []
@@ -102,6 +126,13 @@ def encode(blocks: Iterable[Block]) -> list[bytes]:
                 values.append(bytearray(_INT16.pack(VERSION)))
             values[-1] += part
     return [bytes(value) for value in values]
+
+
+def encode_late(blocks: Iterable[Block]) -> list[tuple[bytes, bytes]]:
+    """Keys and values with blocks of late records. Readers that do not know them see
+    records of the map without runs.
+    """
+    return [(value, _INT16.pack(VERSION)) for value in encode(blocks)]
 
 
 def decode(

@@ -15,6 +15,8 @@ from mirror.offsets.translation import Exactness, Translated
 
 if TYPE_CHECKING:
     from mirror.offsets.index import Epoch
+    from mirror.offsets.logs import Log
+    from mirror.offsets.progress import Position
     from mirror.offsets.runs import RunArray
 
 TopicPartition = tuple[str, int]
@@ -107,3 +109,29 @@ def copied(offset: int, sure: bool, renewed: bool = False) -> Translated:
         exactness=Exactness.EXACT if sure else Exactness.EARLIER,
         renewed=renewed and sure,
     )
+
+
+def there(answer: Translated, log: Log, *, renewed: bool) -> Translated:
+    """The target's offset as far as the copy reaches now."""
+    within, exactness = log.within(answer.offset), answer.exactness
+    if within > answer.offset and exactness is not Exactness.BEHIND:
+        exactness = Exactness.BEFORE
+    elif within < answer.offset and exactness is not Exactness.BEHIND:
+        exactness = Exactness.TIP
+    # An end that looks too low for a moment is no reason to go back.
+    renewed &= within >= answer.offset and exactness is not Exactness.EARLIER
+    return Translated(offset=within, exactness=exactness, renewed=renewed)
+
+
+def of_newest_topic(epochs: list[Epoch]) -> list[Epoch]:
+    return [epoch for epoch in epochs if epoch.topic_id == epochs[-1].topic_id]
+
+
+def before_any(offset: int, position: Position) -> Translated:
+    """Nothing is copied, because there was nothing to copy yet."""
+    return Translated(offset=0, exactness=at_the_end(offset, position))
+
+
+def at_the_end(offset: int, position: Position | None) -> Exactness:
+    behind = position is not None and offset > position.offset
+    return Exactness.BEHIND if behind else Exactness.TIP

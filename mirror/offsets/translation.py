@@ -31,7 +31,8 @@ class Exactness(StrEnum):
     """Older than everything known about the current copy: the copy's start."""
     EARLIER = "EARLIER"
     """Copied by MirrorMaker 2, whose copies are only partly known: the last known one
-    at or before the record."""
+    at or before the record. Or, on the way back, a record that a repair appended behind
+    records that follow it."""
     UNKNOWN = "UNKNOWN"
     """Nothing of the partition was ever copied: there is no answer."""
 
@@ -45,6 +46,9 @@ class Translated:
     renewed: bool = False
     """The copy was re-created or lost its end: larger answers from before, for the
     same source offset or a lower one, are no longer valid."""
+    joint: bool = False
+    """Found in the maps of all flows that write the copy: a larger answer from before
+    may be that of one map alone."""
 
 
 UNKNOWN = Translated(offset=-1, exactness=Exactness.UNKNOWN)

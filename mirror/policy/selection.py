@@ -88,6 +88,21 @@ class TopicFilter:
         return _any_matches(self._patterns[1], name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """Which groups a flow translates: patterns that must match a whole name."""
+
+    include: tuple[str, ...]
+    """Regular expressions; empty: no group."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions, which win over `include`; empty: no group is left out."""
+
+    def matches(self, group: str) -> bool:
+        return any(re.fullmatch(pattern, group) for pattern in self.include) and not (
+            any(re.fullmatch(pattern, group) for pattern in self.exclude)
+        )
+
+
 def select_topics(
     names: Iterable[str],
     topic_filter: TopicFilter,

@@ -14,9 +14,12 @@ from mirror.clusters import codes
 from mirror.clusters.admin.group_offsets import Committed
 from mirror.offsets import checkpoints, group_sync
 from mirror.offsets.group_survey import copies, known_of
-from mirror.offsets.groups import GroupFilter, look
+from mirror.offsets.groups import look
+from mirror.offsets.joint_map import JointMap
+from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.offsets.runs import topic_name
+from mirror.policy.selection import GroupFilter
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
@@ -51,25 +54,23 @@ def group_moves(
         ClusterError: a cluster does not answer.
     """
     topic = topic_name(flow.source, flow.separator)
-    if target.topics([topic])[topic].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+    if target.topic(topic) is None:
         return [], [f"flow {flow.name}: group offsets follow once records are copied"]
-    copied = copies(flow, source)
+    copied = copies(flow, source, merging)
+    joint = JointMap(flow, known_of(flow, target), source, target, patient=True)
+    joint.refresh(copied)
     standing = look(
         source,
         GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
         copied,
-        known_of(flow, target),
+        joint,
     )
-    # As in the service: each of several flows knows another offset.
-    merged = {
-        copy.topic for name, copy in copied.items() if not merging.is_alone(flow, name)
-    }
     before = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
     _, known = checkpoints.decide(before, standing)
-    wanted = {
-        group: {key: each for key, each in places.items() if key[0] not in merged}
-        for group, places in known.items()
-    }
+    settable = MergedGroups(target, cautious=False).settable(
+        known, standing, copied, joint
+    )
+    wanted = settable.known
     # Brokers create the topic for groups when they are first asked for one.
     if target.topics([_GROUPS])[_GROUPS].error == codes.UNKNOWN_TOPIC_OR_PARTITION:
         steps = group_sync.first_steps(wanted)
@@ -93,4 +94,5 @@ def group_moves(
         "its offsets there alone"
         for group in sorted(steps.active)
     ]
+    notes += [f"flow {flow.name}: {each}" for each in problems(settable.refused)]
     return moves, notes

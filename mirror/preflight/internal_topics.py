@@ -14,7 +14,7 @@ from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.metadata import acl_ownership
 from mirror.offsets import mm2_records, progress, runs
 from mirror.policy.names import HEARTBEATS
-from mirror.recovery import losses
+from mirror.recovery import losses, standby
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,8 @@ def internal_topics(flow: FlowConfig) -> tuple[InternalTopic, ...]:
             flow.replication_factor, runs.TOPIC_CONFIGS),
         _on(flow.target, "loss ledger", losses.topic_name(flow.source),
             flow.replication_factor, losses.TOPIC_CONFIGS),
+        _on(flow.target, "standby", standby.topic_name(flow.source),
+            flow.replication_factor, standby.TOPIC_CONFIGS),
     ]  # fmt: skip
     if flow.emit_checkpoints:
         name = mm2_records.checkpoints_topic(flow.source, flow.separator)

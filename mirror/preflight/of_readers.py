@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import acls, groups
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
-from mirror.offsets.groups import GroupFilter
+from mirror.policy.selection import GroupFilter
 from mirror.preflight.finding import ok, some, warn
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def groups_of(ground: Ground) -> list[Finding]:
         found.append(
             warn(
                 where, "group offsets",
-                f"are not set in {some(merged)}: other flows write these too",
+                f"are not set in {some(merged)}: other flows write these too, in a way "
+                "that leaves open where their records are from",
                 "translate them when a group moves: mirror group translate",
             )
         )  # fmt: skip
@@ -90,4 +91,6 @@ def _merged(ground: Ground) -> list[str]:
         topic.target_topic
         for topic in ground.surveyed.topics
         if not ground.merging.is_alone(ground.flow, topic.topic)
+        and ground.merging.back(ground.flow, topic.topic) is None
+        and not ground.merging.beside(ground.flow, topic.topic)
     ]

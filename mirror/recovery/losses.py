@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
-from mirror.clusters import codes
-from mirror.errors import ClusterError
+from mirror.clusters.topics import NO_ID
+from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,6 +73,16 @@ class Loss:
             return f"from offset {self.first} on"
         return f"offsets {self.first} to {self.last}"
 
+    def is_of(self, topic_id: str) -> bool:
+        """Whether it is about records that the topic with this id (hex) has or had:
+        not about those of a deleted topic, nor about those that an election cut off,
+        since the records that came in their place are copied.
+        """
+        unknown = NO_ID.hex in {self.topic_id, topic_id}
+        return (unknown or self.topic_id == topic_id) and (
+            self.cause is not Cause.TRUNCATED
+        )
+
     def document(self) -> dict[str, Any]:
         """As in the ledger."""
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
@@ -99,7 +109,7 @@ class Loss:
         """
         try:
             return cls.parse(json.loads(value))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except MALFORMED as error:
             raise ClusterError(
                 f"a record of the loss ledger is damaged: {error!r}"
             ) from error
@@ -152,11 +162,8 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
             contains a record that is not ours.
     """
     topic = topic_name(source_alias)
-    shown = target.topics([topic])[topic]
-    if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+    if target.topic(topic) is None:
         return ()
-    if shown.error != codes.NONE:
-        raise codes.error_for(shown.error, f"cluster {target.alias}: reading {topic}")
     return tuple(
         Loss.decode(value) for _, _, value in TopicReader(target, topic).read()
     )

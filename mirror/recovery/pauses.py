@@ -2,13 +2,14 @@
 
 Main type: `Pauses` of one flow, a list of rules over topic names of which the last
 match counts. A compacted topic per source cluster has one JSON document per flow, so a
-pause can be requested without a running service and survives every restart. `relay`
-does the pausing.
+pause can be requested without a running service and survives every restart. A topic
+whose copy is being rebuilt is paused, too, whatever the rules say. `relay` does the
+pausing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 import json
 import re
 import time
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
-from mirror.clusters import codes
-from mirror.errors import ClusterError, RecreatedError
+from mirror.errors import MALFORMED, ClusterError, MirrorError, RecreatedError
+from mirror.recovery import rebuilds, repairs
+from mirror.recovery.rebuilds import Rebuild
 from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
+    from mirror.recovery.repairs import Repair
 
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "compact"}
@@ -44,9 +49,13 @@ class Pauses:
     """The rules of one flow, oldest first."""
 
     rules: tuple[PauseRule, ...] = ()
+    rebuilding: Mapping[str, float] = field(default_factory=dict)
+    """Topics whose copies are being rebuilt, and since when."""
 
     def since(self, topic: str) -> float:
         """Since when a topic is paused, epoch seconds; 0 if it is not."""
+        if topic in self.rebuilding:
+            return self.rebuilding[topic]
         for rule in reversed(self.rules):
             if re.fullmatch(rule.topics, topic):
                 return rule.since if rule.paused else 0.0
@@ -59,8 +68,9 @@ class Pauses:
         else:
             kept = tuple(rule for rule in self.rules if rule.topics != topics)
         if not paused and not any(rule.paused for rule in kept):
-            return Pauses()
-        return Pauses(rules=(*kept, PauseRule(topics=topics, paused=paused, since=now)))
+            return replace(self, rules=())
+        rule = PauseRule(topics=topics, paused=paused, since=now)
+        return replace(self, rules=(*kept, rule))
 
     def document(self) -> dict[str, Any]:
         """As in the topic."""
@@ -75,6 +85,7 @@ class Pauses:
     def event(self, flow: str) -> Event:
         """The event that these rules are now in force."""
         resting = [rule.topics for rule in self.rules if rule.paused]
+        resting += [f"{topic} (being rebuilt)" for topic in sorted(self.rebuilding)]
         return Event(
             kind=EventKind.FLOW_PAUSED if resting else EventKind.FLOW_RESUMED,
             flow=flow,
@@ -95,7 +106,7 @@ class Pauses:
             found = cls.parse(json.loads(value))
             for rule in found.rules:
                 re.compile(rule.topics)
-        except (ValueError, TypeError, LookupError, AttributeError, re.error) as error:
+        except (*MALFORMED, re.error) as error:
             raise ClusterError(f"a record of the pauses is damaged: {error!r}") from (
                 error
             )
@@ -121,17 +132,21 @@ def topic_name(source_alias: str) -> str:
 
 
 class PausesReader:
-    """Reads the pauses of one flow once, and later only what was added."""
+    """Reads the pauses of one flow once, and later only what was added. `repair` is the
+    flow's last one and `rebuilds` are those of topics; they stand in the same topic.
+    """
 
     def __init__(self, target: Cluster, flow: FlowConfig) -> None:
         self.target = target
         self._topic = topic_name(flow.source)
-        self._key = flow.name.encode()
+        self._flow = flow.name
         self._begin()
 
     def _begin(self) -> None:
         self._reader = TopicReader(self.target, self._topic)
         self._pauses = Pauses()
+        self.repair: Repair | None = None
+        self.rebuilds: dict[str, Rebuild] = {}
 
     def read(self) -> Pauses:
         """The newest rules; none while the topic is not there.
@@ -139,25 +154,40 @@ class PausesReader:
         Raises:
             ClusterError: the target does not answer, or does not let us read.
         """
-        shown = self.target.topics([self._topic])[self._topic]
-        if shown.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+        if self.target.topic(self._topic) is None:
             self._begin()
             return self._pauses
-        if shown.error != codes.NONE:
-            raise codes.error_for(
-                shown.error, f"cluster {self.target.alias}: reading {self._topic}"
-            )
         try:
             self._follow()
         except RecreatedError:
             self._begin()
             self._follow()
-        return self._pauses
+        rebuilding = {
+            each.topic: each.at for each in self.rebuilds.values() if each.pauses
+        }
+        return replace(self._pauses, rebuilding=rebuilding)
+
+    def refuse_beside(self, topic: str = "") -> None:
+        """Check that no copy is being rebuilt, except that of this topic.
+
+        Raises:
+            MirrorError: one is.
+        """
+        for each in self.rebuilds.values():
+            if each.unfinished and each.topic != topic:
+                raise MirrorError(
+                    f"flow {self._flow}: the copy of {each.topic} is being rebuilt: "
+                    "finish that first, with the command that began it"
+                )
 
     def _follow(self) -> None:
         for _, key, value in self._reader.read():
-            if key == self._key:
+            if key == self._flow.encode():
                 self._pauses = Pauses.decode(value)
+            elif key == repairs.key(self._flow):
+                self.repair = repairs.decode(self._flow, value)
+            elif isinstance(found := rebuilds.decode(self._flow, key, value), Rebuild):
+                self.rebuilds[found.topic] = found
 
 
 def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> Pauses:

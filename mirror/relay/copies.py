@@ -2,30 +2,27 @@
 
 Main type: `Copies`. Produce requests name topics, so a re-created copy accepts records
 meant for the deleted one, and the offset map would attribute them to the old topic. A
-log that continues at a lower offset reveals this. Before the first write to a partition
-there is no such sign, so `Copies` asks for metadata again. In both cases it fails the
-transaction, and the slot takes over.
+log that continues at a lower offset reveals this. The first write to a partition gives
+no such sign, so `Copies` then asks its leader which topic it wrote to: a leader knows a
+topic's id before it takes records for it. In both cases it fails the transaction, and
+the slot takes over.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.write import Placed
 
 TopicPartition = tuple[str, int]
-
-_FRESH_SECONDS = 5.0
-"""How long metadata is trusted."""
 
 
 class Copies:
@@ -34,51 +31,21 @@ class Copies:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._ends: dict[TopicPartition, int] = {}
-        self._fresh: dict[str, float] = {}
-        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     def begin(self) -> None:
         """Start over: the slot is taking over and asks for metadata itself."""
         self._ends.clear()
-        self._fresh.clear()
-        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
-    def before(
-        self, partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]
-    ) -> None:
-        """Check partitions before a write; `topics` are those the take-over found.
+    def check(self, placed: Sequence[Placed], topics: Mapping[str, Topic]) -> None:
+        """Check where batches were written; `topics` are those the take-over found.
 
         Raises:
-            ClusterError: a topic was re-created, or the target does not answer.
+            ClusterError: a topic was deleted or re-created, a log continued below an
+                offset that was already in use, or a leader does not answer.
         """
-        now = time.monotonic()
-        asked = {
-            key[0]
-            for key in partitions
-            if key not in self._ends
-            and now > self._fresh.get(key[0], self._fresh_until)
-        }
-        if not asked:
-            return
-        # Ask for all topics, so that the next transactions need not ask again.
-        names = [name for name, topic in topics.items() if not topic.error]
-        for name, topic in self._cluster.topics(names).items():
-            if topic.topic_id == topics[name].topic_id and not topic.error:
-                self._fresh[name] = now + _FRESH_SECONDS
-            elif name in asked and topic.error:
-                raise codes.error_for(topic.error, f"target topic {name}")
-            elif name in asked:
-                raise ClusterError(
-                    f"target topic {name} was deleted or re-created: its id was "
-                    f"{topics[name].topic_id} and is {topic.topic_id}"
-                )
-
-    def after(self, placed: Iterable[Placed]) -> None:
-        """Check where batches were written.
-
-        Raises:
-            ClusterError: a log continued below an offset that was already in use.
-        """
+        new = {each.where for each in placed if each.where not in self._ends}
+        if new:
+            self._check_ids(new, topics)
         for each in placed:
             if each.offset < 0:  # a duplicate: the broker does not name its offset
                 continue
@@ -91,3 +58,20 @@ class Copies:
                     "topic was re-created or lost its end"
                 )
             self._ends[each.where] = each.offset + each.batch.count
+
+    def _check_ids(
+        self, partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]
+    ) -> None:
+        names: dict[int, set[str]] = {}
+        for name, partition in partitions:
+            leader = topics[name].leaders[partition].node
+            names.setdefault(leader, set()).add(name)
+        for leader, theirs in names.items():
+            for name, topic in self._cluster.topics(theirs, node=leader).items():
+                if topic.error:
+                    raise codes.error_for(topic.error, f"target topic {name}")
+                if topic.topic_id != topics[name].topic_id:
+                    raise ClusterError(
+                        f"target topic {name} was deleted or re-created: its id was "
+                        f"{topics[name].topic_id} and is {topic.topic_id}"
+                    )

@@ -4,7 +4,8 @@ Main functions: `look`, which asks the source, and `judge`, which decides and is
 single leader proves nothing: a broker that is cut off from its cluster misses records
 that were copied from its successors, and still shows deleted topics. So `look` asks
 every broker who leads and believes only the newest leader; a topic counts as re-created
-when more than half of the brokers say so. It asks about all partitions at once.
+when more than half of the brokers say so. Offsets are asked for by topic name, so the
+leader must mean the same topic, before and after. It asks about all partitions at once.
 """
 
 from __future__ import annotations
@@ -84,10 +85,15 @@ def look(source: Cluster, suspects: Iterable[Suspect]) -> list[Finding]:
         elif shown is not None:
             topics[suspect.topic] = shown
     logs = _logs(source, [asked[key] for key in asked if key not in findings], topics)
+    after = source.views(topics) if topics else views
     for key in asked.keys() - findings.keys():
         suspect, topic = asked[key], topics[key[0]]
         leader = topic.leaders[key[1]]
-        if (log := logs.get(key)) is None:
+        if after.has_another(leader.node, topic):
+            findings[key] = Finding(suspect=suspect, reason=_disagree(suspect))
+            continue
+        answered = leader.node in views.answers.keys() & after.answers.keys()
+        if not answered or (log := logs.get(key)) is None:
             findings[key] = Finding(
                 suspect=suspect,
                 reason=f"{_name(suspect)}: broker {leader.node}, which leads it under "
@@ -243,6 +249,8 @@ def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
     leader = shown.leaders.get(suspect.partition)
     if leader is None or leader.node < 0:
         return f"{_name(suspect)} has no leader"
+    if views.has_another(leader.node, shown):
+        return _disagree(suspect)
     if not remade(shown.topic_id, position) and leader.epoch < position.leader_epoch:
         return (
             f"{_name(suspect)}: broker {leader.node} leads it under epoch "
@@ -250,6 +258,10 @@ def _in_the_way(suspect: Suspect, shown: Topic | None, views: Views) -> str:
             "copied: the brokers that answer are cut off from their cluster"
         )
     return ""
+
+
+def _disagree(suspect: Suspect) -> str:
+    return f"source topic {suspect.topic}: brokers disagree on its id"
 
 
 def _name(suspect: Suspect) -> str:

@@ -240,7 +240,7 @@ class Slot:
         end = time.monotonic() + _FINISH_SECONDS
         try:
             if self._owner and self._filling.transaction is not None:
-                self._writer.finish(_FINISH_SECONDS, left=MAX_IN_FLIGHT - 1)
+                self._writer.finish(_FINISH_SECONDS, one_more=True)
                 if not self._writer.held_up:
                     self._write_next()
             self._writer.finish(max(0.0, end - time.monotonic()))

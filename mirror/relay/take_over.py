@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch, fetch_by_id
-from mirror.errors import SupersededError
+from mirror.errors import SupersededError, UnreachableError
 from mirror.offsets import progress
 from mirror.relay.faults import obstacle
 from mirror.relay.gaps import remade
@@ -152,7 +152,8 @@ class Survey:
 
         Raises:
             SupersededError: a newer run of the flow is active.
-            MirrorError: a cluster does not answer, or refuses.
+            MirrorError: a cluster does not answer, or refuses, or a transaction is open
+                where the flow keeps its state.
         """
         names = {each.target_topic for each in wanted}
         partitions = {(each.target_topic, each.partition) for each in wanted}
@@ -191,3 +192,6 @@ class Survey:
             if not each.ended:
                 # The next commit or abort would also end what is open there.
                 self._closed |= dict.fromkeys(each.partitions, each.text)
+        for key in self._records.partitions:
+            if reason := self._closed.get(key):
+                raise UnreachableError(reason)

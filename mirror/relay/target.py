@@ -2,9 +2,9 @@
 
 Main type: `TargetWriter`. Several transactional ids take turns, so that one transaction
 is filled while another is written and a third commits; each follows its own
-`transaction_path`. An event (`take_events`) reports each commit. Without exactly-once
-there is one idempotent producer. This module repairs nothing: after an error the slot
-takes over again.
+`transaction_path`, and is used again once that one has ended everywhere (`endings`). An
+event (`take_events`) reports each commit. Without exactly-once there is one idempotent
+producer. This module repairs nothing: after an error the slot takes over again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mirror.clusters.transactions import Producer
 from mirror.clusters.wire import write
 from mirror.errors import MirrorError, UnreachableError
 from mirror.relay.copies import Copies
+from mirror.relay.endings import Endings
 from mirror.relay.quota import Quota
 from mirror.relay.transaction_path import Destination, Stage, TransactionPath
 from mirror.relay.waiting import wait
@@ -91,6 +92,7 @@ class TargetWriter:
         self.quota = Quota()
         """How much to write at a time."""
         self._copies = Copies(cluster)
+        self._endings = Endings(cluster)
         self._destination = Destination(
             cluster=cluster, records=records, copies=self._copies, quota=self.quota
         )
@@ -104,6 +106,7 @@ class TargetWriter:
         """Fence earlier owners of this slot's ids and abort what they left open."""
         self._under_way.clear()
         self._copies.begin()
+        self._endings.begin()
         for purpose in write.PURPOSES:
             self._cluster.drop(purpose)
         self._channels = _in_turn()
@@ -118,14 +121,25 @@ class TargetWriter:
         """
         if self._producers[0].transactional_id is None:
             return Looked()
-        return hanging.complete(self._cluster, self._producers, topics, partitions)
+        looked = hanging.complete(self._cluster, self._producers, topics, partitions)
+        ids = {each.transactional_id: each.producer_id for each in self._producers}
+        for each in looked.hanging:
+            if each.ended:
+                name = each.transactional_id
+                self._endings.expect(name, ids[name], each.partitions, topics)
+        return looked
 
     @property
     def ready(self) -> bool:
         """Whether one more transaction could be sent at once."""
-        if len(self._under_way) == MAX_IN_FLIGHT:
+        if len(self._under_way) == MAX_IN_FLIGHT or self._next_is_open:
             return False
         return not self._under_way or self._under_way[-1].sent
+
+    @property
+    def _next_is_open(self) -> bool:
+        """Whether the next id's last transaction may still be open somewhere."""
+        return self._endings.awaits(self._producers[self._next].transactional_id)
 
     @property
     def room(self) -> bool:
@@ -134,7 +148,9 @@ class TargetWriter:
         After a small one that still waits for its answer, the next would only queue up.
         What arrives meanwhile goes into fewer and fuller transactions.
         """
-        return self.ready or self._under_way[-1].size >= _WORTH_OVERLAPPING
+        return self.ready or (
+            bool(self._under_way) and self._under_way[-1].size >= _WORTH_OVERLAPPING
+        )
 
     @property
     def held_up(self) -> bool:
@@ -145,6 +161,7 @@ class TargetWriter:
     def again_in(self) -> float | None:
         """Seconds until `advance` has something to do even without an answer."""
         pauses = [path.again_in for path in self._under_way]
+        pauses.append(self._endings.again_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def connections(self) -> list[Connection]:
@@ -155,18 +172,15 @@ class TargetWriter:
                 for path in self._under_way
                 for pending in path.outstanding
             )
+            | dict.fromkeys(self._endings.connections())
         )
 
     def write(
         self, transaction: PendingTransaction, topics: Mapping[str, Topic]
     ) -> None:
-        """Begin a transaction while fewer than `MAX_IN_FLIGHT` are in flight; call
-        `advance` until it is committed.
-
-        Raises:
-            ClusterError: as `advance`, or a topic was re-created since the take-over.
+        """Begin a transaction when `ready`, or after `finish`; call `advance` until it
+        is committed. Raises as `advance` does.
         """
-        self._copies.before(transaction.batches, topics)
         producer = self._producers[self._next]
         self._next = (self._next + 1) % len(self._producers)
         # Changing connections could let this one overtake those in flight.
@@ -205,6 +219,7 @@ class TargetWriter:
             for connection in ready:
                 connection.read_answer()
             self._advance_each()
+            self._endings.advance()
             for connection in self.connections():
                 connection.require_answer(connection.timeout_seconds)
         except MirrorError:
@@ -222,6 +237,7 @@ class TargetWriter:
             if path.committed:
                 self._under_way.popleft()
                 seconds = time.monotonic() - path.transaction.begun
+                path.expect_ending(self._endings)
                 self._events.append(
                     Committed(transaction=path.transaction, seconds=seconds)
                 )
@@ -236,21 +252,25 @@ class TargetWriter:
         events, self._events = self._events, []
         return events
 
-    def finish(self, within: float = math.inf, *, left: int = 0) -> None:
-        """Wait until at most `left` transactions are in flight, or a quota delays them:
-        the slot goes on with them in its next lease.
+    def finish(self, within: float = math.inf, *, one_more: bool = False) -> None:
+        """Wait until nothing is in flight; with `one_more`, until one more transaction
+        could be sent. If a quota delays them, the slot goes on with them in its next
+        lease.
 
         Raises:
-            UnreachableError: more than that are in flight after `within` seconds.
+            UnreachableError: it is not so far after `within` seconds.
             MirrorError: as `advance`.
         """
         self.advance()
         end = time.monotonic() + within
-        while len(self._under_way) > left and not self.held_up:
+        most = MAX_IN_FLIGHT - 1 if one_more else 0
+        while not self.held_up and (
+            len(self._under_way) > most or (one_more and self._next_is_open)
+        ):
             if time.monotonic() > end:
                 self._drop_uncommitted()
                 raise UnreachableError(
-                    f"cluster {self._cluster.alias}: a transaction was not committed "
+                    f"cluster {self._cluster.alias}: a transaction did not end "
                     f"within {within:.0f} s after its lease"
                 )
             ready, _ = wait(self.connections(), None, min(self.again_in or 1.0, within))

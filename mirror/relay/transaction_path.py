@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.clusters.transactions import Producer
     from mirror.clusters.wire.pending import Pending
     from mirror.relay.copies import Copies
+    from mirror.relay.endings import Endings
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.quota import Quota
     from mirror.relay.transaction_records import Batches, TransactionRecords
@@ -85,6 +86,9 @@ class TransactionPath:
         self.transaction = transaction
         self.size = transaction.size
         self.stage = Stage.FILLED
+        # A commit may use it up and bring another one.
+        self._producer_id = producer.producer_id
+        self._partitions: set[TopicPartition] = set()
         self._producer = producer
         self._to = to
         self._topics = topics
@@ -108,7 +112,7 @@ class TransactionPath:
         Raises:
             FencedError: another owner took over; this one is not committed.
             PartitionError: a partition refuses what we sent.
-            ClusterError: anything else.
+            ClusterError: anything else; for example, a topic was re-created.
         """
         if self.stage == Stage.FILLED:
             self._open()
@@ -142,6 +146,11 @@ class TransactionPath:
     def committed(self) -> bool:
         return self.stage == Stage.COMMITTED
 
+    def expect_ending(self, endings: Endings) -> None:
+        """Once committed: find out when it has ended in all its partitions."""
+        if (name := self._producer.transactional_id) is not None:
+            endings.expect(name, self._producer_id, self._partitions, self._topics)
+
     @property
     def outstanding(self) -> Sequence[Pending]:
         """The answers it waits for."""
@@ -155,6 +164,7 @@ class TransactionPath:
         return self._write.again_in
 
     def _writing(self, batches: Batches) -> Write:
+        self._partitions.update(batches)
         return Write(
             self._to.cluster, self._producer, batches, self._topics, self._channels
         )
@@ -176,7 +186,7 @@ class TransactionPath:
     def _begin_records(self) -> None:
         # Not earlier: `Copies` must see logs grow in the order of transactions.
         placed = self._write.placed
-        self._to.copies.after(placed)
+        self._to.copies.check(placed, self._topics)
         records = self._to.records
         self._records.append(records.placement(placed, self.transaction, self._topics))
         if not self._exactly_once:

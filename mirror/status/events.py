@@ -64,6 +64,10 @@ class EventKind(StrEnum):
     PARTITION_FAULTED = "partition-faulted"
     PARTITION_RECOVERED = "partition-recovered"
     OFFSETS_LOST = "offsets-lost"
+    COPY_REPAIRED = "copy-repaired"
+    """Missing records were appended to copies, by `mirror repair`."""
+    COPY_DIFFERS = "copy-differs"
+    """The service proved copies, and found something missing or wrong."""
     PROBLEM = "problem"
     PROBLEM_GONE = "problem-gone"
     JOB_FAILED = "job-failed"
@@ -71,7 +75,12 @@ class EventKind(StrEnum):
 
 
 _ERRORS = frozenset(
-    {EventKind.FLOW_FAILED, EventKind.OFFSETS_LOST, EventKind.CONFIGURATION_REFUSED}
+    {
+        EventKind.FLOW_FAILED,
+        EventKind.OFFSETS_LOST,
+        EventKind.COPY_DIFFERS,
+        EventKind.CONFIGURATION_REFUSED,
+    }
 )
 _WARNINGS = frozenset(
     {

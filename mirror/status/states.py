@@ -14,6 +14,9 @@ class FlowState(StrEnum):
 
     STANDBY = "STANDBY"
     """Another instance leads it, and this one could take over at once."""
+    RESTING = "RESTING"
+    """It copies into the active cluster of its pair, so it copies nothing until a
+    switch or failover."""
     STARTING = "STARTING"
     """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
     by."""

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Trail
+from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.values import FlowStatus, ServiceStatus
+from mirror.status.verify import VerifyStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mirror.status.pairs import PairStatus
 
 _STANDSTILL_SECONDS = 60.0
 """After this long without a sign of life, something will not recover by itself."""
@@ -35,6 +39,7 @@ class StatusStore:
         """When each flow last reported: epoch seconds, and monotonic ones."""
         self._lock = threading.Lock()
         self.config = ConfigStatus()
+        self.pairs: tuple[PairStatus, ...] = ()
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -59,6 +64,7 @@ class StatusStore:
             started=self._started,
             flows=tuple(_later(flow, self._now(flow)) for flow in flows),
             config=self.config,
+            pairs=self.pairs,
         )
 
     def _now(self, flow: FlowStatus) -> float:
@@ -108,9 +114,18 @@ class StatusStore:
 
 
 def _later(flow: FlowStatus, now: float) -> FlowStatus:
-    if flow.state is FlowState.STANDBY:
-        # Another instance leads it; what this one knew is out of date.
-        return replace(flow, slot_loads=(), times=(), jobs=(), partitions=())
+    if flow.state in {FlowState.STANDBY, FlowState.RESTING}:
+        # What was known when it last ran here is out of date.
+        return replace(
+            flow,
+            slot_loads=(),
+            times=(),
+            jobs=(),
+            partitions=(),
+            risk=RiskStatus(),
+            standby_at=0.0,
+            verify=VerifyStatus(),
+        )
     if not (late := flow.overdue_seconds(now)):
         return flow
     partitions = (

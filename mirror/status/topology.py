@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _GOOD = frozenset({FlowState.RUNNING})
-_CALM = frozenset({FlowState.STANDBY, FlowState.STOPPED, FlowState.STARTING})
+_CALM = frozenset(
+    {
+        FlowState.STANDBY,
+        FlowState.RESTING,
+        FlowState.STOPPED,
+        FlowState.STARTING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,18 @@ within a version. `store` has the newest values.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirror import __version__
 from mirror.status.config import ConfigStatus
 from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+from mirror.status.risk import RiskStatus
 from mirror.status.states import AclState, FlowState, PartitionState
+from mirror.status.verify import VerifyStatus
+
+if TYPE_CHECKING:
+    from mirror.status.pairs import PairStatus
 
 FORMAT_VERSION = 1
 _TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
@@ -204,6 +209,13 @@ class FlowStatus:
     """When the target last got a heartbeat, epoch seconds; 0 for never."""
     copied_heartbeat_at: float = 0.0
     """When the newest heartbeat that was copied was written on the source; 0: none."""
+    risk: RiskStatus = field(default_factory=RiskStatus)
+    """What a failover would lose, as of the last look."""
+    standby_at: float = 0.0
+    """When the source was last looked at for the standby topic, epoch seconds; 0:
+    never. It has the ends of that time."""
+    verify: VerifyStatus = field(default_factory=VerifyStatus)
+    """What was proven of its copies."""
     group_count: int = 0
     groups: tuple[GroupStatus, ...] = ()
     """Those in trouble first, 200 at most."""
@@ -261,6 +273,7 @@ class ServiceStatus:
     started: float
     flows: tuple[FlowStatus, ...] = ()
     config: ConfigStatus = field(default_factory=ConfigStatus)
+    pairs: tuple[PairStatus, ...] = ()
     version: str = __version__
     format_version: int = field(default=FORMAT_VERSION)
 

@@ -75,6 +75,17 @@ class Routes:
         start_response(f"{answer.status.value} {answer.status.phrase}", headers)
         return [] if method == "HEAD" else [answer.body]
 
+    def _below(self, path: str) -> Callable[[Request], Response] | None:
+        """The handler of everything below a path that ends with a slash."""
+        return next(
+            (
+                handler
+                for known, handler in self._table.items()
+                if known != "/" and known.endswith("/") and path.startswith(known)
+            ),
+            None,
+        )
+
     def _answer(self, method: str, environ: dict[str, Any]) -> Response:
         # WSGI decodes UTF-8 bytes as Latin-1.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
@@ -84,7 +95,7 @@ class Routes:
                 HTTPStatus.METHOD_NOT_ALLOWED,
             )
             return replace(refused, headers=(("Allow", ", ".join(_METHODS)),))
-        handler = self._table.get(path or "/")
+        handler = self._table.get(path or "/") or self._below(path)
         if handler is None:
             return as_json(
                 {"error": f"nothing at {path}", "paths": list(self._table)},

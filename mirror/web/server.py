@@ -12,6 +12,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 import threading
+import time
 import traceback
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -27,6 +28,7 @@ from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
 from mirror.status.states import FlowState
 from mirror.web.access import guarded
+from mirror.web.active import is_active
 from mirror.web.page.pages import Pages
 from mirror.web.routing import Response, Routes, as_json
 from mirror.web.tls import certificates
@@ -51,8 +53,8 @@ _LARGEST_BODY = 1 << 16
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 8
 """Requests that are worked on; others wait."""
-_READY = frozenset({FlowState.RUNNING, FlowState.STANDBY})
-"""A flow that another instance leads counts as ready."""
+_READY = frozenset({FlowState.RUNNING, FlowState.STANDBY, FlowState.RESTING})
+"""A flow that another instance leads, or that rests, counts as ready."""
 
 
 class StatusServer:
@@ -139,7 +141,13 @@ class StatusServer:
             "/metrics": self._scraped,
             "/healthz": lambda _: self._alive(),
             "/readyz": lambda _: self._ready(),
+            "/active/": self._active,
         }
+
+    def _active(self, asked: Request) -> Response:
+        """Whether a cluster is active, for load balancers: /active/A<->B/B."""
+        name, _, cluster = asked.path.removeprefix("/active/").rpartition("/")
+        return is_active(self._store.pairs, name, cluster, now=time.time())
 
     def _scraped(self, asked: Request) -> Response:
         kind, body = self._metrics(asked.accept)

@@ -92,6 +92,9 @@ DRIFT = f"mirror_flow_drifted_topics{{{FLOW}}}"
 OVERDUE = f"mirror_flow_report_overdue_seconds{{{FLOW}}}"
 HEARTBEAT = f"mirror_heartbeat_timestamp_seconds{{{FLOW}}}"
 CHECKPOINT = f"mirror_checkpoint_timestamp_seconds{{{FLOW}}}"
+STANDBY_AT = f"mirror_standby_timestamp_seconds{{{FLOW}}}"
+FINDINGS = f"mirror_verify_findings{{{FLOW}}}"
+PROVEN = f"mirror_verify_proven_timestamp_seconds{{{FLOW}}}"
 CONFIG = 'mirror_config_last_reload_successful{job="mirror",instance="i"}'
 JOB = f'mirror_job_failing{{{FLOW},job_name="j"}}'
 GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
@@ -289,6 +292,21 @@ CASES = [
         "MirrorHeartbeatMissing",
         ("120 s old", {HEARTBEAT: "-120+60x60"}, 20),
         ("121 s old", {HEARTBEAT: "-121+60x60"}, 2),
+    ),
+    *both(
+        "MirrorStandbyStale",
+        ("60 s old", {STANDBY_AT: "-60+60x60"}, 20),
+        ("61 s old", {STANDBY_AT: "-61+60x60"}, 2),
+    ),
+    *both(
+        "MirrorCopyDiffers",
+        ("none", steady(0, FINDINGS), 60),
+        ("one, at once", {FINDINGS: "0 1x60"}, 1),
+    ),
+    *both(
+        "MirrorProofStale",
+        ("3600 s old", {PROVEN: "-3600+60x90"}, 60),
+        ("3601 s old", {PROVEN: "-3601+60x90"}, 5),
     ),
     *both(
         "MirrorCheckpointStale",

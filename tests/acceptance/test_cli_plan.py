@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from mirror.config.load import load
 from mirror.preflight import plan as preflight
-from tests.harness.admin import alter_topic, create_topic
+from tests.harness.admin import alter_topic, commit_offsets, create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import overrides
 from tests.harness.waiting import wait_for
@@ -117,7 +117,7 @@ def foretold(before: dict[str, Seen], plan: dict[str, Any], alias: str) -> Any:
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     with closing(_member(bootstrap, group)) as consumer:
         place = TopicPartition(topic, 0, offset)
-        consumer.commit(offsets=[place], asynchronous=False)
+        commit_offsets(consumer, [place])
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from tests.acceptance.test_alerts import Prometheus
-from tests.harness.admin import create_topic
+from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
@@ -107,17 +107,19 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
         heartbeats_replication=True,
         emit_heartbeats_seconds=1,
         emit_checkpoints_seconds=1,
+        verify="new",
+        verify_share=1,
     )
     config["flows"]["B->A"]["topics"] = ["nothing-else"]
     load = NumberedLoad(source, topic_name, 2)
     load.send(500)
     reader = Consumer({"bootstrap.servers": source, "group.id": group})
-    reader.commit(offsets=[TopicPartition(topic_name, 0, 10)], asynchronous=False)
+    commit_offsets(reader, [TopicPartition(topic_name, 0, 10)])
     reader.close()
     table = declared()
 
     with standing.hosting(config) as mirror, load.streaming(chunk=50):
-        wait_for(lambda: names() - AT_TIMES <= exposed(mirror).keys(), 90, 1)
+        wait_for(lambda: not names() - AT_TIMES - exposed(mirror).keys(), 60, 1)
         shown = exposed(mirror)
         ours = {name for name in shown if name.startswith("mirror_")}
         assert ours - names() == set()

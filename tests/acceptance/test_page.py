@@ -18,7 +18,7 @@ from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import GroupStatus
 from mirror.web.server import StatusServer
-from tests.harness.admin import create_topic
+from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.browser import Browser
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
@@ -146,7 +146,7 @@ def test_a_running_service_is_shown_as_it_is(
     assert client.flush(30) == 0
     group = f"{HOSTILE}-{topic_name}"
     consumer = Consumer({"bootstrap.servers": source, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic_name, 0, 321)], asynchronous=False)
+    commit_offsets(consumer, [TopicPartition(topic_name, 0, 321)])
     consumer.close()
     config = config_for(
         source, target, topics=[f"{topic_name}.*"], groups=[".*"], tasks=1,

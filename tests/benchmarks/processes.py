@@ -127,6 +127,9 @@ class Service:
         if (code := self._process.poll()) is not None:
             raise PeerError(f"it ended with exit code {code}:\n{self.log_tail()}")
 
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def log_tail(self, lines: int = 30) -> str:
         text = self.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from confluent_kafka import (
+    Consumer,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -21,6 +23,13 @@ from confluent_kafka.admin import (
 
 from tests.harness.waiting import deadline_in
 from tests.harness.witness import _consumer
+
+_NOT_YET = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""What a group's coordinator says while it starts."""
 
 
 def create_topic(
@@ -109,3 +118,18 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
 def copied_records(bootstrap: str, topic: str) -> int:
     """How far the target's log has grown, markers included; zero without topic."""
     return sum(end_offsets(bootstrap, topic).values())
+
+
+def commit_offsets(consumer: Consumer, places: list[TopicPartition]) -> None:
+    """Commit, and wait until it is so: its coordinator may still be loading."""
+    deadline = deadline_in(30)
+    while True:
+        try:
+            for answer in consumer.commit(offsets=places, asynchronous=False):
+                assert answer.error is None, answer
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return

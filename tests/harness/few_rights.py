@@ -25,6 +25,7 @@ from structlog.testing import capture_logs
 from mirror.clusters.membership import Membership
 from mirror.errors import MirrorError
 from mirror.jobs.groups import GroupJobs
+from mirror.jobs.standby import AccessJob, StandbyJob
 from mirror.jobs.topics import TopicJobs
 from mirror.metadata import topics
 from mirror.offsets.groups import Copy
@@ -34,6 +35,7 @@ from mirror.status.store import StatusStore
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
+    commit_offsets,
     create_topic,
     delete_topic,
     topic_exists,
@@ -132,6 +134,7 @@ class RestrictedFlow:
             topic=f"{self.start}.*",
             alias=alias,
             settings={
+                "heartbeats_replication": True,
                 "groups": f"{self.start}.*",
                 "sync_group_offsets": True,
                 "emit_offset_syncs": True,
@@ -162,7 +165,7 @@ class RestrictedFlow:
         assert client.flush(30) == 0
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group})
         place = TopicPartition(self.topics[0], 0, RECORDS // 2)
-        consumer.commit(offsets=[place], asynchronous=False)
+        commit_offsets(consumer, [place])
         consumer.close()
         if topic_exists(self.admins[TARGET], "heartbeats"):
             delete_topic(self.admins[TARGET], "heartbeats")
@@ -243,6 +246,8 @@ class RestrictedFlow:
         jobs = [
             *GroupJobs(self.flow, lambda: copies, store=store, tell=self._tell).jobs(),
             *TopicJobs(self.flow, self.config, store=store, tell=self._tell).jobs(),
+            StandbyJob(self.flow, copies.keys, store=store).job(),
+            AccessJob(self.flow).job(),
         ]
         for job in jobs:
             with capture_logs() as logs:

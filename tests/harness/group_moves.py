@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirror.host import require_java
 from mirror.playground.jars import kafka_jars
-from tests.harness.admin import create_topic
+from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import producer
 from tests.harness.waiting import deadline_in
 from tests.harness.witness import read_topic
@@ -204,8 +204,7 @@ class Reader:
 def commit(consumer: Consumer, offsets: Mapping[str, int]) -> None:
     """For partition 0 of topics, and wait until it is so."""
     places = [TopicPartition(topic, 0, offset) for topic, offset in offsets.items()]
-    for answer in consumer.commit(offsets=places, asynchronous=False):
-        assert answer.error is None, answer
+    commit_offsets(consumer, places)
 
 
 def commit_for(bootstrap: str, group: str, offsets: Mapping[str, int]) -> None:

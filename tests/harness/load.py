@@ -127,7 +127,7 @@ class NumberedLoad:
         assert not failures, failures[0]
 
     @contextlib.contextmanager
-    def streaming(self, *, chunk: int = 1000, pause: float = 0.25) -> Iterator[None]:
+    def streaming(self, *, chunk: int = 200, pause: float = 0.5) -> Iterator[None]:
         """Go on sending while the block runs, so that a copy has no end."""
         stop = threading.Event()
         failures: list[BaseException] = []

@@ -50,7 +50,9 @@ class Sides:
         clusters: Mapping[str, str | Mapping[str, str]],
         flows: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        """`clusters` are addresses, or whole sections of a configuration."""
+        """`clusters` are addresses, or whole sections of a configuration. Other tests'
+        heartbeats are not copied unless a flow says so.
+        """
         self.config = MirrorConfig.model_validate(
             {
                 "clusters": {
@@ -59,7 +61,10 @@ class Sides:
                     else given
                     for alias, given in clusters.items()
                 },
-                "flows": flows,
+                "flows": {
+                    name: {"heartbeats_replication": False, **settings}
+                    for name, settings in flows.items()
+                },
             }
         )
         self.reach = Reach(self.config.clusters, client_id="test")

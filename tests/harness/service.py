@@ -122,7 +122,7 @@ class RunningMirror:
                 f"not within {timeout} s; last status:\n"
                 f"{json.dumps(document, indent=1)[:6000]}\n{self.log_tail()}"
             )
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def wait_running(
         self, name: str | None = None, timeout: float = PATIENCE_SECONDS
@@ -171,7 +171,7 @@ class RunningMirror:
         deadline = deadline_in(timeout)
         while not (pids := self.worker_pids()):
             assert time.monotonic() < deadline, f"no workers:\n{self.log_tail()}"
-            time.sleep(0.05)
+            time.sleep(0.1)
         for pid in pids:
             _kill(pid)
         return len(pids)
@@ -213,7 +213,7 @@ class RunningMirror:
         while (code := self._process.poll()) is None:
             self._tree()
             assert time.monotonic() < deadline, f"it goes on:\n{self.log_tail()}"
-            time.sleep(0.1)
+            time.sleep(0.3)  # looking at all processes takes a while
         return code
 
     def log_tail(self, lines: int = 40) -> str:

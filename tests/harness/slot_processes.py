@@ -27,6 +27,7 @@ from mirror.errors import FencedError, SupersededError
 from mirror.offsets import progress, starting
 from mirror.relay.slot import Slot
 from mirror.relay.target import TargetWriter
+from mirror.relay.transaction_path import TransactionPath
 from tests.harness.waiting import PATIENCE_SECONDS, crowd
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class Point(StrEnum):
     AFTER_COMMIT = "after Producer.committed"
 
 
+class LoosePoint(StrEnum):
+    """A step of a slot without exactly-once: its data is written."""
+
+    BEFORE_EACH_RECORD = "before TransactionPath._write_records"
+    """First the map's, then progress."""
+
+
 class DriverPoint(StrEnum):
     """A step of a driver that becomes the owner of a flow."""
 
@@ -68,6 +76,7 @@ class DriverPoint(StrEnum):
 
 _OWNERS: dict[str, Any] = {
     "TargetWriter": TargetWriter,
+    "TransactionPath": TransactionPath,
     "Producer": Producer,
     "progress": progress,
     "ProgressReader": progress.ProgressReader,
@@ -82,7 +91,7 @@ class SignalAt:
     ones too.
     """
 
-    point: Point | DriverPoint
+    point: Point | LoosePoint | DriverPoint
     number: signal.Signals
     passes: int = 1
     again: bool = False
@@ -255,10 +264,10 @@ def _run(task: _Task, wakeup: Any, peak: Any, result: Any) -> None:
         result.put("fenced")
     finally:
         slot.close()
-        peak.put(_peak_memory())
+        peak.put(peak_memory())
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     status = Path("/proc/self/status")
     if status.exists():  # elsewhere a spawned process may count its parent in
         line = next(x for x in status.read_text().splitlines() if "VmHWM" in x)

@@ -37,8 +37,8 @@ source share their progress.
 
 @dataclass(kw_only=True)
 class SparklessFlow:
-    """A flow into `TARGET`. What it selects, and who may write, is known after `own`; a
-    pickled flow takes that to the other process.
+    """A flow into `TARGET`, or another alias. What it selects, and who may write, is
+    known after `own`; a pickled flow takes that to the other process.
     """
 
     source: str | Mapping[str, Any]
@@ -50,7 +50,11 @@ class SparklessFlow:
     timeout: float = 30.0
     """For one request, in seconds."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Further ones of the flow."""
+    """Further ones of the flow. Other tests' heartbeats are not copied unless they say
+    so.
+    """
+    into: str = TARGET
+    """The target's alias."""
     service: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that would run it."""
     generation: str = field(init=False, repr=False)
@@ -61,7 +65,7 @@ class SparklessFlow:
 
     @property
     def name(self) -> str:
-        return f"{self.alias}->{TARGET}"
+        return f"{self.alias}->{self.into}"
 
     @property
     def copy(self) -> str:
@@ -79,9 +83,18 @@ class SparklessFlow:
                         "request_timeout_seconds": self.timeout,
                         **({"bootstrap_servers": end} if isinstance(end, str) else end),
                     }
-                    for alias, end in ((self.alias, self.source), (TARGET, self.target))
+                    for alias, end in (
+                        (self.alias, self.source),
+                        (self.into, self.target),
+                    )
                 },
-                "flows": {self.name: {"topics": [self.topic], **self.settings}},
+                "flows": {
+                    self.name: {
+                        "topics": [self.topic],
+                        "heartbeats_replication": False,
+                        **self.settings,
+                    }
+                },
                 "service": self.service,
             }
         )
@@ -94,7 +107,7 @@ class SparklessFlow:
             contextlib.closing(
                 Cluster(config.clusters[self.alias]).connect()
             ) as source,
-            contextlib.closing(Cluster(config.clusters[TARGET]).connect()) as target,
+            contextlib.closing(Cluster(config.clusters[self.into]).connect()) as target,
         ):
             yield source, target
 
@@ -137,7 +150,7 @@ class SparklessFlow:
         self.plan = LeasePlan(
             flow=flow,
             source=config.clusters[self.alias],
-            target=config.clusters[TARGET],
+            target=config.clusters[self.into],
             source_id=source.cluster_id,
             target_id=target.cluster_id,
         )

@@ -28,7 +28,7 @@ def deadline_in(seconds: float) -> float:
 
 
 def wait_for(
-    condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.05
+    condition: Callable[[], Any], timeout: float = PATIENCE_SECONDS, pause: float = 0.2
 ) -> None:
     """Wait until a condition outside mirror is true."""
     deadline = deadline_in(timeout)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from tests.harness.slots import RunningLease
 
+_READ_ON_SECONDS = 3.0
+"""Then a topic is looked up again: it may be new, or have new partitions."""
+
 Order = dict[int, list[bytes]]
 """The keys of each partition, in the order a consumer saw them."""
 
@@ -128,14 +131,16 @@ def eventually(
     """What a consumer finds, as soon as it finds at least so many records."""
     deadline = deadline_in(timeout)
     while True:
-        found = read_topic(bootstrap, topic)
-        have = sum(map(len, found.values()))
+        with Witness(bootstrap) as witness:
+            have = witness.count(topic, count, _READ_ON_SECONDS)
         if have >= count:
-            return found
+            # From its beginning: it may be another topic of this name by now.
+            found = read_topic(bootstrap, topic)
+            if (have := sum(map(len, found.values()))) >= count:
+                return found
         assert time.monotonic() < deadline, (
             f"{topic}: {have} records of {count} within {timeout} s"
         )
-        time.sleep(0.2)
 
 
 def keys_of(found: Mapping[int, Sequence[Message]]) -> Order:
@@ -164,6 +169,16 @@ class Witness:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
         self._other.close()
+
+    def count(self, topic: str, most: int, seconds: float) -> int:
+        """How many records it finds within a time, or at least so many."""
+        self.begin(topic)
+        deadline = time.monotonic() + seconds
+        while (have := sum(map(len, self.found.values()))) < most:
+            if time.monotonic() > deadline:
+                break
+            self._look()
+        return have
 
     def begin(self, topic: str) -> None:
         """Read this topic from its beginning."""

@@ -24,13 +24,9 @@ from mirror.adoption import activity
 from mirror.cli.main import app
 from mirror.clusters.cluster import Cluster
 from mirror.config.schema import ClusterConfig
-from mirror.host import require_java
-from mirror.playground.jars import kafka_jars
-from tests.benchmarks.peers.mm2 import MirrorMaker2
-from tests.benchmarks.peers.peer import Task
-from tests.benchmarks.processes import Service
 from tests.harness.admin import copied_records, create_topic, end_offsets, topic_exists
 from tests.harness.load import NumberedLoad
+from tests.harness.mm2 import PROPERTIES, start_mm2
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, order_of, read_topic
 
@@ -42,13 +38,13 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.benchmarks.processes import Service
     from tests.harness.service import RunningMirror
     from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,33 +68,13 @@ class Lab:
 
     @property
     def file(self) -> Path:
-        return self.folder / "mm2.properties"
+        return self.folder / PROPERTIES
 
     def start_mm2(self) -> None:
-        task = Task(
-            source=self.a,
-            target=self.b,
-            alias=self.alias,
-            topic=self.topic,
-            compression="none",
-            folder=self.folder,
-            tasks=2,
-        )
-        peer = MirrorMaker2(exactly_once=self.exactly_once, tuned=False)
-        settings = {
-            **peer._settings(task),
-            **self.more,
-            "B.plugin.discovery": "service_load",  # it starts with much less work
-        }
-        self.file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        self.mm2 = Service(
-            [
-                *(require_java(), *_JVM, "-cp", kafka_jars("mm2")),
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                *("org.apache.kafka.connect.mirror.MirrorMaker", self.file),
-            ],
-            log=self.folder / "mm2.log",
-        )
+        self.mm2 = start_mm2(
+            self.a, self.b, alias=self.alias, topic=self.topic, folder=self.folder,
+            exactly_once=self.exactly_once, more=self.more,
+        )  # fmt: skip
 
     def wait_copied(self, count: int) -> None:
         """Until the copy has so many records, or markers."""

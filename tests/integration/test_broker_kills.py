@@ -72,7 +72,7 @@ def test_brokers_killed_in_mid_copy(
         mirror.wait_running()
         for side in ("a", "b"):
             # The producer, idempotent, lives through the death of the source.
-            with load.streaming(chunk=200):
+            with load.streaming():
                 before = copied_records(target, copy)
                 wait_for(
                     lambda before=before: copied_records(target, copy) > before, 60, 0.2

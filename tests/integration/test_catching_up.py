@@ -117,7 +117,7 @@ def test_a_flow_without_tasks_grows_with_its_topics(
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         first = mirror.flow()["slots"]
-        with load.streaming(chunk=200):
+        with load.streaming(pause=0.25):
             time.sleep(1)
             create_topic(source, later, 8)
             of_later = NumberedLoad(source, later, 8, seed=33)

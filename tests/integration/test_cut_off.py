@@ -133,7 +133,7 @@ def test_a_source_broker_cut_off(
         target=target,
         topic=topic_name,
         timeout=5.0,
-        alias="S",
+        alias=f"S{topic_name[-8:]}",
     )
     mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     stale = _cut_leader_off(split, topic_name, mirrored, mirrored.load.reconnect)
@@ -218,7 +218,7 @@ def test_a_leader_that_became_a_follower_is_left(
         source=split.bootstrap,
         target=target,
         topic=topic_name,
-        alias="S",
+        alias=f"S{topic_name[-8:]}",
     )
     mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     mirrored.load.send(300)

@@ -39,7 +39,7 @@ def test_driver_killed_in_mid_copy(
         config_for(source, target, topics=[topic_name], tasks=1), tmp_path
     ) as mirror:
         for checkpoint_kept in (True, False):
-            with load.streaming(chunk=200):
+            with load.streaming():
                 before = copied_records(target, copy)
                 # Fencing writes markers, too, before any worker copies.
                 wait_for(

@@ -219,7 +219,7 @@ def test_kills_and_a_restart(
     config["clusters"]["EXACT"] = config["clusters"].pop("A")
     copy = f"EXACT.{topic_name}"
     with contextlib.ExitStack() as stack:
-        with RunningMirror(config, tmp_path) as mirror, load.streaming(chunk=200):
+        with RunningMirror(config, tmp_path) as mirror, load.streaming():
             eventually(target, copy, 1)
             followed = stack.enter_context(map_on(target, "EXACT"))
             for _ in range(3):

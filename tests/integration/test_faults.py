@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kafka.protocol.admin import AlterClientQuotasRequest
 import pytest
 
 from mirror.clusters.cluster import Cluster
@@ -30,6 +29,7 @@ from mirror.playground.secured import USER
 from mirror.recovery import losses
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
+from tests.harness.quotas import limit
 from tests.harness.waiting import crowd, deadline_in, wait_for
 from tests.harness.witness import keys_of, order_of, read_topic
 
@@ -467,35 +467,6 @@ def test_damaged_batch(
         wait_running(mirror, bad)
 
 
-def _limit_writes(bootstrap: str, client_id: str, rate: float | None) -> None:
-    """Set `producer_byte_rate` of a client, or remove it."""
-    entry = AlterClientQuotasRequest.EntryData
-    cluster = Cluster(ClusterConfig(alias="B", bootstrap_servers=bootstrap)).connect()
-    with contextlib.closing(cluster):
-        answer = cluster.call(
-            AlterClientQuotasRequest(
-                entries=[
-                    entry(
-                        entity=[
-                            entry.EntityData(
-                                entity_type="client-id", entity_name=client_id
-                            )
-                        ],
-                        ops=[
-                            entry.OpData(
-                                key="producer_byte_rate",
-                                value=rate or 0.0,
-                                remove=rate is None,
-                            )
-                        ],
-                    )
-                ],
-                validate_only=False,
-            )
-        )
-        assert [each.error_code for each in answer.entries] == [0]
-
-
 def test_quota_of_the_target(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:
@@ -506,7 +477,7 @@ def test_quota_of_the_target(
     topic = f"fault-{topic_name}"
     create_topic(a, topic)
     # Brokers look at the last ten seconds: 4 of 8.5 MB pass at once.
-    _limit_writes(b, "mirror.QUOTA->B.0", 400_000.0)
+    limit(b, {"client-id": "mirror.QUOTA->B.0"}, 400_000.0)
     client = producer(a, compression_type="none", batch_size=100_000)
     for number in range(8_000):
         client.produce(topic, key=b"%d" % number, value=b"v" * 1000, partition=0)
@@ -520,7 +491,7 @@ def test_quota_of_the_target(
             assert time.monotonic() < deadline, mirror.log_tail()
             time.sleep(0.5)
         assert time.monotonic() - began > _THROTTLED_SECONDS
-        _limit_writes(b, "mirror.QUOTA->B.0", None)
+        limit(b, {"client-id": "mirror.QUOTA->B.0"}, None)
         wait_for(lambda: len(read_topic(b, f"QUOTA.{topic}")[0]) >= 8_000, pause=0.5)
         assert keys_of(read_topic(b, f"QUOTA.{topic}"))[0] == keys(8_000)
         assert mirror.flow()["restarts"] == 0, mirror.log_tail()

@@ -86,7 +86,7 @@ def test_no_bytes_do_harm(tmp_path: Path) -> None:
 
 def _checked_loops() -> Path:
     """Where loops that check every index stay compiled: it takes ten times as long as
-    the test, and numba looks at a loop's own file only, not at what it inlines.
+    the test, and numba's cache does not tell them from the others.
     """
     loops = sorted(Path(batch.__file__).parent.glob("*.py"))
     content = b"".join(path.read_bytes() for path in loops)

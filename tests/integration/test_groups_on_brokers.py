@@ -19,12 +19,13 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.host import require_java
 from mirror.offsets import group_sync
 from mirror.offsets.checkpoints import Checkpoints, CheckpointsResult, read
-from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, Standing, look
+from mirror.offsets.groups import Copy, GroupPosition, Standing, look
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.mm2_records import Checkpoint, Heartbeat
 from mirror.offsets.translation import Exactness, Translated
 from mirror.playground.jars import kafka_jars
-from tests.harness.admin import create_topic
+from mirror.policy.selection import GroupFilter
+from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import producer
 from tests.harness.waiting import crowd, deadline_in
 from tests.harness.witness import read_topic
@@ -70,7 +71,7 @@ def at_work(
     while not consumer.assignment():
         assert time.monotonic() < deadline
         consumer.poll(0.2)
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    commit_offsets(consumer, [TopicPartition(topic, 0, offset)])
     try:
         yield consumer
     finally:

@@ -28,6 +28,7 @@ from mirror.clusters.transactions import Producer
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.offsets import runs
 from mirror.playground.brokers import playground
+from mirror.relay.target import MAX_IN_FLIGHT
 from tests.harness.admin import create_topic
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
@@ -125,8 +126,8 @@ class Stage:
     def state(self) -> str:
         return str(self.described().state.name)
 
-    def wait_state(self, state: str) -> None:
-        wait_for(lambda: self.state() == state, pause=_ASKING_SECONDS)
+    def wait_state(self, *states: str) -> None:
+        wait_for(lambda: self.state() in states, pause=_ASKING_SECONDS)
 
     def wait_epoch_after(self, epoch: int) -> None:
         """Until the slot's producer has been taken over since."""
@@ -153,7 +154,8 @@ def stage(
     topic_name: str,
 ) -> Iterator[Callable[[set[str]], Stage]]:
     """Set it up. Some of `copy` (its first partition), `progress` and `map` are on the
-    broker that leaves, which is back for the next test.
+    broker that leaves, which is back for the next test; the others are on one that
+    stays.
     """
     source, target = clusters["a"].bootstrap, brokers.bootstrap
     coordinator = _coordinator(target)
@@ -171,8 +173,8 @@ def stage(
             "progress": flow.progress,
             "map": runs.topic_name(flow.alias, "."),
         }
-        for each in away - {"copy"}:
-            _create_on(target, topics[each], victim)
+        for each in topics.keys() - {"copy"}:
+            _create_on(target, topics[each], victim if each in away else coordinator)
         first = victim if "copy" in away else coordinator
         _create_on(target, flow.copy, first, coordinator)
         create_topic(source, topic_name, 2)
@@ -216,8 +218,8 @@ def test_a_partition_without_a_leader_at_the_commit(
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
-    # Its coordinator thinks that it has ended everywhere.
-    on.wait_state("COMPLETE_COMMIT")
+    # Its coordinator thinks that it has ended everywhere; the slot may know better.
+    on.wait_state("COMPLETE_COMMIT", "EMPTY")
     on.target.start(on.victim)
     if killed:
         wait_for(lambda: not slot.alive)
@@ -246,6 +248,32 @@ def test_a_partition_without_a_leader_at_the_take_over(
     wait_for(lambda: on.written(1) > least, pause=_ASKING_SECONDS)
     on.target.start(on.victim)
     on.load.send(100)
+    wait_for(on.copied, pause=0.5)
+    on.check()
+
+
+def test_what_was_committed_is_not_aborted_later(
+    stage: Callable[[set[str]], Stage], start_slot: Callable[..., SlotProcess]
+) -> None:
+    """A slot that did not notice that a commit missed a partition does not write there
+    under the same id: an abort would take the committed records with it.
+    """
+    on = stage({"copy"})
+    killed = SignalAt(
+        point=Point.AFTER_WRITE, number=signal.SIGKILL, passes=1 + MAX_IN_FLIGHT
+    )
+    slot = start_slot(on.flow, signal_at=[_STOP, killed])
+    wait_for(lambda: slot.suspended)
+    on.take_the_leader()
+    slot.resume()
+    on.wait_state("COMPLETE_COMMIT", "EMPTY")
+    on.target.start(on.victim)
+    for _ in range(MAX_IN_FLIGHT):
+        before = on.written(0)
+        on.load.send(50, partition=0)
+        wait_for(lambda b=before: on.written(0) > b or not slot.alive)
+    wait_for(lambda: not slot.alive)
+    start_slot(on.flow)
     wait_for(on.copied, pause=0.5)
     on.check()
 
@@ -302,12 +330,13 @@ def test_a_later_transaction_does_not_decide(
     aborted transaction without that partition: the partition waits instead.
     """
     on = stage({"copy"})
-    slot = start_slot(on.flow, signal_at=_STOP)
+    killed = SignalAt(point=Point.AFTER_COMMIT, number=signal.SIGKILL)
+    slot = start_slot(on.flow, signal_at=[_STOP, killed])
     wait_for(lambda: slot.suspended)
     on.take_the_leader()
     slot.resume()
-    on.wait_state("COMPLETE_COMMIT")
-    slot.kill()
+    wait_for(lambda: not slot.alive)
+    wait_for(lambda: on.state() == "COMPLETE_COMMIT")
     on.load.send(50, partition=1)
     second = start_slot(on.flow, signal_at=_STOP)
     wait_for(lambda: second.suspended)

@@ -18,6 +18,7 @@ from mirror.preflight.permissions.rights import rights
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
+    commit_offsets,
     create_topic,
     end_offsets,
     topic_exists,
@@ -198,7 +199,7 @@ def fill(bootstrap: str, topic: str, group: str) -> None:
     assert client.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     places = [TopicPartition(topic, p, 20 + p) for p in range(2)]
-    consumer.commit(offsets=places, asynchronous=False)
+    commit_offsets(consumer, places)
     consumer.close()
 
 

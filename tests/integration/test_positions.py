@@ -6,6 +6,8 @@ happens, STOP waits for a decision, TIME begins at a given time.
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 import json
 import subprocess
@@ -15,10 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.clusters.cluster import Cluster
+from mirror.config.load import load
+from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.proving.runner import InProcess
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer
 from tests.harness.waiting import wait_for
@@ -313,6 +320,49 @@ def test_reset_while_the_service_runs(lab: Lab) -> None:
     assert lab.copied(f"LOSS.{topic}", 50) == expected
     assert order_of(lab.b, f"LOSS.{other}")[0] == [b"%d" % n for n in range(30)]
     assert lab.mirror.flow("LOSS->B")["restarts"] == restarts + 1
+
+
+def test_repair_while_the_service_runs(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that a flow left out are found, named by a dry run, and appended once
+    while the service runs, which goes on by itself and shows the event.
+    """
+    topic, name = "loss-repair", "LOSS->B"
+    create_topic(lab.a, topic)
+    lab.put(topic, range(30))
+    lab.copied(f"LOSS.{topic}", 30)
+    config, _ = load(lab.file)
+    with closing(Cluster(config.clusters["B"]).connect()) as target:
+        rewrite_progress(  # as no mirror does: nothing notes what is left out
+            config.flows[name], target,
+            lambda known: Rewriting(
+                positions={(topic, 0): replace(known[topic, 0], offset=33)}
+            ),
+        )  # fmt: skip
+    lab.put(topic, range(30, 40))
+    assert lab.copied(f"LOSS.{topic}", 37)[30:] == [b"%d" % n for n in range(33, 40)]
+    words = ("repair", "append", name, "--topic", topic)
+
+    with monkeypatch.context() as patched:  # Spark is for the real one
+        patched.setattr(
+            "mirror.cli.repair.proof_runner", lambda *_: nullcontext(InProcess())
+        )
+        typed = [*words, "-c", str(lab.file), "--dry-run", "-o", "json"]
+        planned = CliRunner().invoke(app, typed)
+    assert planned.exit_code == 1, planned.output
+    (found,) = json.loads(planned.stdout)["findings"]
+    assert [found[x] for x in ("kind", "source", "count")] == ["MISSING", 30, 3]
+    assert (found["repair"], found["why"]) == ("append", "")
+    assert len(order_of(lab.b, f"LOSS.{topic}")[0]) == 37
+    done = lab.typed(*words, "--yes")
+    assert done.splitlines()[1].split()[:4] == ["MISSING", f"{topic}-0@30", "-", "3"]
+
+    lab.put(topic, range(40, 50))
+    numbers = [*range(30), *range(33, 40), *range(30, 33), *range(40, 50)]
+    assert lab.copied(f"LOSS.{topic}", 50) == [b"%d" % n for n in numbers]
+    told = httpx.get(f"{lab.mirror.url}/events?kind=copy-repaired").json()["events"]
+    assert [each["details"]["topics"] for each in told] == [{topic: 3}]
 
 
 def test_start_at_a_moment(lab: Lab) -> None:

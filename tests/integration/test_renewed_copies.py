@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 import pytest
 
-from tests.harness.admin import create_topic, delete_topic, topic_exists
+from tests.harness.admin import commit_offsets, create_topic, delete_topic, topic_exists
 from tests.harness.load import producer
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import deadline_in, wait_for
@@ -45,7 +45,7 @@ def put(bootstrap: str, topic: str, numbers: Iterable[int]) -> None:
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     offsets = [TopicPartition(topic, p, offset) for p in range(PARTITIONS)]
-    consumer.commit(offsets=offsets, asynchronous=False)
+    commit_offsets(consumer, offsets)
     consumer.close()
 
 

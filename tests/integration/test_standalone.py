@@ -43,13 +43,15 @@ def test_fewer_cores_than_slots(
     tmp_path: Path,
 ) -> None:
     """Two slots on one core take turns, with a warning: everything is copied, and no
-    lease is overdue.
+    lease is overdue. The task that proves copies takes no core from them, and says so.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(source, topic_name, _PARTITIONS)
     load = NumberedLoad(source, topic_name, _PARTITIONS)
     load.send(1000)
-    config = config_for(source, target, topics=[topic_name], tasks=2, lease_seconds=30)
+    config = config_for(
+        source, target, topics=[topic_name], tasks=2, lease_seconds=30, verify="new"
+    )
     with SubmittedMirror(config, tmp_path, spark, executors=1) as mirror:
         mirror.wait_copied(source, topic_name, timeout=120)
         first = mirror.flow()["leases"]
@@ -57,9 +59,54 @@ def test_fewer_cores_than_slots(
         mirror.wait_copied(source, topic_name)
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > max(first, 7) + 1)
         assert mirror.flow()["restarts"] == 0
+        assert "no core is free" in mirror.flow()["verify"]["waiting"]
+        assert mirror.flow()["verify"]["read_bytes"] == 0
         assert mirror.terminate() == 0
         assert "fewer cores than slots" in mirror.log.read_text()
     assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
+
+
+@pytest.mark.scale
+def test_proofs_run_where_no_slot_does(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """With a slot on one executor, copies are proven on the other one: the slot stays
+    in its process, and no lease fails.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, _PARTITIONS)
+    load = NumberedLoad(source, topic_name, _PARTITIONS)
+    config = config_for(
+        source, target, topics=[topic_name], tasks=1, verify="new", verify_share=20
+    )
+    with SubmittedMirror(config, tmp_path, spark) as mirror:
+        with load.streaming():
+            mirror.wait_until(
+                lambda d: d["flows"][0]["verify"]["records"].get("equal"),
+                timeout=120,
+            )
+            slots, proofs = [], []
+            for where, pids in spark.relay_workers().items():
+                for pid in pids:
+                    nice = psutil.Process(pid).nice()
+                    (proofs if nice else slots).append((where, pid))
+            ((slot, before),), ((elsewhere, _),) = slots, proofs
+            assert slot != elsewhere
+            leases = mirror.flow()["leases"]
+            mirror.wait_until(lambda d: d["flows"][0]["leases"] > leases + 3)
+        mirror.wait_copied(source, topic_name)
+        mirror.wait_until(
+            lambda d: d["flows"][0]["verify"]["records"]["equal"] == load.total,
+            timeout=60,
+        )
+        assert before in spark.relay_workers()[slot]
+        flow = mirror.flow()
+        assert (flow["restarts"], flow["verify"]["findings"]) == (0, 0)
+        assert flow["transactions"]["takeovers"] == 1
+        assert mirror.terminate() == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +176,7 @@ def test_slots_run_on_both_executors(spark: Standalone, submitted: Submitted) ->
     """
     mirror = submitted.mirror
     mirror.wait_running()
-    with submitted.load.streaming(chunk=200):
+    with submitted.load.streaming():
         first = mirror.flow()["leases"]
         workers = spark.relay_workers()
         mirror.wait_until(lambda d: d["flows"][0]["leases"] > first + 6)
@@ -172,7 +219,7 @@ def test_executor_and_worker_are_killed(
         wait_for(recovered, _RECOVERY_SECONDS)
         return time.monotonic() - began
 
-    with submitted.load.streaming(chunk=200):
+    with submitted.load.streaming():
         time.sleep(2)  # somewhere in a lease
         seconds = [kill(spark.executors()["worker-0"])]
         # Between short leases, as at the start, a dead worker is just replaced.
@@ -189,7 +236,7 @@ def test_sigterm_and_another_start(submitted: Submitted) -> None:
     """
     mirror, load = submitted.mirror, submitted.load
     before = copied_records(submitted.target, submitted.copy)
-    with load.streaming(chunk=200):
+    with load.streaming():
         wait_for(lambda: copied_records(submitted.target, submitted.copy) > before)
         assert mirror.terminate() == 0
     found = order_of(submitted.target, submitted.copy)

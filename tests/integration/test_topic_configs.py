@@ -25,6 +25,7 @@ from tests.harness.metadata import (
     set_on_broker,
     sides,
 )
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,6 +213,8 @@ def test_what_brokers_are_set_to_is_not_pinned_on_copies(
         {"A": source, "B": target}, topics=[topic_name], use_defaults_from="source"
     ) as made_sides:
         made_sides.sync_configs()
+        # The controller has them; the broker that is asked may learn of it later.
+        wait_for(lambda: len(overrides(target, copy)) == 2)
         assert made_sides.sync_configs().corrected == ()
         assert not of(made_sides.look_at_configs(), topic_name).differs
     assert effective(target, copy, "retention.ms") == "86400000"

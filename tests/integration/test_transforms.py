@@ -259,7 +259,8 @@ def test_a_dead_letter_topic_that_refuses(clusters: Clusters, topic_name: str) -
         assert f"target {dead}-0" in reports[0].reason
         assert "large" in reports[0].reason.lower()
         assert reports[1].state == "RUNNING"
-        assert keys_of(read_topic(target, flow.copy))[0] == []
+        # On a slow machine the search for the record that fails stops before it.
+        assert keys_of(read_topic(target, flow.copy))[0] in ([], [b"0:0"])
         alter_topic(target, dead, max_message_bytes="10000")
         lease = RunningLease(slot, flow.lease(120))
         found = eventually(target, flow.copy, 4)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 import pytest
 
-from tests.harness.admin import copied_records, create_topic
+from tests.harness.admin import commit_offsets, copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import wait_for
@@ -58,7 +58,7 @@ class _Group:
     def commit(self, offset: int) -> None:
         """Every partition's offset on the source."""
         wanted = [TopicPartition(self._topic, p, offset) for p in range(_PARTITIONS)]
-        self._at_source.commit(offsets=wanted, asynchronous=False)
+        commit_offsets(self._at_source, wanted)
 
     def next_keys(self) -> dict[int, bytes | None]:
         """The key of the record at which each partition resumes on the target."""
@@ -105,7 +105,7 @@ def test_rolling_both_ways(
     standby = None
     try:
         leader.wait_running()
-        with load.streaming(chunk=200):
+        with load.streaming():
             wait_for(lambda: copied_records(target, copy) > 0)
             for number in (1, 2):
                 standby = start(number)

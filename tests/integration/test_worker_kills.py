@@ -69,7 +69,7 @@ def test_exactly_once_while_workers_are_killed(
     }
 
     with RunningMirror(config, tmp_path) as mirror:
-        with load.streaming(chunk=200, pause=0.5):
+        with load.streaming():
             for kills in range(1, _KILLS + 1):
                 before = [copied_records(target, copy) for copy in (plain, sieved)]
                 wait_for(

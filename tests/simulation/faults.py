@@ -60,6 +60,11 @@ class Faults:
         network.delay = self._delay
         network.cut = self._cut
 
+    @property
+    def kill(self) -> bool:
+        """Whether this history kills processes."""
+        return any(name.startswith("kill") for name in self.chosen)
+
     def begin(self) -> None:
         self._world.note(f"faults: {', '.join(sorted(self.chosen))}")
         for name in sorted(self.chosen):

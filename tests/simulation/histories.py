@@ -129,7 +129,8 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     trouble.end()
     writer.end_all()
     end = world.now + _HEALING_SECONDS
-    while missing := judge.missing(set() if v2 else flow.beyond_help):
+    forgets = not v2 or trouble.kill
+    while missing := judge.missing(flow.beyond_help if forgets else set()):
         if world.now > end:
             raise WrongError(f"still not copied: {missing}")
         world.run(0.5)
@@ -138,6 +139,7 @@ def _history(world: World, network: Network, *, faults: bool) -> int:
     judge.look()
     if once:  # else positions may lag behind what is copied
         judge.check_ledger()
+    if once and judge.progress_topic in target.topics:  # else it never got to run
         _check_map(world, flow, judge, source)
     return len(writer.records)
 

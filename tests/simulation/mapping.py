@@ -34,7 +34,7 @@ def check(
     """
     offset_map.refresh()
     count = 0
-    for name, topic in source.topics.items():
+    for name, topic in tuple(source.topics.items()):
         for number, partition in enumerate(topic.partitions):
             where = (name, number)
             if judge.is_truncated(where):

@@ -24,6 +24,7 @@ from mirror.offsets.index import Track
 from mirror.offsets.progress import NO_ID
 from mirror.recovery.losses import Loss
 from mirror.relay import gaps, take_over, target, transaction_records
+from mirror.relay.endings import Endings
 from mirror.relay.intake import Intake
 from mirror.relay.slot import Slot
 from mirror.relay.take_over import Found
@@ -178,6 +179,11 @@ def markers_are_not_missed() -> AbstractContextManager[Any]:
     return _patched(hanging, "complete", lambda *_: Looked())
 
 
+def ids_are_used_at_once() -> AbstractContextManager[Any]:
+    """A slot uses an id again although its last transaction is still open somewhere."""
+    return _patched(Endings, "awaits", lambda *_: False)
+
+
 def losses_are_silent() -> AbstractContextManager[Any]:
     """A jump is not written to the ledger."""
 
@@ -283,7 +289,8 @@ def any_broker_counts() -> Iterator[None]:
     """What one broker says about leaders and topics is believed; part 1, A2."""
 
     def agreed(self: Views, name: str) -> Any:
-        return next((each[name] for each in self.answers if not each[name].error), None)
+        shown = (each[name] for each in self.answers.values())
+        return next((topic for topic in shown if not topic.error), None)
 
     def in_the_way(suspect: Any, shown: Any, _: Any) -> str:
         leader = None if shown is None else shown.leaders.get(suspect.partition)
@@ -321,9 +328,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         drivers_do_not_fence, slots_of_old_runs_go_on, leaders_prove_nothing,
         positions_stay_behind, positions_run_ahead, positions_come_from_memory,
         open_transactions_are_read, aborted_one_too_late,
-        commits_before_the_records,
-        markers_are_not_missed, losses_are_silent, losses_reach_too_far,
-        losses_forget_the_epoch, old_leaders_are_trusted, topic_ids_do_not_matter,
+        commits_before_the_records, markers_are_not_missed, ids_are_used_at_once,
+        losses_are_silent, losses_reach_too_far, losses_forget_the_epoch,
+        old_leaders_are_trusted, topic_ids_do_not_matter,
         runs_are_shifted, sequences_start_again, aborts_are_forgotten,
         losses_are_counted_twice, empty_markers_are_read, any_broker_counts,
         first_starts_are_forgotten, copies_are_for_ever,

@@ -261,9 +261,32 @@ class Strikes:
         )
 
     def skip_markers(self) -> None:
-        """Brokers 4.x: a partition without a leader never gets its marker."""
+        """Brokers 4.x: a partition without a leader never gets its marker. A broker
+        that is fenced for a moment leaves such partitions, and no other trace.
+        """
         self._target.transactions.skips_leaderless = True
-        self.elect()
+        random = self._world.random
+        if random.random() < 0.5 or not self._target.working():
+            self.elect()
+            return
+        node = random.choice(self._target.working())
+        self._world.note(f"b{node} is fenced")
+        theirs = [
+            (name, number)
+            for name, topic in self._target.topics.items()
+            for number, partition in enumerate(topic.partitions)
+            if partition.leader == node
+        ]
+        for where in theirs:
+            self._target.elect(where, -1)
+
+        def back() -> None:
+            for where in theirs:
+                partition = self._target.partition(where)
+                if partition is not None and partition.leader < 0:
+                    self._target.elect(where, node)
+
+        self._world.after(random.choice((0.002, 0.02, 0.2)), back)
 
 
 STRIKES: dict[str, Callable[[Strikes], None]] = {

@@ -307,6 +307,22 @@ YAML = [
         ],
     ),
     (
+        "everyone as mirror's principal",
+        '"a:9092"',
+        '"a:9092", principal: "User:*"',
+        [
+            'clusters.A.principal: "User:*" is not what ACLs call a single user; use its kind and name, such as User:mirror'
+        ],
+    ),
+    (
+        "a name without its kind",
+        '"a:9092"',
+        '"a:9092", principal: mirror',
+        [
+            'clusters.A.principal: "mirror" is not what ACLs call a single user; use its kind and name, such as User:mirror'
+        ],
+    ),
+    (
         "a missing file",
         '"a:9092"',
         '"a:9092", security_protocol: SSL, ssl_ca_file: /no/ca.pem',

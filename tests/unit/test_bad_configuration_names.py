@@ -8,8 +8,7 @@ import pytest
 
 from mirror.cli.output import complain, table
 from mirror.config.schema import MirrorConfig
-from mirror.offsets.groups import GroupFilter
-from mirror.policy.selection import select_topics
+from mirror.policy.selection import GroupFilter, select_topics
 
 if TYPE_CHECKING:
     from typing import Any

@@ -62,6 +62,8 @@ def config(
         ("sync_topic_acls", False, Effect.JOBS),
         ("config_properties_exclude", [], Effect.JOBS),
         ("heartbeats_replication", False, Effect.JOBS),
+        ("verify", "rolling", Effect.JOBS),
+        ("verify_share", 0.5, Effect.JOBS),
         ("on_loss", "stop", Effect.LEASES),
         ("compression", "zstd", Effect.LEASES),
         ("max_unpacked_bytes", 1 << 20, Effect.LEASES),

@@ -160,3 +160,48 @@ def test_select_refuses_what_leaves_nothing(clusters: list[str], problem: str) -
     with pytest.raises(ConfigError) as caught:
         made.select(clusters)
     assert caught.value.problems == (problem,)
+
+
+_PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "principal"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"security_protocol": "SSL"}, "User:ANONYMOUS"),
+        ({"security_protocol": "SSL", "ssl_certificate_file": __file__}, None),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "SCRAM-SHA-512",
+                "ssl_certificate_file": __file__,
+                **_PASSWORD,
+            },
+            "User:u",
+        ),
+        (
+            {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "PLAIN",
+                "principal": "User:sa-1",
+                **_PASSWORD,
+            },
+            "User:sa-1",
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_token_provider": "signer:token",
+            },
+            None,
+        ),
+    ],
+)
+def test_whom_brokers_take_mirror_for(
+    settings: dict[str, Any], principal: str | None
+) -> None:
+    """A password says it; what a certificate or a token says only the brokers know."""
+    made = ClusterConfig(alias="A", bootstrap_servers="a:9092", **settings)
+    assert made.own_principal == principal

@@ -16,6 +16,7 @@ from mirror.errors import (
     ClusterChangedError,
     ClusterError,
     FencedError,
+    FenceError,
     LeaderError,
     NoLeaderError,
     RecreatedError,
@@ -23,6 +24,7 @@ from mirror.errors import (
     UnreachableError,
     UnsupportedBrokerError,
 )
+from mirror.metadata.merging import Merging
 from mirror.offsets import group_survey
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ _STAYS = {
     "other cluster": ClusterChangedError(),
     "fenced": codes.error_for(codes.PRODUCER_FENCED, "asking"),
     "fence": FencedError(),
+    "ACLs": FenceError(),
     "superseded": SupersededError(),
 }
 
@@ -65,7 +68,7 @@ class _Said:
 def _survey(error: ClusterError) -> Any:
     """One that fails as soon as it has to ask the source."""
 
-    def survey(_flow: Any, _target: Any, source: Any) -> str:
+    def survey(_flow: Any, _target: Any, source: Any, _writers: Any) -> str:
         if source is not None:
             raise error
         return "from the last checkpoints"
@@ -80,7 +83,10 @@ class _Flow:
 def _look_at(error: ClusterError, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(group_survey, "survey", _survey(error))
     return _look(
-        cast("FlowConfig", _Flow), cast("Any", lambda alias: alias), target_only=False
+        cast("FlowConfig", _Flow),
+        cast("Any", lambda alias: alias),
+        Merging(()),
+        target_only=False,
     )
 
 

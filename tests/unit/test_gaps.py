@@ -125,7 +125,8 @@ class _Source:
 
     def __init__(self, views: Iterable[Topic], *, brokers: int = 3) -> None:
         self._views = Views(
-            brokers=brokers, answers=tuple({"t": view} for view in views)
+            brokers=brokers,
+            answers={node: {"t": view} for node, view in enumerate(views, start=1)},
         )
 
     def views(self, names: Iterable[str]) -> Views:
@@ -190,12 +191,24 @@ def test_the_newest_leader_is_asked_not_the_one_that_was(
         ),
         ([_topic(_OLD, (-1, 6))] * 3, _AT, "has no leader"),
         (
+            [_topic(_NEW, (1, 0)), _topic(_OLD, (1, 5)), _topic(_OLD, (1, 5))],
+            _AT,
+            "brokers disagree on its id",
+        ),
+        (
             [_topic(_OLD, (1, 5))] * 3,
             Position(offset=7, topic_id=_NEW, left_id=_OLD),
             "its id from before",
         ),
     ],
-    ids=["too few", "too old", "no majority", "no leader", "an id that was left"],
+    ids=[
+        "too few",
+        "too old",
+        "no majority",
+        "no leader",
+        "the leader has another",
+        "an id that was left",
+    ],
 )
 def test_who_may_be_cut_off_is_not_believed(
     views: list[Topic],

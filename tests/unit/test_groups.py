@@ -14,10 +14,11 @@ from mirror.config.schema import FlowConfig
 from mirror.metadata.merging import Merging
 from mirror.offsets.checkpoints import due
 from mirror.offsets.group_sync import forward
-from mirror.offsets.groups import Copy, GroupFilter, GroupPosition, missing, translated
+from mirror.offsets.groups import Copy, GroupPosition, missing, translated
 from mirror.offsets.mm2_records import Checkpoint, OffsetSync
 from mirror.offsets.offset_syncs import last_copied
 from mirror.offsets.translation import UNKNOWN, Exactness, Translated
+from mirror.policy.selection import GroupFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,3 +242,38 @@ def test_offsets_are_set_only_where_one_flow_writes(
     assert Merging(made).is_alone(made[0], "orders") is alone
     prefixed = [FlowConfig(source=name[0], target=name[-1]) for name in flows]
     assert Merging(prefixed).is_alone(prefixed[0], "orders")
+
+
+@pytest.mark.parametrize(
+    ("flows", "back", "beside"),
+    [
+        (("A->B",), "", ()),
+        (("A->B", "B->A"), "B->A", ()),
+        (("A->C", "B->C"), "", ("B->C",)),
+        (("A->C", "B->C", "D->C", "C->E"), "", ("B->C", "D->C")),
+        (("A->B", "B->A", "B->C", "A->C"), "B->A", ()),
+        (("A->B", "B->A", "C->B"), "", ()),  # records of C reach A through B
+        (("A->B", "B->A", "C->A"), "", ()),
+        (("A->B", "B->C", "C->A"), "", ()),
+        (("A->C", "C->A", "B->C", "C->B"), "", ()),
+    ],
+)
+def test_whose_maps_are_needed(
+    flows: tuple[str, ...], back: str, beside: tuple[str, ...]
+) -> None:
+    """Two maps, or those of several sources, answer for a copy only if they say where
+    each of its records is from; where more flows are tied together, none do.
+    """
+    made = [
+        FlowConfig(source=name[0], target=name[-1], policy="identity") for name in flows
+    ]
+    merging = Merging(made)
+    found = merging.back(made[0], "orders")
+    assert (found.name if found else "") == back
+    others = merging.beside(made[0], "orders")
+    assert tuple(each.flow.name for each in others) == beside
+    for change in ({"exactly_once": False}, {"provenance": False}):
+        last = made[-1].model_copy(update=change)
+        merging = Merging([*made[:-1], last])
+        if back == last.name:
+            assert merging.back(made[0], "orders") is None

@@ -16,6 +16,7 @@ from mirror.clusters.wire import fetch
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
 from mirror.driver.flow import Flow
+from mirror.driver.pairs import PairFollower
 from mirror.errors import ClusterChangedError
 from mirror.jobs.scheduler import Job, Jobs
 from mirror.status.store import StatusStore
@@ -198,7 +199,9 @@ def test_a_flow_does_not_run_with_another_cluster(
                 "service": {"state_dir": str(tmp_path)},
             }
         )
-        flow = Flow(config.flows["A->B"], config, store=StatusStore(("A->B",)))
+        store = StatusStore(("A->B",))
+        pairs = PairFollower(config, store)
+        flow = Flow(config.flows["A->B"], config, store=store, pairs=pairs)
         run = functools.partial(
             flow.run,
             cast("Any", None),

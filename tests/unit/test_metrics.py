@@ -27,6 +27,7 @@ from mirror.status.measures import (
     TopicTimes,
     TransactionStatus,
 )
+from mirror.status.risk import RiskStatus, TopicRisk
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
@@ -36,6 +37,7 @@ from mirror.status.values import (
     PartitionStatus,
     SlotStatus,
 )
+from mirror.status.verify import VerifyStatus
 from mirror.web.server import StatusServer
 from tests.harness.statuses import partition_status, show
 
@@ -101,6 +103,19 @@ def full_store(**changes: Any) -> StatusStore:
         "checkpoint_at": now,
         "heartbeat_at": now,
         "copied_heartbeat_at": now,
+        "risk": RiskStatus(
+            at=now,
+            records=4,
+            bytes=40,
+            seconds=2.0,
+            topics=(
+                TopicRisk(topic="orders", records=4, bytes=40, seconds=2.0, unknown=3),
+            ),
+        ),
+        "standby_at": now,
+        "verify": VerifyStatus(
+            mode="new", proven_at=now, share=0.5, records={"equal": 7}, findings=1
+        ),
         "group_count": 1,
         "groups": (
             GroupStatus(
@@ -198,6 +213,7 @@ def test_values():
     assert shown[key("mirror_topic_info", topic="orders", target_topic="A.orders")] == 1
     assert shown[key("mirror_transaction_duration_seconds_count")] == 10
     assert shown[key("mirror_transaction_duration_seconds_sum")] == 1.5
+    assert shown[key("mirror_data_at_risk_unknown_partitions", topic="orders")] == 3
     assert shown[key("mirror_job_failing", job_name="checkpoints")] == 1
     assert shown[key("mirror_spark_batch_phase_seconds", phase="addBatch")] == 10
 
@@ -230,7 +246,8 @@ def test_a_topic_that_is_gone_has_no_series():
     store = full_store()
     assert any(dict(labels).get("topic") == "orders" for _, labels in scrape(store))
 
-    show(store, "A->B", partitions=(partition("events", 0),), times=())
+    gone: Any = {"partitions": (partition("events", 0),), "times": ()}
+    show(store, "A->B", **gone, risk=RiskStatus())
 
     assert {dict(labels).get("topic") for _, labels in scrape(store)} == {
         None,

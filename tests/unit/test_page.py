@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
+from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
 from mirror.status.values import (
@@ -26,6 +27,7 @@ from mirror.status.values import (
     SlotStatus,
     TopicDrift,
 )
+from mirror.status.verify import FindingStatus, VerifyStatus
 from mirror.status.wording import duration
 from mirror.web.page import rows
 from mirror.web.page.pages import POLICY, Pages
@@ -207,12 +209,35 @@ def test_a_flow_has_a_page_of_its_own():
         drift=(DRIFT,),
         problems=("a problem",),
         share_groups=("shared",),
+        risk=RiskStatus(at=1.0, records=1204, seconds=3.0, unknown=1),
+        standby_at=1.0,
+        verify=VerifyStatus(
+            mode="rolling", proven_at=1.0, share=0.25, findings=3, rounds=2,
+            round_share=0.5, waiting="flow C->B is catching up",
+            shown=(
+                FindingStatus(
+                    kind="DIFFERENT", topic="orders", partition=3, source=88121,
+                    target_topic="A.orders", target=88202, count=1, found_at=1.0,
+                    detail="value differs from byte 17 of 412",
+                ),
+            ),
+        ),
     )  # fmt: skip
     page, _ = ask(store, "/flow")
 
     for words in ("acls - 250ms 2 denied", "50%", "1.0 MB/s", "a problem", "shared"):
         assert words in page.text
     assert "too few partitions; retention.ms is not set, should be 1" in page.text
+    assert "25% of what was copied up to 1970-01-01" in page.text
+    assert "50% in this round, 2 rounds before; ▲ 3 findings" in page.text
+    assert "waits: flow C->B is catching up" in page.text
+    assert "orders-3@88121 A.orders-3@88202 1 DIFFERENT: value differs" in page.text
+    at_risk = "1,204 records, and an unknown number in 1 partition not copied"
+    assert f"{at_risk}, accepted 3 s or less before" in page.text
+    unknown, _ = ask(
+        board_of(risk=RiskStatus(at=1.0, records=7, seconds=-1.0)), "/flow"
+    )
+    assert "7 records not copied as of 1970-01-01" in unknown.text
     lost, _ = ask(store, "/flow", flow="A->C")
     assert "No such flow A->B B->A" in lost.text
 

@@ -143,7 +143,7 @@ def test_covering():
 def test_copies_are_named_as_the_policy_does(chosen: Any, copies: set[str]):
     """Rights on the target use the copies' names, whatever the policy."""
     made = config({"A->B": chosen})
-    found = names.copies(made.flows["A->B"], made.enabled_flows)
+    found = names.copies(made.flows["A->B"], made)
 
     assert {str(each) for each in found} == copies
 
@@ -154,7 +154,7 @@ def test_heartbeats_over_several_hops():
     """
     flows = {"A->B": {"topics": "x"}, "B->C": {"topics": "x"}, "C->B": {"topics": "x"}}
     made = config(flows)
-    copied = names.copied(made.flows["B->C"], made.enabled_flows)
+    copied = names.copied(made.flows["B->C"], made)
 
     assert copied == named("A.heartbeats", "heartbeats", "x")
 
@@ -205,7 +205,8 @@ def test_what_is_off_needs_nothing():
             for op in ("CREATE", "READ", "WRITE", "ALTER_CONFIGS")
         ),
         *(
-            f"TOPIC mirror-progress.A.internal {op}"
+            f"TOPIC mirror-{name}.A.internal {op}"
+            for name in ("progress", "standby")
             for op in ("CREATE", "READ", "WRITE")
         ),
         *(f"TOPIC mirror-losses.A.internal {op}" for op in ("CREATE", "WRITE")),

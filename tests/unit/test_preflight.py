@@ -195,6 +195,7 @@ def test_internal_topics_follow_the_settings() -> None:
         ("B", "mirror-progress.A.internal", 3),
         ("B", "A_offset-map_internal", 3),
         ("B", "mirror-losses.A.internal", 3),
+        ("B", "mirror-standby.A.internal", 3),
         ("B", "mm2-offset-syncs_A_internal", 2),
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mirror.clusters.admin.group_offsets import Committed
-from mirror.clusters.topics import Topic
+from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire.produce import EncodedBatch
 from mirror.clusters.wire.write import Placed
 from mirror.errors import ClusterError
@@ -30,7 +30,6 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness, Translated
 from mirror.offsets.withdrawals import Highest
-from mirror.relay import copies as copies_of_slot
 from mirror.relay.copies import Copies
 from tests.unit.test_offset_map import COPY_ID, TOPIC, Simulation, _small
 
@@ -623,15 +622,17 @@ WHERE = ("A.orders", 0)
 
 @dataclass
 class FakeCluster:
-    """A target whose metadata name the same id for all topics but these."""
+    """A target whose leaders name the same id for all topics but these."""
 
     topic_id: uuid.UUID = COPY_ID
-    asked: int = 0
+    asked: list[tuple[int | None, set[str]]] = field(default_factory=list)
     others: dict[str, Topic] = field(default_factory=dict)
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+    def topics(
+        self, names: Iterable[str], *, node: int | None = None
+    ) -> dict[str, Topic]:
         names = set(names)
-        self.asked += bool(names)
+        self.asked.append((node, names))
         copy = copy_of(self.topic_id)
         return {name: self.others.get(name, copy) for name in names}
 
@@ -640,15 +641,18 @@ def copy_of(topic_id: uuid.UUID, *, error: int = 0) -> Topic:
     return Topic(
         name=WHERE[0],
         topic_id=topic_id,
-        leaders={},
+        leaders={0: Leader(node=7, epoch=1), 1: Leader(node=8, epoch=1)},
         error=error,
         replication_factor=1,
     )
 
 
-def placed(offset: int, count: int) -> Placed:
+TOPICS = {name: copy_of(COPY_ID) for name in (WHERE[0], "A.users")}
+
+
+def placed(offset: int, count: int, where: tuple[str, int] = WHERE) -> Placed:
     batch = EncodedBatch(header=bytearray(), body=b"", count=count)
-    return Placed(where=WHERE, offset=offset, batch=batch)
+    return Placed(where=where, offset=offset, batch=batch)
 
 
 def test_a_writer_notices_that_a_log_began_again() -> None:
@@ -656,39 +660,27 @@ def test_a_writer_notices_that_a_log_began_again() -> None:
     lost its end: the transaction fails, and the slot takes over.
     """
     copies = Copies(cast("Cluster", FakeCluster()))
-    copies.after([placed(0, 10), placed(10, 5)])
-    copies.after([placed(16, 1), placed(-1, 1)])
+    copies.check([placed(0, 10), placed(10, 5)], TOPICS)
+    copies.check([placed(16, 1), placed(-1, 1)], TOPICS)
     with pytest.raises(ClusterError, match=r"A\.orders-0: .* offset 3, .* up to 16"):
-        copies.after([placed(3, 1)])
+        copies.check([placed(3, 1)], TOPICS)
     copies.begin()
-    copies.after([placed(3, 1)])
+    copies.check([placed(3, 1)], TOPICS)
 
 
-def test_a_writer_asks_again_before_its_first_write(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A copy that was re-created between the take-over and the first write to it is
-    noticed before anything is written; later writes need no request.
+def test_a_writer_asks_leaders_after_its_first_write() -> None:
+    """Each leader names the topics that it wrote to for the first time; later writes
+    need no request, until the next take-over.
     """
     cluster = FakeCluster()
-    now = 100.0
-    monkeypatch.setattr(copies_of_slot.time, "monotonic", lambda: now)
     copies = Copies(cast("Cluster", cluster))
-    topics = {WHERE[0]: copy_of(COPY_ID)}
-    copies.before([WHERE], topics)
-    assert cluster.asked == 0
     for _ in range(2):
-        now += 6
-        copies.before([WHERE], topics)
-        copies.before([WHERE], topics)
-    assert cluster.asked == 2
-    now += 6
-    cluster.topic_id = uuid.UUID(int=102)
-    with pytest.raises(ClusterError, match=r"A\.orders was deleted or re-created"):
-        copies.before([WHERE], topics)
-    copies.after([placed(0, 1)])
-    copies.before([WHERE], topics)
-    assert cluster.asked == 3
+        copies.check([placed(0, 1), placed(0, 1, (WHERE[0], 1))], TOPICS)
+        assert sorted(cluster.asked) == [(7, {WHERE[0]}), (8, {WHERE[0]})]
+        copies.check([placed(1, 1)], TOPICS)
+        assert len(cluster.asked) == 2
+        cluster.asked.clear()
+        copies.begin()
 
 
 @pytest.mark.parametrize(
@@ -698,25 +690,14 @@ def test_a_writer_asks_again_before_its_first_write(
         (copy_of(NO_ID, error=3), r"A\.users: UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
-def test_a_writer_is_held_up_by_no_other_copy(
-    monkeypatch: pytest.MonkeyPatch, shown: Topic, said: str
+def test_a_writer_notices_another_copy_at_its_first_write(
+    shown: Topic, said: str
 ) -> None:
-    """One request covers all copies. A copy that was re-created or deleted fails no
-    write to another copy, and the first write to itself, however soon that comes; after
-    a take-over, copies written before are checked again.
+    """A copy that was re-created or deleted since the take-over fails the first write
+    to itself, and none to another copy.
     """
     cluster = FakeCluster(others={"A.users": shown})
-    now = 100.0
-    monkeypatch.setattr(copies_of_slot.time, "monotonic", lambda: now)
     copies = Copies(cast("Cluster", cluster))
-    topics = {name: copy_of(COPY_ID) for name in (WHERE[0], "A.users")}
-    now += 6
-    copies.before([WHERE], topics)
+    copies.check([placed(0, 1)], TOPICS)
     with pytest.raises(ClusterError, match=said):
-        copies.before([("A.users", 0)], topics)
-    copies.after([placed(0, 1)])
-    copies.begin()
-    now += 6
-    asked = cluster.asked
-    copies.before([WHERE], topics)
-    assert cluster.asked == asked + 1
+        copies.check([placed(0, 1, ("A.users", 0))], TOPICS)

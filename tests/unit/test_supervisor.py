@@ -27,7 +27,7 @@ class _Flow:
     name = NAME
     stopping = False
     resting = False
-    config: Any = None
+    config: Any = SimpleNamespace(source="A", target="B")
 
     def __init__(self, *outcomes: Exception | bool) -> None:
         self.outcomes = list(outcomes)
@@ -76,6 +76,7 @@ def supervised(
         cast("Any", None),
         store,
         cast("Any", _Leadership(leader)),
+        cast("Any", SimpleNamespace(may_copy=lambda *_: True)),
         once=once,
         most_slots=lambda: 1,
         stop_service=stop,
@@ -138,7 +139,7 @@ def test_without_a_jvm_the_service_ends(spark: dict[str, bool]) -> None:
 def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
     """Its status has the leader, or why there is none, and it never runs."""
     flow = _Flow()
-    flow.config = cast("Any", SimpleNamespace(tasks=1))
+    flow.config = cast("Any", SimpleNamespace(source="A", target="B", tasks=1))
 
     store = supervised(flow, leader=leader)
 

@@ -56,6 +56,7 @@ class Producer:
 
     def __init__(self, *_: Any, transactional_id: str | None, **__: Any) -> None:
         self.transactional_id = transactional_id
+        self.producer_id = 1
         self.v2 = True
         self.answers: list[Any] = []
         self.added: list[Any] = []
@@ -83,11 +84,29 @@ class Copies:
     def __init__(self, *_: Any) -> None:
         self.seen: list[Any] = []
 
-    def before(self, *_: Any) -> None:
-        pass
-
-    def after(self, placed: Any) -> None:
+    def check(self, placed: Any, _: Any) -> None:
         self.seen.append(placed)
+
+
+class Endings:
+    """Transactions that may still be open in some partition."""
+
+    again_in = None
+
+    def __init__(self, *_: Any) -> None:
+        self.open: set[str] = set()
+
+    def expect(self, name: str, *_: Any) -> None:
+        self.open.add(name)
+
+    def awaits(self, name: str | None) -> bool:
+        return name in self.open
+
+    def connections(self) -> list[Any]:
+        return []
+
+    def advance(self) -> None:
+        pass
 
 
 class Writing:
@@ -104,6 +123,7 @@ class Writing:
             transaction_timeout_ms=1000,
         )
         self.producers: list[Any] = self.writer._producers
+        self.endings: Any = self.writer._endings
 
     def begin(self) -> tuple[PendingTransaction, Write]:
         """A transaction, and the write of its data."""
@@ -127,6 +147,7 @@ def _no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_path, "Write", Write)
     monkeypatch.setattr(target, "Producer", Producer)
     monkeypatch.setattr(target, "Copies", Copies)
+    monkeypatch.setattr(target, "Endings", Endings)
 
 
 def test_data_then_records_then_the_commit() -> None:
@@ -246,6 +267,26 @@ def test_the_next_one_keeps_behind() -> None:
     writing.producers[1].answer(committed=True)
     writing.writer.advance()
     assert writing.committed() == [second]
+
+
+def test_an_id_is_used_again_when_its_transaction_has_ended_everywhere() -> None:
+    """After all ids had their turn, the first one waits for its earlier transaction,
+    and the others go on meanwhile.
+    """
+    writing = Writing()
+    for producer in writing.producers:
+        assert writing.writer.ready
+        _, data = writing.begin()
+        data.acknowledge()
+        writing.writer.advance()
+        Write.made[-1].acknowledge()
+        writing.writer.advance()
+        producer.answer(committed=True)
+        writing.writer.advance()
+    assert writing.stages == []
+    assert not writing.writer.ready
+    writing.endings.open.remove(writing.producers[0].transactional_id)
+    assert writing.writer.ready
 
 
 def test_a_failure_takes_all_but_the_one_that_commits() -> None:

@@ -7,7 +7,7 @@ from one broker and taken for all of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
@@ -15,7 +15,7 @@ from kafka.protocol.broker_version_data import infer_broker_version_from_api_ver
 from mirror.clusters import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mirror.clusters.cluster import Cluster
 
@@ -45,6 +45,21 @@ def settings(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
         AuthorizationError: we may not see them.
         ClusterError: the cluster does not answer.
     """
+    return {
+        config.name: config.value
+        for config in _described(cluster, names)
+        if config.value is not None
+    }
+
+
+def is_set(cluster: Cluster, name: str) -> bool:
+    """Whether the first broker has this setting, also where it hides the value. Raises
+    as `settings` does.
+    """
+    return any(config.name == name for config in _described(cluster, [name]))
+
+
+def _described(cluster: Cluster, names: Iterable[str]) -> Sequence[Any]:
     node = cluster.nodes[0]
     resource = DescribeConfigsRequest.DescribeConfigsResource
     (result,) = cluster.call(
@@ -64,8 +79,4 @@ def settings(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     if result.error_code != codes.NONE:
         what = f"cluster {cluster.alias}: reading settings of broker {node}"
         raise codes.error_of(result, what)
-    return {
-        config.name: config.value
-        for config in result.configs
-        if config.value is not None
-    }
+    return tuple(result.configs)

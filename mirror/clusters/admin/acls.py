@@ -1,19 +1,20 @@
-"""ACLs of topics on a cluster: list, create, delete.
+"""ACLs of a cluster: list those of topics, create and delete any.
 
-Functions over a connected `Cluster`; main type: `Binding`, one ACL in Kafka's own
-words. A cluster without an authorizer has no ACLs: `NoAuthorizerError`. `metadata`
-decides which ACLs there should be.
+Functions over a connected `Cluster`; main type: `Binding`, one ACL of topics in Kafka's
+own words (`access.Acl` is one of any kind). A cluster without an authorizer has no
+ACLs: `NoAuthorizerError`. `metadata` decides which ACLs there should be.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kafka.protocol.admin import (
     ACLOperation,
     ACLPermissionType,
     ACLResourcePatternType,
+    ACLResourceType,
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeAclsRequest,
@@ -23,13 +24,18 @@ from mirror.clusters import codes
 from mirror.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from mirror.clusters.admin.access import Acl
     from mirror.clusters.cluster import Cluster
 
+AnyAcl = TypeVar("AnyAcl", bound="Binding | Acl")
 ANY_TOPIC = "*"
 """As the name of a literal pattern, it stands for every topic."""
-_TOPIC_RESOURCE = 2
+_RESOURCES = frozenset(ACLResourceType) - {
+    ACLResourceType.UNKNOWN,
+    ACLResourceType.ANY,
+}
 _ANY = 1
 _BINDINGS_PER_REQUEST = 500
 
@@ -51,6 +57,12 @@ class Binding:
     operation: str
     permission: str
     """ALLOW or DENY."""
+    kind: ClassVar[str] = "TOPIC"
+
+    @property
+    def name(self) -> str:
+        """As `Acl` calls it."""
+        return self.topic
 
     def __str__(self) -> str:
         star = "*" if self.pattern == "PREFIXED" else ""
@@ -69,22 +81,6 @@ def describe(cluster: Cluster) -> tuple[Binding, ...]:
         AuthorizationError: we may not see them.
         ClusterError: the cluster does not answer.
     """
-    answer = cluster.call(
-        DescribeAclsRequest(
-            resource_type_filter=_TOPIC_RESOURCE,
-            resource_name_filter=None,
-            pattern_type_filter=_ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=_ANY,
-            permission_type=_ANY,
-        )
-    )
-    what = f"cluster {cluster.alias}: listing ACLs"
-    if answer.error_code == codes.SECURITY_DISABLED:
-        raise NoAuthorizerError(f"{what}: it has no authorizer")
-    if answer.error_code != codes.NONE:
-        raise codes.error_of(answer, what)
     return tuple(
         sorted(
             Binding(
@@ -95,15 +91,43 @@ def describe(cluster: Cluster) -> tuple[Binding, ...]:
                 operation=ACLOperation(acl.operation).name,
                 permission=ACLPermissionType(acl.permission_type).name,
             )
-            for resource in answer.resources
-            for acl in resource.acls
-            if _is_known(resource, acl)
+            for resource, acl in listed(cluster, ACLResourceType.TOPIC)
         )
     )
 
 
-def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
-    """Create ACLs; existing ones stay. Returns the refused ones with their reasons.
+def listed(
+    cluster: Cluster, kind: int, *, node: int | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """Each ACL of a kind of resource (or of ANY), as the broker (any if none is given)
+    describes resource and ACL. Raises as `describe` does.
+    """
+    answer = cluster.call(
+        DescribeAclsRequest(
+            resource_type_filter=kind,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        ),
+        node=node,
+    )
+    what = f"cluster {cluster.alias}: listing ACLs"
+    if answer.error_code == codes.SECURITY_DISABLED:
+        raise NoAuthorizerError(f"{what}: it has no authorizer")
+    if answer.error_code != codes.NONE:
+        raise codes.error_of(answer, what)
+    for resource in answer.resources:
+        for acl in resource.acls:
+            if _is_known(resource, acl):
+                yield resource, acl
+
+
+def create(cluster: Cluster, bindings: Iterable[AnyAcl]) -> dict[AnyAcl, ClusterError]:
+    """Create ACLs; existing ones stay. Returns the refused ones with the
+    reasons.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -115,8 +139,8 @@ def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
             CreateAclsRequest(
                 creations=[
                     creation(
-                        resource_type=_TOPIC_RESOURCE,
-                        resource_name=binding.topic,
+                        resource_type=ACLResourceType[binding.kind],
+                        resource_name=binding.name,
                         resource_pattern_type=ACLResourcePatternType[binding.pattern],
                         principal=binding.principal,
                         host=binding.host,
@@ -129,12 +153,12 @@ def create(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
         )
         for binding, result in zip(part, answer.results, strict=True):
             if result.error_code != codes.NONE:
-                refused[binding] = _reason(cluster, "creating", binding, result)
+                refused[binding] = _refusal(cluster, "creating", binding, result)
     return refused
 
 
-def delete(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
-    """Delete exactly these ACLs, if they exist. Returns the refused ones with their
+def delete(cluster: Cluster, bindings: Iterable[AnyAcl]) -> dict[AnyAcl, ClusterError]:
+    """Delete exactly these ACLs, if they exist. Returns the refused ones with the
     reasons.
 
     Raises:
@@ -147,8 +171,8 @@ def delete(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
             DeleteAclsRequest(
                 filters=[
                     exactly(
-                        resource_type_filter=_TOPIC_RESOURCE,
-                        resource_name_filter=binding.topic,
+                        resource_type_filter=ACLResourceType[binding.kind],
+                        resource_name_filter=binding.name,
                         pattern_type_filter=ACLResourcePatternType[binding.pattern],
                         principal_filter=binding.principal,
                         host_filter=binding.host,
@@ -162,24 +186,24 @@ def delete(cluster: Cluster, bindings: Iterable[Binding]) -> dict[Binding, str]:
         for binding, result in zip(part, answer.filter_results, strict=True):
             for each in (result, *result.matching_acls):
                 if each.error_code != codes.NONE:
-                    refused[binding] = _reason(cluster, "deleting", binding, each)
+                    refused[binding] = _refusal(cluster, "deleting", binding, each)
     return refused
 
 
-def _parts(bindings: Iterable[Binding]) -> Iterable[Sequence[Binding]]:
+def _parts(bindings: Iterable[AnyAcl]) -> Iterable[Sequence[AnyAcl]]:
     listed, step = list(bindings), _BINDINGS_PER_REQUEST
     return (listed[at : at + step] for at in range(0, len(listed), step))
 
 
 def _is_known(resource: Any, acl: Any) -> bool:
     return (
-        resource.resource_type == _TOPIC_RESOURCE
+        resource.resource_type in _RESOURCES
         and resource.pattern_type in (3, 4)
         and acl.permission_type in (2, 3)
         and 2 <= acl.operation <= max(ACLOperation)
     )
 
 
-def _reason(cluster: Cluster, verb: str, binding: Binding, result: Any) -> str:
+def _refusal(cluster: Cluster, verb: str, binding: object, result: Any) -> ClusterError:
     what = f"cluster {cluster.alias}: {verb} ACL {binding}"
-    return str(codes.error_of(result, what))
+    return codes.error_of(result, what)

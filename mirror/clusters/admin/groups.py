@@ -7,8 +7,10 @@ that it coordinates; `members` describes some of them. For their offsets see
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import StrEnum
+import struct
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -17,7 +19,7 @@ from kafka.protocol.api_message import ApiMessage
 from mirror.clusters import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
 
@@ -74,6 +76,8 @@ class Member:
     host: str
     assignment: bytes = b""
     """What the group's leader assigned to it; classic groups only."""
+    topics: frozenset[str] = frozenset()
+    """What it reads now, of classic groups of consumers and of the newer ones."""
 
 
 def list_groups(cluster: Cluster) -> dict[str, Group]:
@@ -165,10 +169,29 @@ def _describe(
                 client_id=member.client_id,
                 host=member.client_host.removeprefix("/"),
                 assignment=bytes(getattr(member, "member_assignment", None) or b""),
+                topics=frozenset(_topics(member)),
             )
             for member in described.members
         )
     return found
+
+
+def _topics(member: Any) -> Iterator[str]:
+    """Those of its assignment. Source: ConsumerProtocolAssignment, of which all
+    versions begin alike: version INT16, then for each topic its name, STRING, and an
+    array of partitions, INT32. Members of other kinds say something else there.
+    """
+    if (given := getattr(member, "assignment", None)) is not None:
+        yield from (each.topic_name for each in given.topic_partitions)
+        return
+    told = bytes(member.member_assignment or b"")
+    at = 6
+    with contextlib.suppress(struct.error, UnicodeDecodeError):
+        for _ in range(struct.unpack_from(">i", told, 2)[0]):
+            (size,) = struct.unpack_from(">h", told, at)
+            (count,) = struct.unpack_from(">i", told, at + 2 + max(size, 0))
+            yield told[at + 2 : at + 2 + max(size, 0)].decode()
+            at += 6 + max(size, 0) + 4 * max(count, 0)
 
 
 def _check(cluster: Cluster, error: int, group: str) -> None:

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 EARLIEST = -2
 LATEST = -1
 _NEWEST = -3
+CONSUMER, DEBUGGING = -1, -2
+"""Ids of a replica: what a client asks as."""
 _WITH_NEWEST = 7
 """From this version on, a request can ask for the largest timestamp."""
-_TIMEOUT_MS = 30_000
+TIMEOUT_MS = 30_000
 _TOPIC_RESOURCE = 2
 _TOPICS_PER_REQUEST = 50
 _TOO_LARGE = 1 << 30
@@ -99,7 +101,7 @@ def create_topics(
     created: list[str] = []
     refused: dict[str, ClusterError] = {}
     for at in range(0, len(topics), _TOPICS_PER_REQUEST):
-        answer = _on_controller(
+        answer = on_controller(
             cluster,
             _create_request(
                 topics[at : at + _TOPICS_PER_REQUEST], validate_only=validate_only
@@ -133,7 +135,7 @@ def _create_request(
             )
             for topic in topics
         ],
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=TIMEOUT_MS,
         validate_only=validate_only,
     )
 
@@ -148,11 +150,11 @@ def add_partitions(
         ClusterError: the cluster refuses, in its own words.
     """
     topic = CreatePartitionsRequest.CreatePartitionsTopic
-    answer = _on_controller(
+    answer = on_controller(
         cluster,
         CreatePartitionsRequest(
             topics=[topic(name=name, count=count, assignments=None)],
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
             validate_only=validate_only,
         ),
     )
@@ -207,12 +209,14 @@ def list_offsets(
     timestamp: int,
     committed: bool = True,
     topics: Mapping[str, Topic] | None = None,
+    replica: int = CONSUMER,
 ) -> dict[tuple[str, int], int]:
     """The offset at a timestamp (`EARLIEST`, `LATEST`, or epoch milliseconds).
 
     With `committed`, `LATEST` is the last stable offset. `topics` names the leaders;
     by default any broker is asked for them. Partitions without a leader or with an
-    error are left out.
+    error are left out. Consumers see no more than the high watermark; to a `replica`
+    `DEBUGGING`, `LATEST` is where the broker's own log ends, if it leads or not.
     """
     return {
         key: answer.offset
@@ -222,6 +226,7 @@ def list_offsets(
             timestamp=timestamp,
             committed=committed,
             topics=topics,
+            replica=replica,
         )
     }
 
@@ -305,6 +310,7 @@ def _listed(
     timestamp: int,
     committed: bool,
     topics: Mapping[str, Topic] | None = None,
+    replica: int = CONSUMER,
 ) -> Iterator[tuple[tuple[str, int], Any]]:
     """The leaders' answers for partitions, without those that have an error."""
     wanted = set(partitions)
@@ -315,7 +321,7 @@ def _listed(
     for node, asked in _by_leader(wanted, topics).items():
         answer = cluster.call(
             ListOffsetsRequest(
-                replica_id=-1,
+                replica_id=replica,
                 isolation_level=int(committed),
                 topics=[
                     entry(
@@ -331,7 +337,7 @@ def _listed(
                     )
                     for topic, indexes in asked.items()
                 ],
-                timeout_ms=_TIMEOUT_MS,
+                timeout_ms=TIMEOUT_MS,
             ),
             node=node,
         )
@@ -355,8 +361,13 @@ def _by_leader(
     return by_node
 
 
-def _on_controller(cluster: Cluster, request: Any) -> Any:
-    # In KRaft any broker forwards to the controller; older clusters do not.
+def on_controller(cluster: Cluster, request: Any) -> Any:
+    """Send a request that the controller answers. In KRaft any broker forwards it;
+    older clusters do not.
+
+    Raises:
+        ClusterError: no broker answers.
+    """
     try:
         return cluster.call(request, node=cluster.controller)
     except UnreachableError:

@@ -22,7 +22,7 @@ from mirror.clusters import codes
 from mirror.clusters.auth import refusals, tokens
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.clusters.wire.line import Line, TlsLine
-from mirror.errors import AuthenticationError, UnreachableError
+from mirror.errors import MALFORMED, AuthenticationError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -210,7 +210,7 @@ def _words(answer: bytes) -> str:
     text = answer.decode("utf-8", errors="replace")
     try:
         said = json.loads(text)
-    except ValueError:
+    except MALFORMED:
         said = None
     if isinstance(said, dict):
         text = ", ".join(

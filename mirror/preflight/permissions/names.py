@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.config.pair_settings import pair_name
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions.extent import (
     ALL,
@@ -18,27 +19,40 @@ from mirror.preflight.permissions.extent import (
     named,
     without_covered,
 )
+from mirror.recovery import journal
 from mirror.relay import target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirror.config.schema import FlowConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
 
 CLUSTER = "kafka-cluster"
 """The only name of the only resource of its kind."""
 
 
-def copied(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
-    """The source's topics that a flow copies; `flows` are all flows."""
-    return without_covered([*extents(flow.topics), *_heartbeats(flow, flows)])
+def cluster(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+    """The cluster as a whole."""
+    return named(CLUSTER)
 
 
-def copies(flow: FlowConfig, flows: Sequence[FlowConfig]) -> tuple[Extent, ...]:
+def groups(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+    """The groups whose positions a flow mirrors, named alike on both sides."""
+    return extents(flow.groups)
+
+
+def copied(flow: FlowConfig, config: MirrorConfig) -> tuple[Extent, ...]:
+    """The source's topics that a flow copies."""
+    heartbeats = _heartbeats(flow, config.enabled_flows)
+    return without_covered([*extents(flow.topics), *heartbeats])
+
+
+def copies(flow: FlowConfig, config: MirrorConfig) -> tuple[Extent, ...]:
     """The names of their copies on the target."""
     policy = flow.replication_policy
     found = [
-        Extent(name=policy.target_topic(each.name)) for each in _heartbeats(flow, flows)
+        Extent(name=policy.target_topic(each.name))
+        for each in _heartbeats(flow, config.enabled_flows)
     ]
     for each in extents(flow.topics):
         found += _copies_of(each, flow)
@@ -56,6 +70,16 @@ def transactional_ids(flow: FlowConfig) -> str:
     """The prefix of all transactional ids of a flow, for every slot."""
     first = target.transactional_ids(flow.name, 0)[0]
     return first.removesuffix("0.0")
+
+
+def is_paired(flow: FlowConfig, config: MirrorConfig) -> bool:
+    """Whether the flow is one of a pair's two."""
+    return pair_name(flow.source, flow.target) in config.recovery
+
+
+def pairs(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+    """The transactional id under which operators of the flow's pair write."""
+    return named(journal.transactional_id(pair_name(flow.source, flow.target)))
 
 
 def _copies_of(each: Extent, flow: FlowConfig) -> list[Extent]:

@@ -42,6 +42,7 @@ class Operation(StrEnum):
     READ = "READ"
     WRITE = "WRITE"
     CREATE = "CREATE"
+    DELETE = "DELETE"
     ALTER = "ALTER"
     DESCRIBE = "DESCRIBE"
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"

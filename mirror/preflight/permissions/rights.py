@@ -25,6 +25,7 @@ _IMPLIED = {
     Operation.READ: {Operation.DESCRIBE},
     Operation.WRITE: {Operation.DESCRIBE},
     Operation.ALTER: {Operation.DESCRIBE},
+    Operation.DELETE: {Operation.DESCRIBE},
     Operation.ALTER_CONFIGS: {Operation.DESCRIBE_CONFIGS},
 }
 """What Kafka's own authorizer implies, for every kind of resource."""

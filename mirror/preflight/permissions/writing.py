@@ -69,23 +69,24 @@ def reference() -> str:
     """The whole table, for people."""
     lines = [_INTRODUCTION.rstrip()]
     for side, title in _TITLES.items():
-        rows = [n for n in TABLE if n.side is side and n.who is Who.SERVICE]
-        lines += ["", f"## {title}", *_table(rows)]
+        lines += ["", f"## {title}", *_table(_rows(Who.SERVICE, side))]
+    lines += ["", "## For commands", "", "In addition to what the service needs."]
+    for side, title in _TITLES.items():
+        lines += ["", f"### {title}, for commands", *_table(_rows(Who.COMMANDS, side))]
     lines += [
-        "",
-        "## For commands",
-        "",
-        "On the target, in addition to what the service needs.",
-        *_table([need for need in TABLE if need.who is Who.COMMANDS]),
         "",
         "## For applications",
         "",
         "Applications that look up on the target where their group continues, with",
         "`mirror.client` or Kafka's own client. They also need rights to their topics",
         "and groups.",
-        *_table([need for need in TABLE if need.who is Who.CLIENTS]),
+        *_table(_rows(Who.CLIENTS, Side.TARGET)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rows(who: Who, side: Side) -> list[Need]:
+    return [need for need in TABLE if (need.who, need.side) == (who, side)]
 
 
 def _table(needs: Iterable[Need]) -> list[str]:

@@ -44,6 +44,7 @@ _SIGNS: dict[str, str] = {
     PartitionState.FAULTED: "✕",
     PartitionState.PAUSED: "‖",
     FlowState.STANDBY: "○",
+    FlowState.RESTING: "○",
     FlowState.STOPPED: "■",
     Exactness.EXACT: "✓",
     Exactness.TIP: "✓",

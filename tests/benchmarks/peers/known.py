@@ -25,4 +25,5 @@ PEERS: dict[str, Peer] = {
     "mm2-shipped": MirrorMaker2(exactly_once=True, tuned=False),
     "mirror-alo": Mirror(exactly_once=False),
     "mirror-bytes": Mirror(provenance=False),
+    "mirror-verify": Mirror(verify="new"),
 }

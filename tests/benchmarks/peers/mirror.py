@@ -26,12 +26,14 @@ _WORKERS = "mirror.relay.daemon"
 class Mirror:
     exactly_once: bool = True
     provenance: bool = True
+    verify: str = "off"
 
     @property
     def about(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
         stamp = "header stamped" if self.provenance else "byte for byte"
-        return f"mirror, {how}, {stamp}, tasks as it chooses"
+        proven = "" if self.verify == "off" else f", verify: {self.verify}"
+        return f"mirror, {how}, {stamp}, tasks as it chooses{proven}"
 
     def missing(self) -> str | None:
         return None
@@ -64,6 +66,7 @@ class Mirror:
                     "lease_seconds": task.lease_seconds,
                     "exactly_once": self.exactly_once,
                     "provenance": self.provenance,
+                    "verify": self.verify,
                     **({"emit_checkpoints_seconds": 1} if task.groups else {}),
                 }
             },

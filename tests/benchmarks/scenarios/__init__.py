@@ -22,6 +22,12 @@ from tests.benchmarks.scenarios.gap import GAP
 from tests.benchmarks.scenarios.hot_partition import HOT
 from tests.benchmarks.scenarios.many_partitions import MANY
 from tests.benchmarks.scenarios.paced import AT_LEAST_ONCE, PACED
+from tests.benchmarks.scenarios.proving import (
+    PROVE_FAR,
+    PROVE_JSON,
+    PROVE_KILOBYTE,
+    PROVE_SMALL,
+)
 from tests.benchmarks.scenarios.reread import REREAD
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
@@ -35,6 +41,7 @@ _ALL: Iterable[Scenario] = (
     *(PACED, AT_LEAST_ONCE, GAP),
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
+    *(PROVE_SMALL, PROVE_KILOBYTE, PROVE_JSON, PROVE_FAR),
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.benchmarks.bench import Bench, Measure, Start
-    from tests.benchmarks.throughput import ThroughputResult
+    from tests.benchmarks.peers.peer import Task
 
 _OVERHEAD_BYTES = 10
 """What Kafka adds to a record."""
@@ -66,7 +66,7 @@ class Copying:
         with bench.topic(f"bench-{self.name}", partitions=self.partitions) as topic:
             records, payload_bytes = self.fill(bench, topic)
 
-            def measure(start: Start) -> ThroughputResult:
+            def measure(start: Start) -> Any:
                 return self.measure(bench, start, topic, records, payload_bytes)
 
             yield measure
@@ -79,7 +79,7 @@ class Copying:
         records: int,
         payload_bytes: int,
         **settings: Any,
-    ) -> ThroughputResult:
+    ) -> Any:
         """One run on a topic that is filled; `settings` are the task's."""
         with ExitStack() as stack:
             if self.far:
@@ -95,22 +95,30 @@ class Copying:
             task = stack.enter_context(
                 bench.task(topic, compression=self.compression, **settings)
             )
-            return throughput.measure(
-                start(task),
-                Target(
-                    bench.target.near, task.target_topic, partitions=self.partitions
-                ),
-                records=records,
-                payload_bytes=payload_bytes,
-                settle_seconds=self.settle_seconds,
-                measure_seconds=math.inf if self.complete else self.measure_seconds,
-                count=partial(
-                    committed_records,
-                    bench.target.data,
-                    task.target_topic,
-                    partitions=self.partitions,
-                ),
-            )
+            return self.copied(bench, start, task, records, payload_bytes)
+
+    def copied(
+        self,
+        bench: Bench,
+        start: Start,
+        task: Task,
+        records: int,
+        payload_bytes: int,
+    ) -> Any:
+        return throughput.measure(
+            start(task),
+            Target(bench.target.near, task.target_topic, partitions=self.partitions),
+            records=records,
+            payload_bytes=payload_bytes,
+            settle_seconds=self.settle_seconds,
+            measure_seconds=math.inf if self.complete else self.measure_seconds,
+            count=partial(
+                committed_records,
+                bench.target.data,
+                task.target_topic,
+                partitions=self.partitions,
+            ),
+        )
 
     def fill(self, bench: Bench, topic: str) -> tuple[int, int]:
         """Gives the number of records and their payload's bytes."""

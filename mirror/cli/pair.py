@@ -1,0 +1,126 @@
+"""`mirror pair`: the pairs of a configuration, and which cluster of each is active."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mirror.cli.options import ConfigFile, read_config
+from mirror.cli.output import (
+    EXIT_FAILED,
+    Form,
+    Output,
+    blank_line,
+    complain,
+    document,
+    moment,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from mirror.config.pair_settings import PairConfig
+    from mirror.recovery.roles import Role, Run
+
+FORMAT_VERSION = 1
+COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
+RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
+_MOST_RUNS = 10
+
+
+def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
+    """Show the pairs, which cluster of each is active, and their last runs.
+
+    Both journals are read; if one cluster does not answer, the other one's is enough
+    unless the pair was switched from there. EPOCH counts the roles that a pair has had;
+    0 means that no service has run with it yet, and ACTIVE is what the file says.
+
+    \b
+    Examples:
+      mirror pair -c mirror.yaml
+      mirror pair -c mirror.yaml -o json | jq '.pairs[] | {name, active}'
+    """
+    chosen = read_config(config)
+    if not chosen.recovery:
+        raise ConfigError(['recovery: there are no pairs; add "A<->B": {active: A}'])
+    found, failures = [], []
+    with Reach(chosen.clusters, client_id="mirror.pair") as reach:
+        for each in chosen.recovery.values():
+            role, runs, wrong = _look(each, reach)
+            found.append((each, role, runs))
+            failures += wrong
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "pairs": [_document(*each) for each in found],
+                "failures": failures,
+            }
+        )
+    else:
+        table(
+            COLUMNS,
+            [
+                (
+                    each.name,
+                    role.active,
+                    role.epoch,
+                    moment(role.since),
+                    next((run.text for run in runs if run.open), ""),
+                )
+                for each, role, runs in found
+            ],
+        )
+        if rows := [_row(run) for _, _, runs in found for run in runs[-_MOST_RUNS:]]:
+            blank_line()
+            table(RUN_COLUMNS, rows)
+    complain(*failures)
+    if failures:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _look(pair: PairConfig, reach: Reach) -> tuple[Role, tuple[Run, ...], list[str]]:
+    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
+    from mirror.recovery.journal import JournalReader  # noqa: PLC0415
+
+    journals, failures = [], []
+    for alias in pair.members:
+        try:
+            journals.append(JournalReader(reach(alias)).read(wait=False))
+        except ClusterError as error:
+            failures.append(f"pair {pair.name}: {error}")
+    entries = roles.merged(*journals, pair=pair.name)
+    return roles.role(entries, pair), roles.runs(entries), failures
+
+
+def _row(run: Run) -> tuple[object, ...]:
+    first, last = run.first, run.last
+    return (
+        *(first.pair, run.name, str(first.kind), first.source, first.target),
+        *(last.step, str(last.state), moment(first.at), first.by),
+    )
+
+
+def _document(pair: PairConfig, role: Role, runs: tuple[Run, ...]) -> dict[str, Any]:
+    return {
+        "name": pair.name,
+        "active": role.active,
+        "epoch": role.epoch,
+        "since": role.since,
+        "runs": [
+            {
+                "run": run.first.run,
+                "kind": run.first.kind,
+                "from": run.first.source,
+                "to": run.first.target,
+                "open": run.open,
+                "by": run.first.by,
+                "steps": [
+                    {"step": e.step, "state": e.state, "at": e.at} for e in run.entries
+                ],
+            }
+            for run in runs
+        ],
+    }

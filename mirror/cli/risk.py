@@ -1,0 +1,298 @@
+"""`mirror risk`: what a failover now would lose.
+
+It asks the source where its partitions end, or reads what the service last wrote about
+that on the target. It needs no running service and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.filesize import decimal
+import typer
+
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.group import TargetOnly
+from mirror.cli.options import ConfigFile
+from mirror.cli.output import (
+    EXIT_FAILED,
+    NOTHING,
+    Form,
+    Output,
+    blank_line,
+    complain,
+    document,
+    duration,
+    moment,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.errors import BrokerError, ClusterError, UnreachableError
+from mirror.metadata.merging import Merging
+from mirror.offsets import progress
+from mirror.status.wording import some
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.progress import Progress
+    from mirror.status.risk import PartitionRisk, RiskStatus, TopicRisk
+
+FORMAT_VERSION = 1
+TOPIC_COLUMNS = ("FLOW", "TOPIC", "RECORDS", "BYTES", "SECONDS", "UNKNOWN", "AS-OF")
+PARTITION_COLUMNS = (
+    *("FLOW", "TOPIC", "PARTITION", "RECORDS", "OPEN", "BYTES", "SECONDS", "AS-OF"),
+    "REASON",
+)
+GROUP_COLUMNS = ("FLOW", "GROUP", "UNKNOWN-PARTITIONS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The answer for one flow."""
+
+    flow: FlowConfig
+    from_source: bool
+    risk: RiskStatus
+    groups: dict[str, int]
+    """Groups whose position on the target is not known, and in how many partitions."""
+
+
+def risk(
+    config: ConfigFile,
+    *,
+    flow: Flows = None,
+    target_only: TargetOnly = False,
+    partitions: Annotated[
+        bool,
+        typer.Option(
+            "--partitions",
+            "-p",
+            help="Show the partitions that are at risk or do not answer.",
+        ),
+    ] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show what a failover now would lose: what is not copied yet.
+
+    RECORDS counts source offsets, so it is an upper bound: transaction markers and what
+    was compacted away count as well. BYTES is estimated from what was copied so far.
+    SECONDS says how long before AS-OF the oldest of the records was accepted, at most.
+    UNKNOWN are partitions about which nothing is known. OPEN records stand behind the
+    beginning of an open transaction. Paused topics count, too. Groups are shown if
+    their position on the target is not known.
+
+    If the source does not answer, and with --target-only, the answer comes from the
+    target alone: as of the service's last look at the source, AS-OF.
+
+    \b
+    Examples:
+      mirror risk -c mirror.yaml
+      mirror risk -c mirror.yaml --flow A/B --partitions
+      mirror risk -c mirror.yaml --target-only -o json | jq '.flows[].records'
+    """
+    chosen, flows = chosen_flows(config, flow)
+    found, failures = [], []
+    writers = Merging(chosen.enabled_flows)
+    with Reach(chosen.clusters, client_id="mirror.risk") as reach:
+        for each in flows:
+            try:
+                found.append(_look(each, reach, writers, target_only=target_only))
+            except ClusterError as error:
+                failures.append(f"flow {each.name}: {error}")
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flows": list(map(_document, found)),
+                "failures": failures,
+            }
+        )
+    elif found:
+        _show(found, partitions=partitions)
+    complain(*failures)
+    if failures:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _look(
+    flow: FlowConfig, reach: Reach, writers: Merging, *, target_only: bool
+) -> _Found:
+    from mirror.offsets.group_survey import survey  # noqa: PLC0415  loads kernels
+
+    target = reach(flow.target)
+    name = progress.topic_name(flow.source)
+    if target.topic(name) is None:
+        raise ClusterError(f"it never ran: cluster {flow.target} has no topic {name}")
+    source: Cluster | None = None
+    if not target_only:
+        try:
+            source = reach(flow.source)
+            found = _from_source(flow, source, target)
+        except ClusterError as error:
+            if not error.retriable:
+                raise
+            complain(f"warning: flow {flow.name}: {error}; from {flow.target} alone")
+            source = None
+    if source is None:
+        found = _from_target(flow, target)
+    try:
+        groups = survey(flow, target, source, writers).groups
+    except ClusterError as error:
+        complain(f"warning: flow {flow.name}: groups are not known: {error}")
+        groups = ()
+    unknown = {
+        each.group: sum(place.downstream < 0 for place in each.places)
+        for each in groups
+    }
+    return _Found(
+        flow=flow,
+        from_source=source is not None,
+        risk=found,
+        groups={name: count for name, count in unknown.items() if count},
+    )
+
+
+class _TargetError(ClusterError):
+    """The target does not answer: not retriable, as nothing can take its place."""
+
+
+def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
+    from mirror.metadata.topics import select  # noqa: PLC0415  loads kernels
+    from mirror.recovery import ends, standby  # noqa: PLC0415
+    from mirror.recovery.looking import Looking  # noqa: PLC0415
+
+    def copied() -> Progress:
+        try:
+            return read_progress(flow, target)
+        except ClusterError as error:
+            raise _TargetError(str(error)) from error
+
+    try:
+        found = standby.read(target, flow.source, {ends.KIND})
+    except ClusterError as error:
+        raise _TargetError(str(error)) from error
+    known = {} if found is None else ends.read(found, flow.source)
+    if found is not None and ends.KIND in found.looks:
+        id_then = found.looks[ends.KIND].fields.get("cluster_id", "")
+        if id_then and id_then != source.cluster_id:
+            raise UnreachableError(
+                f"{flow.source} leads to the cluster with id {source.cluster_id}, and "
+                f"the service copies from the one with id {id_then}"
+            )
+    names = [topic.topic for topic in select(source, flow).topics]
+    looking = Looking(known, copied)
+    return looking.look(source, names, at=time.time()).risk
+
+
+def _from_target(flow: FlowConfig, target: Cluster) -> RiskStatus:
+    from mirror.recovery import looking  # noqa: PLC0415  loads kernels
+
+    found = looking.from_standby(target, flow, lambda: read_progress(flow, target))
+    complain(
+        f"{flow.name}: {_records(found)} not copied as of {moment(found.at)}; what "
+        f"{flow.source} accepted after that is not known"
+    )
+    return found
+
+
+def read_progress(flow: FlowConfig, target: Cluster) -> Progress:
+    """The flow's progress; with a warning if a transaction hides a part of it.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    topic = progress.topic_name(flow.source)
+    try:
+        return progress.read(target, topic)
+    except BrokerError:
+        complain(
+            f"warning: flow {flow.name}: a transaction stays open on {flow.target}: "
+            "until it ends, the answer is an upper bound"
+        )
+        return progress.read(target, topic, wait=False)
+
+
+def _records(found: RiskStatus) -> str:
+    text = some(found.records, "record")
+    if found.unknown:
+        text += f", and an unknown number in {some(found.unknown, 'partition')}"
+    return text
+
+
+def _show(found: list[_Found], *, partitions: bool) -> None:
+    if partitions:
+        table(
+            PARTITION_COLUMNS,
+            (_partition_row(each, one) for each in found for one in _worst(each)),
+        )
+    else:
+        table(
+            TOPIC_COLUMNS,
+            (
+                _topic_row(each, one)
+                for each in found
+                for one in sorted(
+                    each.risk.topics, key=lambda t: (-t.unknown, -t.records, t.topic)
+                )
+            ),
+        )
+    groups = [
+        (each.flow.name, name, count)
+        for each in found
+        for name, count in sorted(each.groups.items())
+    ]
+    if groups:
+        blank_line()
+        table(GROUP_COLUMNS, groups)
+
+
+def _worst(found: _Found) -> list[PartitionRisk]:
+    return sorted(
+        found.risk.partitions,
+        key=lambda each: (not each.reason, -each.records, each.topic, each.partition),
+    )
+
+
+def _topic_row(found: _Found, each: TopicRisk) -> tuple[object, ...]:
+    return (
+        found.flow.name,
+        each.topic,
+        f"{each.records:,}",
+        _size(each.bytes),
+        duration(each.seconds),
+        each.unknown,
+        moment(each.at),
+    )
+
+
+def _partition_row(found: _Found, each: PartitionRisk) -> tuple[object, ...]:
+    return (
+        found.flow.name,
+        each.topic,
+        each.partition,
+        NOTHING if each.reason else f"{each.records:,}",
+        f"{each.open:,}",
+        _size(each.bytes),
+        duration(each.seconds),
+        moment(each.at),
+        each.reason,
+    )
+
+
+def _size(number: int) -> str:
+    return NOTHING if number < 0 else decimal(number)
+
+
+def _document(found: _Found) -> dict[str, Any]:
+    return {
+        "name": found.flow.name,
+        "from_source": found.from_source,
+        **asdict(found.risk),
+        "groups": [
+            {"group": name, "unknown_partitions": count}
+            for name, count in sorted(found.groups.items())
+        ],
+    }

@@ -1,0 +1,323 @@
+"""`mirror switch` and `mirror failover`: make a pair's other cluster the active one.
+
+Both do the steps of `switching` and can be stopped and run again anywhere; the journal
+on the clusters says where they go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    FlowName,
+    Yes,
+    agreed,
+    flow_of,
+    read_config,
+)
+from mirror.cli.output import NOTHING, Form, Output, blank_line, complain, table
+from mirror.clusters.reach import Reach
+from mirror.config.pair_settings import pair_name
+from mirror.errors import ClusterError, ConfigError, MirrorError
+from mirror.recovery.journal import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.switching.group_places import GroupPlaces
+    from mirror.switching.runner import Operator
+    from mirror.switching.stage import Done, Stage
+
+LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "SECONDS", "REASON")
+PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "OFFSET", "EXACTNESS")
+
+StepTimeout = Annotated[
+    float,
+    typer.Option("--step-timeout", min=1.0, help="Seconds that each step may wait."),
+]
+Abort = Annotated[
+    bool, typer.Option("--abort", help="Undo an open run instead of going on with it.")
+]
+
+
+def switch(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    abort: Abort = False,
+    step_timeout: StepTimeout = 60.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Make B the active cluster of the pair A<->B, with A still there.
+
+    Producers are stopped on A, everything is copied, consumers are stopped, their
+    positions are set on B, and B becomes active: then the flow A->B rests and B->A
+    copies. Nothing is lost, and consumers go on at the very next record.
+
+    Stop the producers of A when step 3 waits for that, and the consumers when step 5
+    does. Until step 7 a failure undoes what was done, and so does --abort; from step 7
+    on the only way is forward. Whatever stops the command, the same command goes on
+    where it was, on any machine.
+
+    \b
+    Examples:
+      mirror switch 'A->B' -c mirror.yaml --dry-run
+      mirror switch A/B -c mirror.yaml
+      mirror switch A/B -c mirror.yaml --abort
+    """
+    asked = _Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        yes=yes, output=output, step_timeout=step_timeout,
+    )  # fmt: skip
+    _run(asked)
+
+
+def failover(  # noqa: PLR0913  each is an option
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    abort: Abort = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Although A answers: do not ask it anything."),
+    ] = False,
+    step_timeout: StepTimeout = 60.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Make B the active cluster of the pair A<->B, because A is gone.
+
+    The copy A->B is stopped and fenced, consumers' positions are set on B from what is
+    there, and B becomes active. At the end the command shows what was not copied, as of
+    the service's last look at A. Such records stay in A's logs.
+
+    If A answers, this is a switch, which loses nothing: --force does it all the same.
+    Whatever stops the command, the same command goes on where it was.
+
+    \b
+    Examples:
+      mirror failover 'A->B' -c mirror.yaml --dry-run
+      mirror failover A/B -c mirror.yaml --yes -o json
+    """
+    asked = _Asked(
+        kind=Kind.FAILOVER, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        yes=yes, output=output, step_timeout=step_timeout, force=force,
+    )  # fmt: skip
+    _run(asked)
+
+
+def pair_of(config: MirrorConfig, flow: FlowConfig) -> PairConfig:
+    """The pair of a flow's clusters.
+
+    Raises:
+        ConfigError: they are no pair.
+    """
+    name = pair_name(flow.source, flow.target)
+    if (found := config.recovery.get(name)) is None:
+        raise ConfigError(
+            [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The command line."""
+
+    kind: Kind
+    flow: str
+    config: Path
+    abort: bool
+    dry_run: bool
+    yes: bool
+    output: Form
+    step_timeout: float
+    force: bool = False
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Prints a line for each step."""
+
+    form: Form
+    numbers: dict[str, int]
+    waiting: str = ""
+    last: Done | None = None
+
+    def tell(self, step: str, text: str) -> None:
+        if self.form is Form.TABLE and text != self.waiting:
+            self.waiting = text
+            complain(f"   {step}: waiting: {text}")
+
+    def did(self, step: str, done: Done, seconds: float) -> None:
+        self.last = done
+        if self.form is Form.JSON:
+            told = {
+                "step": step,
+                "state": "DONE",
+                "text": done.text,
+                "seconds": round(seconds, 3),
+                "warnings": list(done.warnings),
+                "notes": dict(done.notes),
+            }
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+            return
+        line = f"{self.numbers[step]:2} {step:10} {done.text:78} {seconds:6.1f} s"
+        sys.stdout.write(line.rstrip() + "\n")
+        sys.stdout.flush()
+        complain(*(f"   warning: {each}" for each in done.warnings))
+
+
+def _run(asked: _Asked) -> None:
+    from mirror.switching import procedure  # noqa: PLC0415  loads kernels
+    from mirror.switching.runner import Operator, Terms  # noqa: PLC0415
+    from mirror.switching.stage import Stage  # noqa: PLC0415
+    from mirror.switching.steps import STEPS  # noqa: PLC0415
+
+    kind = asked.kind
+    chosen = read_config(asked.config)
+    flow = flow_of(chosen, asked.flow)
+    pair = pair_of(chosen, flow)
+    lines = _Lines(asked.output, {step: n for n, step in enumerate(procedure.STEPS, 1)})
+    with Reach(chosen.clusters, client_id="mirror.switch") as reach:
+        source, target = _ends(asked, flow, reach)
+        stage = Stage(
+            kind=kind,
+            config=chosen,
+            pair=pair,
+            flow=flow,
+            reverse=chosen.flows[f"{flow.target}->{flow.source}"],
+            source_or_none=source,
+            target_or_none=target,
+            notes={},
+            note=lambda _notes: None,
+            tell=lambda _text: None,
+            deadline=time.monotonic() + asked.step_timeout,
+        )
+        if asked.dry_run:
+            _show_plan(stage, asked.output)
+            return
+        what = "Undo" if asked.abort else "Begin or go on with"
+        question = f"{what} the {kind.lower()} {flow.name}, of all topics and groups?"
+        agreed(question, yes=asked.yes)
+        operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
+        if not operator.due:
+            complain(f"{flow.target} is the active cluster already: nothing to do")
+            return
+        terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
+        if asked.abort:
+            for step, text in operator.undo(STEPS, stage, terms):
+                complain(f"{step} undone: {text}")
+            return
+        operator.carry_out(STEPS, stage, terms)
+    if asked.output is Form.TABLE:
+        _show_end(operator, lines)
+
+
+def _ends(
+    asked: _Asked, flow: FlowConfig, reach: Reach
+) -> tuple[Cluster | None, Cluster | None]:
+    """Both clusters, as far as they answer.
+
+    Raises:
+        MirrorError: that is not enough.
+    """
+    found: list[Cluster | None] = []
+    why = {}
+    for alias in (flow.source, flow.target):
+        if asked.force and alias == flow.source:
+            found.append(None)
+            continue
+        try:
+            found.append(reach(alias))
+        except ClusterError as error:
+            why[alias] = str(error)
+            found.append(None)
+    source, target = found
+    if asked.abort:
+        if source is None and target is None:
+            raise MirrorError("; ".join(why.values()))
+        return source, target
+    if target is None:
+        raise MirrorError(why[flow.target])
+    if asked.kind is Kind.SWITCH and source is None:
+        raise MirrorError(
+            f"{why[flow.source]}. If {flow.source} is gone, use `mirror failover "
+            f"'{flow.name}'`"
+        )
+    if asked.kind is Kind.FAILOVER and source is not None:
+        raise MirrorError(
+            f"cluster {flow.source} answers, so this is a switch, which loses nothing: "
+            f"`mirror switch '{flow.name}'`; --force fails over all the same"
+        )
+    return source, target
+
+
+def _show_plan(stage: Stage, output: Form) -> None:
+    from mirror.switching.steps import STEPS  # noqa: PLC0415
+    from mirror.switching.steps.assess import places_of  # noqa: PLC0415
+
+    done = STEPS["assess"].do(stage)
+    places = places_of(stage)
+    if output is Form.JSON:
+        told: dict[str, Any] = {
+            "step": "assess",
+            "text": done.text,
+            "warnings": list(done.warnings),
+            "notes": dict(done.notes),
+            "groups": [
+                dict(zip(PLACE_COLUMNS, row, strict=True)) for row in _rows(places)
+            ],
+        }
+        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+        return
+    sys.stdout.write(f"ready: {done.text}\n")
+    complain(*(f"warning: {each}" for each in done.warnings))
+    if rows := _rows(places):
+        blank_line()
+        table(PLACE_COLUMNS, rows)
+
+
+def _rows(places: GroupPlaces) -> list[tuple[object, ...]]:
+    return [
+        (
+            group,
+            place.came_from,
+            f"{key[0]}-{key[1]}",
+            place.offset if place.offset >= 0 else NOTHING,
+            str(place.exactness),
+        )
+        for group, found in sorted(places.places.items())
+        for key, place in sorted(found.items())
+    ]
+
+
+def _show_end(operator: Operator, lines: _Lines) -> None:
+    assert operator.run is not None
+    first, last = operator.run.first, operator.run.last
+    seconds = last.at - first.at
+    back = f"mirror switch '{first.target}->{first.source}'"
+    if first.kind is Kind.SWITCH:
+        complain(f"Done in {seconds:.1f} s. To go back: {back}")
+        return
+    notes = lines.last.notes if lines.last is not None else {}
+    lost = notes.get("lost", [])
+    if lost:
+        blank_line()
+        table(LOST_COLUMNS, [tuple(row) for row in lost])
+    complain(f"{first.target} is active after {seconds:.1f} s; {notes.get('text', '')}")

@@ -1,0 +1,316 @@
+"""`mirror verify`: prove that copies have all records of their sources, and the same.
+
+It reads both clusters and compares record by record on Spark, in this process or under
+`spark-submit`. It writes nothing but how far each partition was proven, on the target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from enum import StrEnum
+from pathlib import Path
+import time
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+import typer
+
+from mirror.cli.flow import place_of
+from mirror.cli.flows import Flows, chosen_flows
+from mirror.cli.options import OptionalConfigFile, TopicPattern
+from mirror.cli.output import (
+    EXIT_FAILED,
+    NOTHING,
+    Form,
+    Output,
+    blank_line,
+    complain,
+    document,
+    moment,
+    table,
+)
+from mirror.cli.reports import check_report, private_key, write_report
+from mirror.clusters.admin import topic_admin
+from mirror.errors import MirrorError
+from mirror.host import usable_cores
+from mirror.proving import evidence
+from mirror.proving.of_flow import keep, prove
+from mirror.proving.scope import Scope
+from mirror.recovery import proofs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.proving.account import Finding
+    from mirror.proving.runner import Runner
+    from mirror.proving.verification import Proven
+
+COLUMNS = (
+    *("FLOW", "TOPIC", "RECORDS", "BYTES", "EQUAL", "EXPLAINED", "FINDINGS"),
+    "PROVEN-TO",
+)
+FINDING_COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "DETAIL")
+_MOST_SHOWN = 1_000
+
+
+class By(StrEnum):
+    """How records and copies are matched."""
+
+    MAP = proofs.BY_MAP
+    CONTENT = proofs.BY_CONTENT
+
+
+def verify(  # noqa: PLR0913  options of a command
+    config: OptionalConfigFile = None,
+    *,
+    flow: Flows = None,
+    topic: TopicPattern = ".*",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="PLACE",
+            help="proof (where the last one ended), begin, or a time: "
+            "2026-01-31T08:00:00Z, or @ and epoch milliseconds.",
+        ),
+    ] = "proof",
+    by: Annotated[
+        By,
+        typer.Option(
+            "--by",
+            help="map: the offset map says which record is which copy's. content: what "
+            "they say; for copies by other tools, also of a flow that never ran.",
+        ),
+    ] = By.MAP,
+    no_keys: Annotated[
+        bool,
+        typer.Option(
+            "--no-keys", help="Leave the keys of records out of what is found."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE.json",
+            help="Write everything to this file, and as a page to FILE.html.",
+        ),
+    ] = None,
+    sign_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign-key",
+            metavar="FILE",
+            help="Sign the report with this private key (Ed25519, PEM).",
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            "--check",
+            metavar="FILE.json",
+            help="Prove nothing; check the signature and the sums of this report.",
+        ),
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--public-key",
+            metavar="FILE",
+            help="The key to check it with (Ed25519, PEM).",
+        ),
+    ] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(
+            "--tasks",
+            min=1,
+            metavar="N",
+            help="How many ranges to compare at once; as many as this host has cores "
+            "by default.",
+        ),
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Compare copies with their sources, record by record.
+
+    Every committed record is EQUAL to its copy, or EXPLAINED: filtered (it came through
+    the target before), removed by the transform, a dead letter, lost (in the loss
+    ledger), compacted or expired. Anything else is a finding. MISSING: nothing explains
+    why there is no copy. DIFFERENT: the copy says something else, or is not where the
+    offset map says. DOUBLED: a further copy that the map does not know. SWAPPED: not in
+    the order of the source. UNEXPECTED: claims to come from the source, but is no
+    record's copy. DAMAGED: a log cannot be read there. UNPROVEN: not compared. With
+    findings, the exit code is 1; `mirror repair append` appends what is MISSING, and
+    `mirror repair rebuild` copies a topic again.
+
+    With --by content, no offset map is needed: records and copies that say the same, in
+    the same order, belong together. Where several records are alike and not all of them
+    have copies, they are UNPROVEN.
+
+    \b
+    Examples:
+      mirror verify -c mirror.yaml --flow A/B
+      mirror verify -c mirror.yaml --since begin --topic orders --report proof.json
+      mirror verify -c mirror.yaml --flow A/B --by content --since begin
+      mirror verify -c mirror.yaml --report proof.json --sign-key private.pem
+      mirror verify --check proof.json --public-key public.pem
+    """
+    if check is not None:
+        check_report(check, public_key)
+        return
+    if config is None:
+        raise typer.BadParameter("name the configuration", param_hint="--config")
+    key = None if sign_key is None else private_key(sign_key)
+    scope = Scope(
+        pattern=topic,
+        since=_since(since),
+        by_content=by is By.CONTENT,
+        keys=not no_keys,
+    )
+    chosen, flows = chosen_flows(config, flow)
+    if not flows:
+        raise MirrorError("the configuration has no enabled flow")
+    with proof_runner(chosen, tasks or usable_cores()) as runner:
+        found = [proof_of(chosen, each, runner, scope) for each in flows]
+    told = evidence.document(chosen, found, mode=by)
+    if key is not None:
+        told = evidence.signed(told, key)
+    if report is not None:
+        write_report(report, told)
+    if output is Form.JSON:
+        document(told)
+    else:
+        _show(found)
+    if scope.is_kept:
+        for each, proven in zip(flows, found, strict=True):
+            keep(chosen, each, proven)
+    if any(proven.findings for proven in found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def proof_runner(config: MirrorConfig, tasks: int) -> Iterator[Runner]:
+    """What carries out a proof: a Spark session of its own."""
+    # Spark takes a second to import.
+    from mirror.driver import session  # noqa: PLC0415
+    from mirror.proving.spark_runner import SparkRunner  # noqa: PLC0415
+
+    spark = session.session(config.service, slots=tasks)
+    try:
+        yield SparkRunner(spark, at_once=tasks)
+    finally:
+        spark.stop()
+
+
+def proof_of(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    runner: Runner,
+    scope: Scope,
+    *,
+    after: Proven | None = None,
+) -> Proven:
+    """Prove one flow, with a progress bar; `after`: only what came since this proof."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn(f"verify {flow.name}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=None)
+        return prove(
+            config,
+            flow,
+            runner,
+            scope,
+            show=lambda done: progress.update(
+                task, completed=done.fetched_bytes, total=done.expected_bytes
+            ),
+            after=after,
+        )
+
+
+def _since(text: str) -> int | None:
+    if text == "proof":
+        return None
+    place = place_of("earliest" if text == "begin" else text, option="--since")
+    if place.offset is not None or place.timestamp == topic_admin.LATEST:
+        raise typer.BadParameter(
+            f"--since: cannot read {text}; use proof, begin, 2026-01-31T08:00:00Z or "
+            "@1769846400000"
+        )
+    if place.timestamp > time.time() * 1000:
+        raise typer.BadParameter(f"--since: {text} is in the future")
+    return place.timestamp
+
+
+def _show(found: list[Proven]) -> None:
+    rows = []
+    for proven in found:
+        for topic, account in evidence.by_topic(proven).items():
+            explained = [f"{why} {n:,}" for why, n in account.explained.items()]
+            wrong = sum(each.topic == topic for each in proven.findings)
+            rows.append(
+                (
+                    proven.flow,
+                    topic,
+                    f"{account.records:,}",
+                    decimal(account.source_bytes),
+                    f"{account.equal:,}",
+                    ", ".join(explained) or NOTHING,
+                    wrong,
+                    moment(proven.at),
+                )
+            )
+    table(COLUMNS, rows)
+    for proven in found:
+        for topic, own in sorted(proven.own_times.items()):
+            if not own:
+                complain(
+                    f"note: {proven.flow}: the copy of {topic} uses LogAppendTime, so "
+                    "timestamps were not compared"
+                )
+        for topic, account in evidence.by_topic(proven).items():
+            if proven.by_content and account.foreign:
+                complain(
+                    f"note: {proven.flow}: the copy of {topic} has {account.foreign:,} "
+                    "records that say nothing that the source says: other writers', or "
+                    "no longer there"
+                )
+        if proven.findings:
+            blank_line()
+            shown = proven.findings[:_MOST_SHOWN]
+            table(FINDING_COLUMNS, map(_row, shown))
+            if more := len(proven.findings) - len(shown):
+                complain(f"{proven.flow}: {more:,} more findings; --report has all")
+
+
+def _row(finding: Finding) -> tuple[object, ...]:
+    return (
+        finding.kind.value,
+        record_at(finding.topic, finding.partition, finding.source),
+        record_at(finding.target_topic, finding.partition, finding.target),
+        finding.count,
+        finding.detail,
+    )
+
+
+def record_at(topic: str, partition: int, offset: int | None) -> str:
+    """The coordinates of a record, in a table."""
+    return NOTHING if offset is None else f"{topic}-{partition}@{offset}"

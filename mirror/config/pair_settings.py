@@ -1,0 +1,83 @@
+"""The settings of a pair: two clusters of which one is active.
+
+Main type: `PairConfig`, under "A<->B" in the section `recovery`. `active` counts until
+the pair has a role of its own (`recovery.roles`), which switches change. `rules` checks
+a pair against the flows.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from mirror.config import values
+from mirror.config.section import Alias, Number, Section
+from mirror.config.traits import Effect, setting
+
+
+class PairConfig(Section):
+    """Two clusters, a flow each way, and how to switch between them."""
+
+    on_change: ClassVar[Effect] = Effect.RESTART
+
+    one: Alias = setting(from_key=True, description="Alias, from the pair's name.")
+    other: Alias = setting(from_key=True, description="Alias, from the pair's name.")
+    active: Alias = setting(
+        description="The cluster to which applications write when the service first "
+        "starts. From then on mirror remembers which one is active, on both clusters: "
+        "`mirror switch` and `mirror failover` change it, this setting does not.",
+    )
+    both_ways: bool = setting(
+        default=False,
+        description="On: both flows copy at all times, for applications that write to "
+        "both clusters. Off: the flow into the active cluster rests.",
+    )
+    fence: Literal["acl", "confirmed"] = setting(
+        default="acl",
+        description="How a switch keeps producers from writing to the cluster that it "
+        "leaves. acl: by ACLs, which it takes back on the way home; confirmed: you "
+        "stop the producers, and the switch waits until nothing is written any more.",
+    )
+    max_lag_seconds: Number = setting(
+        default=60.0,
+        gt=0,
+        description="A switch is refused while the copy is further behind than this; "
+        "zero is refused.",
+    )
+    block_seconds: Number = setting(
+        default=60.0,
+        gt=0,
+        description="How long a switch may keep producers from writing. If it takes "
+        "longer, it is undone, and producers may write where they did before; zero is "
+        "refused.",
+    )
+
+    @property
+    def name(self) -> str:
+        """The same whichever way the pair is written: clusters in alphabetic order."""
+        return pair_name(self.one, self.other)
+
+    @property
+    def members(self) -> tuple[str, str]:
+        """The aliases of both clusters."""
+        return self.one, self.other
+
+    def other_than(self, alias: str) -> str:
+        """The alias of the other cluster."""
+        return self.other if alias == self.one else self.one
+
+    @model_validator(mode="after")
+    def _active_is_a_member(self) -> PairConfig:
+        if self.active not in self.members:
+            raise values.refusal(
+                "active",
+                f'"{self.active}" is not a cluster of this pair',
+                f"use {self.one} or {self.other}",
+            )
+        return self
+
+
+def pair_name(one: str, other: str) -> str:
+    """The name of the pair of two clusters."""
+    return "<->".join(sorted((one, other)))

@@ -1,0 +1,100 @@
+"""The jobs that keep on the target what only the source knows.
+
+Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
+partitions end, shows what a failover would lose, and writes the ends to the standby
+topic; and `AccessJob`, which every minute writes there who may do what on the source,
+as far as mirror may see it. `recovery` looks and writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+import time
+from typing import TYPE_CHECKING
+
+from mirror.errors import MirrorError
+from mirror.jobs.scheduler import Job
+from mirror.offsets.progress import ProgressReader, topic_name
+from mirror.recovery import access, ends
+from mirror.recovery.looking import Looking
+from mirror.recovery.standby import StandbyWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus
+
+STANDBY, ACCESS = "standby", "access"
+_SECONDS, _ACCESS_SECONDS = 5.0, 60.0
+
+
+class StandbyJob:
+    """The job of one flow, for one of its runs."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        topics: Callable[[], Collection[str]],
+        *,
+        store: StatusStore,
+    ) -> None:
+        """`topics`: the names of the source topics that are copied now."""
+        self._flow = flow
+        self._topics = topics
+        self._store = store
+        self._writer = StandbyWriter(flow, {ends.KIND})
+        self._looking: tuple[Cluster, Looking] | None = None
+
+    def job(self) -> Job:
+        return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
+
+    def _look(self, source: Cluster, target: Cluster) -> None:
+        if self._looking is None or self._looking[0] is not target:
+            known = {}
+            # What cannot be read, `keep` raises or replaces: the risk is shown first.
+            with contextlib.suppress(MirrorError):
+                known = ends.read(self._writer.known(target), self._flow.source)
+            reader = ProgressReader(target, topic_name(self._flow.source))
+            # Not waiting for transactions: what they copy counts at the next look.
+            looking = Looking(known, lambda: reader.read(wait=False))
+            self._looking = (target, looking)
+        at = time.time()
+        found = self._looking[1].look(source, self._topics(), at=at)
+        self._show(lambda flow: replace(flow, risk=found.risk))
+        self._writer.keep(
+            target,
+            ends.KIND,
+            {name: each.fields(at) for name, each in found.ends.items()},
+            at=at,
+            look={"cluster_id": source.cluster_id},
+        )
+        self._show(lambda flow: replace(flow, standby_at=at))
+
+    def _show(self, change: Callable[[FlowStatus], FlowStatus]) -> None:
+        self._store.update(self._flow.name, change)
+
+
+class AccessJob:
+    """The job of one flow, for one of its runs."""
+
+    def __init__(self, flow: FlowConfig) -> None:
+        self._writer = StandbyWriter(flow, access.KINDS)
+
+    def job(self) -> Job:
+        return Job(name=ACCESS, seconds=_ACCESS_SECONDS, work=self._look)
+
+    def _look(self, source: Cluster, target: Cluster) -> None:
+        at = time.time()
+        for kind, seen in access.look(source).items():
+            look = {"cluster_id": source.cluster_id}
+            if seen.unseen:
+                look[access.UNSEEN] = seen.unseen
+            wanted = seen.entries
+            if wanted is None:  # what it said before may still be so
+                known = self._writer.known(target).entries[kind]
+                wanted = {name: entry.fields for name, entry in known.items()}
+            self._writer.keep(target, kind, wanted, at=at, look=look)

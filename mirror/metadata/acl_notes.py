@@ -1,0 +1,237 @@
+"""Notes of what switches change in a cluster's ACLs, so that all of it is taken back.
+
+Main types: `AclPlan`, changes that belong together, and `AclNotes`, over the compacted
+topic `mirror-acls.internal` of the cluster that is changed. A change is noted before it
+is made, and its note removed after it is taken back. ACLs of a fence are notes, never
+an example: `AclNotes.without_fences` says what the cluster has without them.
+
+Record: key = JSON of the ACL with `by`; value = JSON {"version": 2, "change": ...}.
+Version 2, because earlier releases would copy a fence as they copy other ACLs: they
+refuse to read this.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+import json
+from typing import TYPE_CHECKING, Any
+
+from mirror.batches.reading import TopicReader
+from mirror.batches.writing import append, ensure_topic
+from mirror.clusters.admin.access import Acl
+from mirror.errors import MALFORMED, ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+
+TOPIC = "mirror-acls.internal"
+TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+FENCE = "fence"
+"""How `AclPlan.by` begins, if it keeps producers out."""
+_VERSION = 2
+
+
+class Change(StrEnum):
+    """What a switch does with an ACL."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    """It was there before."""
+    BRIDGED = "bridged"
+    """Neither there before nor after: it says what holds for a topic without ACLs."""
+    NONE = "none"
+    """No longer noted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclPlan:
+    """Changes of a cluster's ACLs that are made, and taken back, together."""
+
+    by: str
+    """Who makes them, and why, such as `fence A<->B`."""
+    adds: tuple[Acl, ...] = ()
+    """In this order, so that none takes away what a later one gives."""
+    removes: tuple[Acl, ...] = ()
+    """There now; given back later."""
+    bridges: tuple[Acl, ...] = ()
+    """ALLOW ALL for everyone on topics without ACLs. They are added first and removed
+    last, so that the first ACL of a topic, or the last, refuses no one."""
+    topics: tuple[str, ...] = ()
+    """Where mirror must stay allowed what it is."""
+    remarks: tuple[str, ...] = ()
+    """What a person must know about it."""
+
+    @property
+    def changes(self) -> Mapping[Acl, Change]:
+        """The change of each ACL."""
+        return {
+            **dict.fromkeys(self.bridges, Change.BRIDGED),
+            **dict.fromkeys(self.adds, Change.ADDED),
+            **dict.fromkeys(self.removes, Change.REMOVED),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; `of` reads it. ACLs that differ by name only are one row."""
+        return {
+            "by": self.by,
+            "adds": _rows(self.adds),
+            "removes": _rows(self.removes),
+            "bridges": _rows(self.bridges),
+            "topics": list(self.topics),
+            "remarks": list(self.remarks),
+        }
+
+    @classmethod
+    def of(cls, document: Any) -> AclPlan:
+        """What `document` returned.
+
+        Raises:
+            ClusterError: it is damaged.
+        """
+        try:
+            return cls(
+                by=str(document["by"]),
+                adds=_acls(document["adds"]),
+                removes=_acls(document["removes"]),
+                bridges=_acls(document["bridges"]),
+                topics=tuple(map(str, document["topics"])),
+                remarks=tuple(map(str, document["remarks"])),
+            )
+        except MALFORMED as error:
+            raise ClusterError(f"a plan of ACLs is damaged: {error!r}") from error
+
+
+class AclNotes:
+    """What was read when this was created, updated by `note`."""
+
+    def __init__(
+        self, cluster: Cluster, *, visible: Iterable[str] | None = None
+    ) -> None:
+        """Read the notes of a cluster. `visible`: the topics that it shows us, if it is
+        no error that the notes are not among them.
+
+        Raises:
+            ClusterError: the topic cannot be read, or a newer version of mirror wrote
+                it.
+        """
+        self._cluster = cluster
+        self._noted: defaultdict[str, dict[Acl, Change]] = defaultdict(dict)
+        if TOPIC in visible if visible is not None else cluster.topic(TOPIC):
+            for _, key, value in TopicReader(cluster, TOPIC, committed=False).read():
+                try:
+                    by, acl, change = decode(key, value)
+                except ClusterError as error:
+                    raise ClusterError(
+                        f"cluster {cluster.alias}: topic {TOPIC}: {error}"
+                    ) from error
+                self._take(by, acl, change)
+
+    def noted(self, by: str) -> AclPlan:
+        """The changes that are noted as made by this one; sorted, not in order."""
+        changes = self._noted.get(by, {})
+
+        def those(change: Change) -> tuple[Acl, ...]:
+            return tuple(sorted(acl for acl, its in changes.items() if its is change))
+
+        return AclPlan(
+            by=by,
+            adds=those(Change.ADDED),
+            removes=those(Change.REMOVED),
+            bridges=those(Change.BRIDGED),
+        )
+
+    def added(self, *, but_by: str = "") -> set[Acl]:
+        """The ACLs that are there because of switches, without those by this one."""
+        return {
+            acl
+            for by, changes in self._noted.items()
+            if by != but_by
+            for acl, change in changes.items()
+            if change is not Change.REMOVED
+        }
+
+    def without_fences(self, present: Iterable[Acl]) -> set[Acl]:
+        """The ACLs that a cluster with these would have without fences."""
+        found = set(present)
+        for by, changes in self._noted.items():
+            if by.startswith(FENCE):
+                for acl, change in changes.items():
+                    if change is Change.REMOVED:
+                        found.add(acl)
+                    else:
+                        found.discard(acl)
+        return found
+
+    def note(self, plan: AclPlan, *, replication_factor: int) -> None:
+        """Note changes, before they are made; the topic is made with the first ones."""
+        known = self._noted[plan.by]
+        new = {a: c for a, c in plan.changes.items() if known.get(a) is not c}
+        if not new:
+            return
+        ensure_topic(
+            self._cluster,
+            TOPIC,
+            replication_factor=replication_factor,
+            configs=TOPIC_CONFIGS,
+        )
+        self._write(plan.by, new)
+
+    def forget(self, by: str) -> None:
+        """Note that all that this one changed is taken back."""
+        self._write(by, dict.fromkeys(self._noted[by], Change.NONE))
+
+    def _write(self, by: str, changes: Mapping[Acl, Change]) -> None:
+        entries = [_record(by, acl, change) for acl, change in changes.items()]
+        append(self._cluster, TOPIC, entries)
+        for acl, change in changes.items():
+            self._take(by, acl, change)
+
+    def _take(self, by: str, acl: Acl, change: Change) -> None:
+        if change is Change.NONE:
+            self._noted[by].pop(acl, None)
+        else:
+            self._noted[by][acl] = change
+
+
+def decode(key: bytes, value: bytes) -> tuple[str, Acl, Change]:
+    """The change that one record is about, and who made it.
+
+    Raises:
+        ClusterError: it is damaged, or a newer mirror has written it.
+    """
+    try:
+        said = json.loads(value)
+        if said["version"] != _VERSION:
+            raise ClusterError(
+                f"a newer version of mirror wrote a record (format {said['version']}); "
+                "use that version"
+            )
+        fields = {str(name): str(text) for name, text in json.loads(key).items()}
+        by = fields.pop("by")
+        return by, Acl(**fields), Change(said["change"])
+    except MALFORMED as error:
+        raise ClusterError(f"a record names no change of an ACL: {error!r}") from error
+
+
+def _record(by: str, acl: Acl, change: Change) -> tuple[bytes, bytes]:
+    key = json.dumps({"by": by, **asdict(acl)}, sort_keys=True)
+    return key.encode(), json.dumps({"version": _VERSION, "change": change}).encode()
+
+
+def _rows(acls: Iterable[Acl]) -> list[dict[str, Any]]:
+    names: dict[Acl, list[str]] = {}
+    for acl in acls:
+        names.setdefault(replace(acl, name=""), []).append(acl.name)
+    return [{**asdict(acl), "name": named} for acl, named in names.items()]
+
+
+def _acls(rows: Any) -> tuple[Acl, ...]:
+    return tuple(
+        Acl(**{k: str(v) for k, v in {**row, "name": name}.items()})
+        for row in rows
+        for name in row["name"]
+    )

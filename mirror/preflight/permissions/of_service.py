@@ -1,0 +1,337 @@
+"""The rights that a running service needs, feature by feature.
+
+Main name: `ROWS`, on the source first, then on the target.
+"""
+
+from __future__ import annotations
+
+from mirror.metadata import acl_ownership
+from mirror.offsets import progress, runs
+from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
+from mirror.policy.names import HEARTBEATS
+from mirror.preflight.permissions import names
+from mirror.preflight.permissions.extent import beginning, named
+from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side
+from mirror.recovery import journal, losses, pauses, proofs, standby
+
+_READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
+_DESCRIBE = Operation.DESCRIBE
+_CONFIGS = Operation.DESCRIBE_CONFIGS
+_KEPT = (_CREATE, _READ, _WRITE)
+"""For a topic that mirror creates, writes, and reads back."""
+
+ROWS: tuple[Need, ...] = (
+    Need(
+        feature="records",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=names.copied,
+        called="mirrored topics",
+    ),
+    Need(
+        feature="configs of copies",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.DESCRIBE_CONFIGS,),
+        names=names.copied,
+        called="mirrored topics",
+    ),
+    Need(
+        feature="checkpoints",
+        side=Side.SOURCE,
+        kind=ResourceKind.GROUP,
+        operations=(_DESCRIBE,),
+        names=names.groups,
+        called="mirrored groups",
+        when=lambda flow, _: flow.emit_checkpoints,
+        setting="`emit_checkpoints`",
+    ),
+    Need(
+        feature="ACLs of copies",
+        side=Side.SOURCE,
+        kind=ResourceKind.CLUSTER,
+        operations=(_DESCRIBE,),
+        names=names.cluster,
+        called="",
+        when=lambda flow, _: flow.sync_topic_acls,
+        setting="`sync_topic_acls`",
+    ),
+    Need(
+        feature="ACLs that came from elsewhere",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda *_: (
+            beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
+        ),
+        called="`mirror-acls.` as a prefix",
+        when=lambda flow, config: (
+            flow.sync_topic_acls
+            and any(
+                other.sync_topic_acls and other.target == flow.source
+                for other in config.enabled_flows
+            )
+        ),
+        setting="`sync_topic_acls`, also of a flow into this cluster",
+    ),
+    Need(
+        feature="heartbeats on the source",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda *_: named(HEARTBEATS),
+        called=f"`{HEARTBEATS}`",
+        when=lambda flow, _: flow.heartbeats_on_source,
+        setting="`heartbeats_on_source`",
+    ),
+    Need(
+        feature="offset syncs",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda flow, _: named(offset_syncs_topic(flow.target, flow.separator)),
+        called="`mm2-offset-syncs.<target>.internal`",
+        when=lambda flow, _: (
+            flow.emit_offset_syncs and flow.offset_syncs_location == "source"
+        ),
+        setting="`emit_offset_syncs`, `offset_syncs_location: source`",
+    ),
+    Need(
+        feature="records",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE, Operation.ALTER),
+        names=names.copies,
+        called="the copies",
+    ),
+    Need(
+        feature="configs of copies",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.ALTER_CONFIGS,),
+        names=names.copies,
+        called="the copies",
+        when=lambda flow, _: flow.sync_topic_configs,
+        setting="`sync_topic_configs`",
+    ),
+    Need(
+        feature="limits and drift of copies",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(Operation.DESCRIBE_CONFIGS,),
+        names=names.copies,
+        called="the copies",
+        when=lambda flow, _: not flow.sync_topic_configs,
+        setting="`sync_topic_configs: false`",
+    ),
+    Need(
+        feature="exactly once",
+        side=Side.TARGET,
+        kind=ResourceKind.TRANSACTIONAL_ID,
+        operations=(_WRITE,),
+        names=lambda flow, _: (beginning(names.transactional_ids(flow)),),
+        called="`mirror.<source>-><target>.` as a prefix",
+        when=lambda flow, _: flow.exactly_once,
+        setting="`exactly_once`",
+    ),
+    Need(
+        feature="transactions that brokers left open",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=names.copies,
+        called="the copies",
+        when=lambda flow, _: flow.exactly_once,
+        setting="`exactly_once`",
+    ),
+    Need(
+        feature="progress",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=_KEPT,
+        names=lambda flow, _: named(progress.topic_name(flow.source)),
+        called=f"`{progress.topic_name('<source>')}`",
+    ),
+    Need(
+        feature="offset map",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(*_KEPT, Operation.ALTER_CONFIGS),
+        names=lambda flow, _: named(runs.topic_name(flow.source, flow.separator)),
+        called=f"`{runs.topic_name('<source>', '.')}`",
+    ),
+    Need(
+        feature="loss ledger",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda flow, _: named(losses.topic_name(flow.source)),
+        called=f"`{losses.topic_name('<source>')}`",
+    ),
+    Need(
+        feature="standby",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=_KEPT,
+        names=lambda flow, _: named(standby.topic_name(flow.source)),
+        called=f"`{standby.topic_name('<source>')}`",
+    ),
+    Need(
+        feature="pauses",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda flow, _: named(pauses.topic_name(flow.source)),
+        called=f"`{pauses.topic_name('<source>')}`",
+    ),
+    *(
+        Need(
+            feature="roles of pairs",
+            side=side,
+            kind=ResourceKind.TOPIC,
+            operations=_KEPT,
+            names=lambda *_: named(journal.TOPIC),
+            called=f"`{journal.TOPIC}`",
+            when=names.is_paired,
+            setting="`recovery`",
+        )
+        for side in (Side.SOURCE, Side.TARGET)
+    ),
+    *(
+        Need(
+            feature="proofs in the service",
+            side=side,
+            kind=ResourceKind.TOPIC,
+            operations=operations,
+            names=which,
+            called=called,
+            when=lambda flow, _: flow.verify != "off",
+            setting="`verify`",
+        )
+        for side, operations, which, called in (
+            (Side.SOURCE, (_CONFIGS,), names.copied, "mirrored topics"),
+            (Side.TARGET, (_READ, _CONFIGS), names.copies, "the copies"),
+            (
+                Side.TARGET,
+                _KEPT,
+                lambda flow, _: named(proofs.topic_name(flow.source)),
+                f"`{proofs.topic_name('<source>')}`",
+            ),
+        )
+    ),
+    Need(
+        feature="leadership",
+        side=Side.TARGET,
+        kind=ResourceKind.GROUP,
+        operations=(_READ,),
+        names=lambda _, config: named(config.service.group or ""),
+        called="`service.group`",
+        when=lambda _, config: config.service.group is not None,
+        setting="`service.group`",
+    ),
+    Need(
+        feature="checkpoints",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=_KEPT,
+        names=lambda flow, _: named(checkpoints_topic(flow.source, flow.separator)),
+        called=f"`{checkpoints_topic('<source>')}`",
+        when=lambda flow, _: flow.emit_checkpoints,
+        setting="`emit_checkpoints`",
+    ),
+    Need(
+        feature="group offsets",
+        side=Side.TARGET,
+        kind=ResourceKind.GROUP,
+        operations=(_READ,),
+        names=names.groups,
+        called="mirrored groups",
+        when=lambda flow, _: flow.sync_group_offsets,
+        setting="`sync_group_offsets`",
+    ),
+    Need(
+        feature="group offsets",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=names.copies,
+        called="the copies",
+        when=lambda flow, _: flow.sync_group_offsets,
+        setting="`sync_group_offsets`",
+    ),
+    Need(
+        feature="heartbeats",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda *_: named(HEARTBEATS),
+        called=f"`{HEARTBEATS}`",
+        when=lambda flow, _: flow.emit_heartbeats,
+        setting="`emit_heartbeats`",
+    ),
+    Need(
+        feature="age of copied heartbeats",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda flow, _: named(flow.replication_policy.target_topic(HEARTBEATS)),
+        called=f"`<source>.{HEARTBEATS}`",
+        when=lambda flow, _: flow.emit_heartbeats or flow.heartbeats_on_source,
+        setting="`emit_heartbeats` or `heartbeats_on_source`",
+    ),
+    Need(
+        feature="offset syncs",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda flow, _: named(offset_syncs_topic(flow.source, flow.separator)),
+        called="`mm2-offset-syncs.<source>.internal`",
+        when=lambda flow, _: (
+            flow.emit_offset_syncs and flow.offset_syncs_location == "target"
+        ),
+        setting="`emit_offset_syncs`, `offset_syncs_location: target`",
+    ),
+    Need(
+        feature="ACLs of copies",
+        side=Side.TARGET,
+        kind=ResourceKind.CLUSTER,
+        operations=(Operation.ALTER,),
+        names=names.cluster,
+        called="",
+        when=lambda flow, _: flow.sync_topic_acls,
+        setting="`sync_topic_acls`",
+    ),
+    Need(
+        feature="ACLs of copies",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda flow, _: named(acl_ownership.topic_name(flow.source)),
+        called=f"`{acl_ownership.topic_name('<source>')}`",
+        when=lambda flow, _: flow.sync_topic_acls,
+        setting="`sync_topic_acls`",
+    ),
+    Need(
+        feature="ACLs of copies",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda *_: (
+            beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
+        ),
+        called="`mirror-acls.` as a prefix",
+        when=lambda flow, _: flow.sync_topic_acls,
+        setting="`sync_topic_acls`",
+    ),
+    Need(
+        feature="dead letters",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_CREATE, _WRITE),
+        names=lambda flow, _: named(flow.dead_letter_topic or ""),
+        called="`dead_letter_topic`",
+        when=lambda flow, _: flow.dead_letter_topic is not None,
+        setting="`dead_letter_topic`",
+    ),
+)

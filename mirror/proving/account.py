@@ -1,0 +1,152 @@
+"""What a proof says: an account of all records, and findings.
+
+Main types: `Account`, counts that add up, and `Finding`, one thing that is wrong, with
+the coordinates of both sides. They are what tables, reports and proofs show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+
+Span = tuple[int, int]
+"""The first and the last of some offsets of a copy."""
+
+
+class Kind(StrEnum):
+    """What is wrong with a record or its copy."""
+
+    MISSING = "MISSING"
+    """Nothing explains why the copy does not have it."""
+    DIFFERENT = "DIFFERENT"
+    """The copy says something else, or stands elsewhere than the map says."""
+    DOUBLED = "DOUBLED"
+    """A further copy that the map does not know."""
+    SWAPPED = "SWAPPED"
+    """Copied, but not in the order of the source."""
+    UNEXPECTED = "UNEXPECTED"
+    """Claims to come from this source, and is no record's copy."""
+    DAMAGED = "DAMAGED"
+    """A log cannot be read there."""
+    UNPROVEN = "UNPROVEN"
+    """Not compared; `detail` says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One record, or consecutive ones with the same fate."""
+
+    kind: Kind
+    topic: str
+    partition: int
+    target_topic: str
+    source: int | None
+    """The first source offset."""
+    target: int | None
+    """The first target offset."""
+    count: int = 1
+    detail: str = ""
+    time: int | None = None
+    """Of the first record, epoch ms."""
+    key_size: int | None = None
+    """In bytes; None: null, or not known."""
+    value_size: int | None = None
+    key: str | None = None
+    """The beginning of it; bytes that are no UTF-8 as `\\xff`. None: as `key_size`, or
+    not asked for."""
+
+    def document(self) -> dict[str, Any]:
+        """As in reports; without a key if there is none."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.key is None:
+            del told["key"]
+        return told | {"kind": self.kind.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The outcome for each committed record of a source, and what else is in the copy.
+
+    `records` is the sum of `equal` to `wrong`; records that could not be compared are
+    not in it.
+    """
+
+    source_bytes: int = 0
+    """Keys, values and headers of the source's records that were compared."""
+    records: int = 0
+    equal: int = 0
+    filtered: int = 0
+    """Came through the target before: the provenance header names it."""
+    removed: int = 0
+    """The flow's function left it out."""
+    dead_letters: int = 0
+    """The function failed on it, and it is in the dead-letter topic."""
+    lost: int = 0
+    """Named by the loss ledger."""
+    compacted: int = 0
+    """The copy has a later record of its key."""
+    expired: int = 0
+    """The copy's log begins after it."""
+    wrong: int = 0
+    """Has a finding of its own."""
+
+    repeats: int = 0
+    """In the copy: records that were copied again, as the map says, or as may happen
+    without exactly-once."""
+    older: int = 0
+    """In the copy: copies of a deleted topic that had the same name."""
+    foreign: int = 0
+    """In the copy: records of other writers. If the map is not asked, also what the
+    source once had and compacted away or lost, and nothing tells."""
+    compacted_source: int = 0
+    """In the copy: the source has a later record of its key instead."""
+    expired_source: int = 0
+    """In the copy: the source's log begins after it."""
+
+    def __add__(self, more: Account) -> Account:
+        return Account(
+            **{
+                each.name: getattr(self, each.name) + getattr(more, each.name)
+                for each in fields(self)
+            }
+        )
+
+    @property
+    def explained(self) -> dict[str, int]:
+        """Records that are not equal for a known reason, by reason; without zeros."""
+        counts = {
+            "filtered": self.filtered,
+            "removed": self.removed,
+            "dead letters": self.dead_letters,
+            "lost": self.lost,
+            "compacted": self.compacted,
+            "expired": self.expired,
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+    def document(self) -> dict[str, int]:
+        """As in reports."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def span_of(name: str, offsets: npt.NDArray[np.int64]) -> dict[str, Span]:
+    """Where the copy's records of one field of the account stand; none, no entry."""
+    if not len(offsets):
+        return {}
+    return {name: (int(offsets.min()), int(offsets.max()))}
+
+
+def widened(spans: Mapping[str, Span], more: Mapping[str, Span]) -> dict[str, Span]:
+    """Spans by field of the account, put together."""
+    whole = dict(spans)
+    for name, (first, last) in more.items():
+        begins, ends = whole.get(name, (first, last))
+        whole[name] = min(begins, first), max(ends, last)
+    return whole

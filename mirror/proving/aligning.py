@@ -1,0 +1,214 @@
+"""Makes, from the content of both logs, what the offset map would say of partitions.
+
+Main function: `aligned`. It runs in the driver. Of a long partition it first takes a
+sample of marks from either side, in which the same records are: those that occur once
+cut both logs into pieces that tasks match record by record.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.errors import MirrorError
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
+from mirror.proving import marking, matching
+from mirror.proving.account import Finding, Kind
+from mirror.proving.marking import Located, Marks, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirror.offsets.runs import RunArray
+    from mirror.proving.matching import Longs
+    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.runner import Runner
+    from mirror.proving.sides import Terms
+
+PIECE_OFFSETS = 250_000
+"""Of the source in a piece, whose marks one task keeps."""
+MOST_TARGET_OFFSETS = 1_000_000
+"""In a piece: of the longer side a task only keeps what the other one has as well."""
+_SAMPLED_AT_ONCE = 1_000_000
+_MOST_SAMPLES = 1_000_000
+"""Per side of a partition, if all of its records are there and differ: 16 MB."""
+_GROUP = 32
+"""Partitions that are matched before the first of them is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aligned:
+    """One partition."""
+
+    of: CopiedPartition
+    """What there is to compare of it."""
+    runs: RunArray = field(repr=False)
+    """Where its records stand; what follows a floor is not known."""
+    failure: str = ""
+    """Why it is not."""
+    findings: tuple[Finding, ...] = ()
+    offsets: int
+    """How many of the source were looked at."""
+    fetched_bytes: int = 0
+
+
+def aligned(
+    terms: Terms, runner: Runner, partitions: Iterable[CopiedPartition]
+) -> Iterator[Aligned]:
+    """Match the records of partitions with their copies, some partitions at a time.
+
+    Raises:
+        MirrorError: a task failed several times.
+    """
+    waiting = list(partitions)
+    while waiting:
+        group, waiting = waiting[:_GROUP], waiting[_GROUP:]
+        done: dict[tuple[str, int], list[Located]] = defaultdict(list)
+        pieces: list[Piece] = []
+        for of in group:
+            try:
+                pieces += _pieces(terms, runner, of)
+            except MirrorError as error:
+                failed = Located(piece=_whole(of), failure=str(error))
+                done[of.topic, of.partition].append(failed)
+        tasks = (partial(marking.located, terms, piece) for piece in pieces)
+        for each in runner.results(tasks):
+            done[each.piece.of.topic, each.piece.of.partition].append(each)
+        for of in group:
+            yield _joined(of, done[of.topic, of.partition])
+
+
+def _whole(of: CopiedPartition) -> Piece:
+    return Piece(
+        of=of, source_first=of.source_first, source_end=of.source_end,
+        target_first=of.target_first, target_end=of.target_end,
+    )  # fmt: skip
+
+
+def _pieces(terms: Terms, runner: Runner, of: CopiedPartition) -> Iterator[Piece]:
+    rest = _whole(of)
+    if _is_short(rest):
+        yield rest
+        return
+    ups, downs = _samples(terms, runner, rest)
+    found = matching.anchors(ups.marks, downs.marks)
+    up, down = ups.offsets[found[:, 0]], downs.offsets[found[:, 1]]
+    while not _is_short(rest):
+        index = _next_cut(up, down, rest)
+        if index >= len(up):
+            break
+        at, there = int(up[index]), int(down[index])
+        yield replace(rest, source_end=at, target_end=there)
+        rest = replace(rest, source_first=at, target_first=there)
+    yield rest
+
+
+def _is_short(piece: Piece) -> bool:
+    return (
+        piece.source_end - piece.source_first <= PIECE_OFFSETS
+        and piece.target_end - piece.target_first <= MOST_TARGET_OFFSETS
+    )
+
+
+def _next_cut(up: Longs, down: Longs, rest: Piece) -> int:
+    """The last anchor that makes a short piece, or else the next one."""
+    index = min(
+        int(np.searchsorted(up, rest.source_first + PIECE_OFFSETS, "right")),
+        int(np.searchsorted(down, rest.target_first + MOST_TARGET_OFFSETS, "right")),
+    )
+    return max(index - 1, int(np.searchsorted(up, rest.source_first, "right")))
+
+
+def _samples(terms: Terms, runner: Runner, whole: Piece) -> tuple[Marks, Marks]:
+    """The same share of both sides' records."""
+    span = max(
+        whole.source_end - whole.source_first, whole.target_end - whole.target_first
+    )
+    rate = 1
+    while span > rate * _MOST_SAMPLES:
+        rate *= 2
+    slices = [
+        (True, replace(whole, source_first=at,
+                       source_end=min(at + _SAMPLED_AT_ONCE, whole.source_end)))
+        for at in range(whole.source_first, whole.source_end, _SAMPLED_AT_ONCE)
+    ] + [
+        (False, replace(whole, target_first=at,
+                        target_end=min(at + _SAMPLED_AT_ONCE, whole.target_end)))
+        for at in range(whole.target_first, whole.target_end, _SAMPLED_AT_ONCE)
+    ]  # fmt: skip
+    for timed in (True, False):
+        found: dict[bool, list[Marks]] = {True: [], False: []}
+        tasks = (
+            partial(_sampled, terms, piece, on_source, rate, timed)
+            for on_source, piece in slices
+        )
+        for on_source, marks in runner.results(tasks):
+            found[on_source].append(marks)
+        if all(each.own_times for each in found[False]):
+            break
+    return _in_order(found[True]), _in_order(found[False])
+
+
+def _sampled(
+    terms: Terms, piece: Piece, on_source: bool, rate: int, timed: bool
+) -> tuple[bool, Marks]:
+    return on_source, marking.sampled(
+        terms, piece, on_source=on_source, rate=rate, timed=timed
+    )
+
+
+def _in_order(parts: list[Marks]) -> Marks:
+    nothing = np.empty(0, np.int64)
+    offsets = np.concatenate([nothing, *(each.offsets for each in parts)])
+    marks = np.concatenate([nothing, *(each.marks for each in parts)])
+    order = np.argsort(offsets)
+    return Marks(
+        offsets=offsets[order], marks=marks[order],
+        own_times=all(each.own_times for each in parts),
+        fetched_bytes=sum(each.fetched_bytes for each in parts),
+    )  # fmt: skip
+
+
+def _joined(of: CopiedPartition, found: list[Located]) -> Aligned:
+    """What tasks found of one partition, and what follows from it for its ends."""
+    found = sorted(
+        found, key=lambda each: (each.piece.source_first, each.piece.target_first)
+    )
+    every = [np.empty((0, 3), np.int64)]
+    for each in found:
+        first = (each.piece.source_first, each.piece.target_first, 0)
+        every.append(np.array([first], np.int64) if each.failure else each.runs)
+    runs = np.concatenate(every)
+    failure = next((each.failure for each in found if each.failure), "")
+    known = runs[runs[:, COUNT] > 0]
+    findings: list[Finding] = []
+    late = not of.continues and of.source_first > of.source_start
+    if late and not len(runs):
+        of = replace(of, target_first=of.target_end)
+    if len(runs) and runs[0, COUNT]:
+        if of.begins_with_copies:
+            of = replace(of, source_first=int(runs[0, UPSTREAM]))
+        if late:
+            of = replace(of, target_first=int(runs[0, DOWNSTREAM]))
+    if not failure:
+        ends = known[-1, UPSTREAM] + known[-1, COUNT] if len(known) else of.source_first
+        of = replace(of, source_end=max(int(ends), of.copied_to))
+        if of.copied_to < 0 and found[-1].left:
+            findings.append(_not_copied(of, found[-1].left))
+    return Aligned(
+        of=of, runs=runs, failure=failure, findings=tuple(findings),
+        offsets=sum(each.piece.source_end - each.piece.source_first for each in found),
+        fetched_bytes=sum(each.fetched_bytes for each in found),
+    )  # fmt: skip
+
+
+def _not_copied(of: CopiedPartition, count: int) -> Finding:
+    return Finding(
+        kind=Kind.UNPROVEN, topic=of.topic, partition=of.partition,
+        target_topic=of.target_topic, source=of.source_end, target=None, count=count,
+        detail="after the last record that has a copy: not copied yet, or missing",
+    )  # fmt: skip

@@ -1,0 +1,284 @@
+"""Compares one range of a source with its copy: what a task does.
+
+Main function: `compare`. It streams both logs, lets the kernel compare them, and
+returns a `Compared`: counts, a digest, and a row for every record that is no equal
+pair, which `explaining` explains, or `findings` names.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mirror.batches import alignment, to_columns
+from mirror.errors import MirrorError
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
+from mirror.proving import placing, sides
+from mirror.proving.account import span_of, widened
+from mirror.proving.sides import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.batches.listing import Listed
+    from mirror.clusters.cluster import Cluster
+    from mirror.offsets.runs import RunArray
+    from mirror.proving.account import Span
+    from mirror.proving.log_stream import Damage, LogStream
+    from mirror.proving.ranges import Range
+    from mirror.proving.sides import Terms
+
+Odd = npt.NDArray[np.int64]
+
+_MARKS = 1 << 16
+_ODD_ROWS = 1 << 12
+_NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
+_NO_BYTES = np.empty(0, np.uint8)
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a task found. Offsets that it did not reach are not proven."""
+
+    range: Range
+    records: int = 0
+    """Committed records of the source, those that looped included."""
+    source_bytes: int = 0
+    """Keys, values and headers of these."""
+    equal: int = 0
+    first_equal: int = NEVER
+    """The source offset of the first of these."""
+    looped: int = 0
+    removed: int = 0
+    """The flow's function left them out."""
+    foreign: int = 0
+    """Records of other writers in the copy's topic."""
+    repeats: int = 0
+    older: int = 0
+    """Copies of a deleted topic with the same name."""
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    """Where `foreign` and `older` stand."""
+    odd: Odd = field(
+        default_factory=lambda: np.empty((0, alignment.ODD_COLUMNS), np.int64),
+        repr=False,
+    )
+    """Columns: `alignment.WHAT` and so on."""
+    digest: bytes = b""
+    """SHA-256 over the marks of all equal pairs, in order."""
+    source_start: int = 0
+    """Where the source's log began when it was read."""
+    target_start: int = 0
+    source_damages: tuple[Damage, ...] = ()
+    target_damages: tuple[Damage, ...] = ()
+    own_times: bool = True
+    """Off: the copy's topic uses LogAppendTime, so times were not compared."""
+    fetched_bytes: int = 0
+    """From both sides."""
+    failure: str = ""
+    """Why the comparison ended early; empty if it did not."""
+
+
+def compare(terms: Terms, work: Range) -> Compared:
+    """Compare one range. Whatever goes wrong is in the result."""
+    if work.unknown:
+        return Compared(range=work, failure=work.unknown)
+    try:
+        with (
+            closing(terms.cluster(on_source=True)) as source,
+            closing(terms.cluster(on_source=False)) as target,
+        ):
+            source.connect()
+            target.connect()
+            return _Comparison(terms, work, source, target).run()
+    except MirrorError as error:
+        return Compared(range=work, failure=str(error))
+
+
+class _Comparison:
+    def __init__(
+        self, terms: Terms, work: Range, source: Cluster, target: Cluster
+    ) -> None:
+        self._work = work
+        self._terms = terms
+        self._stamp = terms.seen.stamp
+        self._made = Source(terms, source, work.of, work.source_first, work.source_end)
+        self._source = self._made.stream
+        self._target = sides.target(
+            terms, target, work.of, work.target_first, work.target_end
+        )
+        self._records = self._bytes = self._equal = self._foreign = 0
+        self._first_equal = NEVER
+        self._spans: dict[str, Span] = {}
+        self._odd: list[Odd] = []
+        self._sum = hashlib.sha256()
+
+    def run(self) -> Compared:
+        failure = ""
+        try:
+            self._align()
+        except MirrorError as error:
+            failure = str(error)
+        odd = np.concatenate(
+            [np.empty((0, alignment.ODD_COLUMNS), np.int64), *self._odd]
+        )
+        repeated = _known(odd, self._work.repeats)
+        older = _known(odd, self._work.older) & ~repeated
+        looped, removed = self._source.looped, self._made.removed
+        elsewhere = _known(odd, self._work.late) | _of_known(odd, self._work.late)
+        if self._work.is_late:  # what is between them has ranges of its own
+            looped = removed = self._bytes = self._foreign = 0
+            self._spans = {}
+            elsewhere = ~_known(odd, self._work.runs) & ~_of_known(odd, self._work.runs)
+            elsewhere &= odd[:, alignment.WHAT] != alignment.UNEQUAL
+        left_out = elsewhere & (odd[:, alignment.WHAT] == alignment.ONLY_SOURCE)
+        source_start, target_start = self._source.start, self._target.start
+        if self._terms.by_content:
+            source_start = max(source_start, self._work.of.source_start)
+            target_start = max(target_start, self._work.of.target_start)
+            placing.place(
+                odd, self._work,
+                source_damages=self._source.damages,
+                target_damages=self._target.damages,
+            )  # fmt: skip
+        return Compared(
+            range=self._work,
+            records=self._records + looped + removed - int(left_out.sum()),
+            source_bytes=self._bytes,
+            equal=self._equal,
+            first_equal=self._first_equal,
+            looped=looped,
+            removed=removed,
+            foreign=self._foreign,
+            repeats=int(repeated.sum()),
+            older=int(older.sum()),
+            spans=self._spans | span_of("older", odd[older, alignment.TARGET]),
+            odd=odd[~repeated & ~older & ~elsewhere],
+            digest=self._sum.digest(),
+            source_start=source_start,
+            target_start=target_start,
+            source_damages=tuple(self._source.damages),
+            target_damages=tuple(self._target.damages),
+            own_times=self._target.own_times,
+            fetched_bytes=self._source.fetched_bytes + self._target.fetched_bytes,
+            failure=failure,
+        )
+
+    def _align(self) -> None:
+        ups, downs = _Side(self._source), _Side(self._target)
+        marks = np.empty(_MARKS, np.uint64)
+        odd = np.empty((_ODD_ROWS, alignment.ODD_COLUMNS), np.int64)
+        state = np.zeros(alignment.STATES, np.int64)
+        result = np.zeros(alignment.RESULTS, np.int64)
+        while True:
+            if state[alignment.UP] == len(ups.places) and not ups.ended:
+                self._count(ups.advance())
+                state[alignment.UP] = 0
+                continue
+            if state[alignment.DOWN] == len(downs.places) and not downs.ended:
+                downs.advance()
+                state[alignment.DOWN] = 0
+                continue
+            if (
+                ups.ended
+                and downs.ended
+                and (
+                    state[alignment.UP] == len(ups.places)
+                    and state[alignment.DOWN] == len(downs.places)
+                )
+            ):
+                return
+            flags = (
+                alignment.TIMED * self._target.own_times
+                | alignment.BY_CONTENT * self._terms.by_content
+                | alignment.UP_ENDS * ups.ended
+                | alignment.DOWN_ENDS * downs.ended
+            )
+            begun, begun_down = int(state[alignment.UP]), int(state[alignment.DOWN])
+            alignment.align(
+                ups.buffer, ups.places, downs.buffer, downs.places, self._work.runs,
+                self._stamp, flags, state, marks, odd, result,
+            )  # fmt: skip
+            if result[alignment.EQUAL] and self._first_equal == NEVER:
+                passed = ups.places[begun : state[alignment.UP], to_columns.OFFSET]
+                unequal = odd[: result[alignment.ODD], alignment.SOURCE]
+                self._first_equal = int(passed[~np.isin(passed, unequal)][0])
+            self._equal += int(result[alignment.EQUAL])
+            if result[alignment.FOREIGN]:
+                self._foreign += int(result[alignment.FOREIGN])
+                passed = downs.places[begun_down : state[alignment.DOWN]]
+                self._note_foreign(
+                    passed[:, to_columns.OFFSET],
+                    odd[: result[alignment.ODD], alignment.TARGET],
+                )
+            self._sum.update(marks[: result[alignment.EQUAL]].data)
+            if result[alignment.ODD]:
+                self._odd.append(odd[: result[alignment.ODD]].copy())
+
+    def _note_foreign(self, offsets: Odd, known: Odd) -> None:
+        """Note where other writers' records are among these of the copy; `known`: the
+        offsets in rows of their own.
+        """
+        runs = self._work.runs
+        index = np.searchsorted(runs[:, DOWNSTREAM], offsets, "right") - 1
+        copies = np.zeros(len(offsets), np.bool_)
+        if len(runs):
+            run = runs[np.maximum(index, 0)]
+            copies = (index >= 0) & (offsets < run[:, DOWNSTREAM] + run[:, COUNT])
+        others = offsets[~copies & ~np.isin(offsets, known)]
+        self._spans = widened(self._spans, span_of("foreign", others))
+
+    def _count(self, places: npt.NDArray[np.int64]) -> None:
+        self._records += len(places)
+        self._bytes += int(
+            (places[:, to_columns.END] - places[:, to_columns.KEY_AT]).sum()
+        )
+
+
+class _Side:
+    """The records of one side that the kernel has now."""
+
+    def __init__(self, stream: LogStream) -> None:
+        self._parts: Iterator[Listed] = stream.listed()
+        self.buffer, self.places = _NO_BYTES, _NOTHING
+        self.ended = False
+
+    def advance(self) -> npt.NDArray[np.int64]:
+        """Take the next records, none at the end."""
+        part = next(self._parts, None)
+        if part is None:
+            self.ended = True
+            self.buffer, self.places = _NO_BYTES, _NOTHING
+        else:
+            self.buffer, self.places = part.buffer, part.places
+        return self.places
+
+
+def _known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+    """Which rows are about records on the target alone that these runs name."""
+    return _alone(odd, alignment.ONLY_TARGET, alignment.TARGET, runs, DOWNSTREAM)
+
+
+def _of_known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
+    """Which rows are about records on the source alone that these runs name."""
+    return _alone(odd, alignment.ONLY_SOURCE, alignment.SOURCE, runs, UPSTREAM)
+
+
+def _alone(
+    odd: Odd, what: int, where: int, runs: RunArray, column: int
+) -> npt.NDArray[np.bool_]:
+    alone = odd[:, alignment.WHAT] == what
+    if not len(runs):
+        return np.zeros(len(odd), np.bool_)
+    runs = runs[np.argsort(runs[:, column], kind="stable")]
+    offsets = odd[:, where]
+    index = np.searchsorted(runs[:, column], offsets, "right") - 1
+    found = runs[np.maximum(index, 0)]
+    within = (index >= 0) & (offsets < found[:, column] + found[:, COUNT])
+    known: npt.NDArray[np.bool_] = alone & within
+    return known

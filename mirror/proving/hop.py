@@ -1,0 +1,140 @@
+"""One flow, and one record of its source: what both clusters show of the two.
+
+Main type: `Hop`; `meet` makes one. `copied` says which copies there are, and whether
+they are right; why there is none is for `absence`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirror.errors import ClusterError
+from mirror.offsets import progress
+from mirror.offsets.progress import NO_ID
+from mirror.proving.at_offset import Held, What
+from mirror.proving.judging import Verdict, judge
+from mirror.proving.of_flow import terms_of
+from mirror.proving.ranges import CopiedPartition
+from mirror.proving.scope import Scope
+from mirror.proving.tracing import How, Place, Row
+
+if TYPE_CHECKING:
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.reach import Reach
+    from mirror.clusters.topics import Topic
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.progress import Position
+    from mirror.proving.sides import Terms
+
+_NO_OFFSETS = (1, 1)
+"""Of a record without a copy: nothing is read there."""
+_AT_PLACE = {
+    What.EXPIRED: How.EXPIRED,
+    What.CLEANED: How.COMPACTED,
+    What.OPEN: How.BEHIND,
+    What.DAMAGED: How.UNKNOWN,
+}
+"""What the copy is if no record is there any more; else it is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A record and a flow that copies its topic."""
+
+    flow: FlowConfig
+    place: Place
+    held: Held | None
+    """What is at the place; None if its cluster does not say."""
+    source: Cluster | None
+    """None: it does not answer."""
+    target: Cluster
+    terms: Terms | None
+    """How to compare; None if the source does not answer."""
+    copy: Topic | None
+    """None: there is no such topic on the target."""
+    topic_id: uuid.UUID
+    """The source topic's; NO_ID if it is not known."""
+    position: Position | None
+    """How far the partition is copied; None: not begun."""
+    row: Row
+    """To be completed: cluster, topic, partition and flow."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a record on the source, for everybody to read."""
+        return self.held is not None and self.held.what is What.RECORD
+
+    @property
+    def reason(self) -> str:
+        """Why there is no such record."""
+        return "it does not answer" if self.held is None else self.held.detail
+
+    def verdict(self, target: int | None) -> Verdict:
+        """On the record and its copy at this offset; None: on the record alone."""
+        if self.source is None or self.terms is None:
+            return Verdict(How.EXACT)
+        first, end = _NO_OFFSETS if target is None else (target, target + 1)
+        of = CopiedPartition(
+            topic=self.place.topic, partition=self.place.partition,
+            target_topic=self.row.topic, topic_id=self.topic_id,
+            copy_id=NO_ID if self.copy is None else self.copy.topic_id,
+            source_first=self.place.offset, source_end=self.place.offset + 1,
+            target_first=first, target_end=end,
+        )  # fmt: skip
+        return judge(self.terms, of, self.source, self.target)
+
+    def copied(self, target: int, there: Held) -> Row:
+        """The row of a copy that the offset map names; `there` is what is at its place.
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
+        row = replace(self.row, offset=target, how=How.EXACT, time=there.time)
+        if there.what is What.RECORD and not self.readable:
+            return replace(row, detail=f"not compared with the source: {self.reason}")
+        # Only the source's record has the key that a later one may have replaced.
+        if there.what is What.RECORD or (
+            self.readable and there.what in (What.CLEANED, What.NOTHING)
+        ):
+            how, sameness, detail = self.verdict(target)
+            return replace(row, how=how, sameness=sameness, detail=detail)
+        how = _AT_PLACE.get(there.what, How.MISSING)
+        return replace(row, how=how, detail=there.detail)
+
+
+def meet(
+    config: MirrorConfig, reach: Reach, flow: FlowConfig, row: Row, *, place: Place,
+    held: Held | None,
+) -> Hop:  # fmt: skip
+    """Look at what a flow has of the record at a place.
+
+    Raises:
+        ClusterError: the target does not answer, or does not let us read.
+    """
+    target = reach(flow.target)
+    copy = target.topic(row.topic)
+    # As in a survey: the copy, then progress; then the map has all that both name.
+    name = progress.topic_name(flow.source)
+    position = None
+    if target.topic(name) is not None:
+        found = progress.read(target, name).positions
+        position = found.get((place.topic, place.partition))
+    source, terms, topic_id = None, None, NO_ID
+    try:
+        source = reach(flow.source)
+        terms = terms_of(config, flow, source, target, Scope())
+        if (topic := source.topic(place.topic)) is not None:
+            topic_id = topic.topic_id
+    except ClusterError:
+        source = terms = None  # so says the row of the record at its source
+    if position is not None:
+        topic_id = position.topic_id if topic_id == NO_ID else topic_id
+        if position.topic_id not in (NO_ID, topic_id):
+            position = None  # of a deleted topic with this name
+    return Hop(
+        flow=flow, place=place, held=held, source=source, target=target, terms=terms,
+        copy=copy, topic_id=topic_id, position=position, row=row,
+    )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Looks through a log for certain keys or records: what a task does for doubtful rows.
+
+Main functions: `last_of_keys`, for the rule of compaction, and `originals`, which finds
+the records that unexpected copies are copies of. Marks only locate: that a record is
+equal to its copy is decided byte by byte, in `comparing`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import alignment, to_columns
+from mirror.proving import sides
+from mirror.proving.explaining import LastOfKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.batches.batch import Rows
+    from mirror.batches.listing import Listed
+    from mirror.proving.explaining import Odd
+    from mirror.proving.log_stream import Stretch
+    from mirror.proving.sides import Terms
+
+NO_STAMP = np.empty(0, np.uint8)
+
+
+def last_of_keys(
+    terms: Terms, stretch: Stretch, keys: Odd, *, on_source: bool
+) -> LastOfKeys:
+    """The last record of each key within the stretch. `keys`: marks of keys, ascending.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    offsets = np.full(len(keys), -1, np.int64)
+    deleted_at = np.full(len(keys), -1, np.int64)
+    for part, _, found in _described(terms, stretch, on_source, timed=True):
+        index = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
+        rows = np.flatnonzero(keys[index] == found)
+        places = part.places[rows]
+        # Of several assignments to one element, the last one stays.
+        offsets[index[rows]] = places[:, to_columns.OFFSET]
+        tombstone = places[:, to_columns.VALUE_SIZE] < 0
+        deleted_at[index[rows]] = np.where(tombstone, places[:, to_columns.TIME], -1)
+    return LastOfKeys(keys=keys, offsets=offsets, deleted_at=deleted_at)
+
+
+def originals(
+    terms: Terms, stretch: Stretch, marks: Odd, *, timed: bool = True
+) -> dict[int, int]:
+    """The first offset of each mark that is in a stretch of the source; `marks` ascend.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    first: dict[int, int] = {}
+    for part, made, _ in _described(terms, stretch, True, timed=timed):
+        index = np.minimum(np.searchsorted(marks, made), len(marks) - 1)
+        for row in np.flatnonzero(marks[index] == made).tolist():
+            first.setdefault(int(made[row]), int(part.places[row, to_columns.OFFSET]))
+    return first
+
+
+def _described(
+    terms: Terms, stretch: Stretch, on_source: bool, *, timed: bool
+) -> Iterator[tuple[Listed, Rows, Rows]]:
+    """Records with the marks of them and of their keys."""
+    with closing(terms.cluster(on_source=on_source)) as cluster:
+        stream = sides.stream(terms, cluster.connect(), stretch, on_source=on_source)
+        flags = alignment.TIMED if timed else 0
+        for part in stream.listed():
+            marks = np.empty(len(part.places), np.int64)
+            keys = np.empty(len(part.places), np.int64)
+            alignment.describe(part.buffer, part.places, NO_STAMP, flags, marks, keys)
+            yield part, marks, keys

@@ -1,0 +1,268 @@
+"""Streams the records of one range of a partition, with the next fetch on its way.
+
+Main type: `LogStream`. It lists the records without decoding them, goes on past damaged
+batches, which it names, and past offsets that retention deletes meanwhile, and finds
+the new leader when one is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+from mirror.batches import batch, scan, to_columns
+from mirror.batches.batch import LOG_APPEND_TIME
+from mirror.batches.listing import Listed, listed
+from mirror.clusters import codes
+from mirror.clusters.admin import topic_admin
+from mirror.errors import (
+    BrokerError,
+    ClusterError,
+    CorruptBatchError,
+    LeaderError,
+    NoLeaderError,
+    RecreatedError,
+    UnreachableError,
+)
+from mirror.offsets.progress import NO_ID, Position
+from mirror.relay.source import SourceReader
+from mirror.relay.waiting import wait
+from mirror.retry import SLOT, patiently
+
+if TYPE_CHECKING:
+    import uuid
+
+    from mirror.batches.batch import Buffer, Rows
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.wire.fetch import Fetched
+
+Lister = Callable[["Buffer", "Rows", int, int], Iterator[Listed]]
+"""Makes records of batches, from one offset up to another: `listed`, or that of
+`results`."""
+
+_FETCH_BYTES = 4 << 20
+_HIGH_LATENCY_FETCH_BYTES = 32 << 20
+_PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 0.5
+_OFFSET_OUT_OF_RANGE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Some offsets of one partition, from `first` up to `end`."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    """The only topic to read; NO_ID if brokers have no ids."""
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Offsets whose records cannot be read."""
+
+    first: int
+    end: int
+    reason: str
+
+
+class Meter:
+    """Bytes that this process has fetched, over all streams."""
+
+    fetched_bytes = 0
+
+
+class LogStream:
+    """Reads one stretch, once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        stretch: Stretch,
+        *,
+        isolation: int,
+        lister: Lister = listed,
+        fetch_bytes: int | None = None,
+    ) -> None:
+        """`lister` makes records of batches; those that it leaves out are counted.
+        `fetch_bytes`: the most to ask for at once; None: what suits long stretches.
+        """
+        self.start = 0
+        """The log's first offset, as far as the leader has named it."""
+        self.own_times = True
+        """Off: brokers wrote the time when they got the records (LogAppendTime)."""
+        self.looped = 0
+        """How many records were left out."""
+        self.damages: list[Damage] = []
+        self.fetched_bytes = 0
+        self._cluster = cluster
+        self._stretch = stretch
+        self._key = (stretch.topic, stretch.partition)
+        self._where = f"cluster {cluster.alias}: {stretch.topic}-{stretch.partition}"
+        self._isolation = isolation
+        self._lister = lister
+        self._fetch_bytes = fetch_bytes
+        self._position = stretch.first
+        self._scratch = batch.scratch()
+
+    def listed(self) -> Iterator[Listed]:
+        """The records, some at a time; each part is valid until the next is requested.
+
+        Raises:
+            RecreatedError: the topic was re-created, or the log lost its end.
+            ClusterError: it cannot be read, or not to the end.
+        """
+        reader: SourceReader | None = None
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        pause = 0.0
+        while (begun := self._position) < self._stretch.end:
+            try:
+                if reader is None:
+                    reader = self._reader()
+                reader.ask()
+                ready, _ = wait(reader.connections(), None, _WAIT_SECONDS)
+                for answer in reader.read(set(ready)):
+                    for fetched in answer.fetched:
+                        yield from self._take(reader, answer.buffer, fetched)
+                    reader.give_back([answer.owned])
+            except (UnreachableError, LeaderError, NoLeaderError, BrokerError) as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                reader = None
+                pause = SLOT.after(pause)
+                time.sleep(pause)
+            if self._position > begun:
+                deadline, pause = time.monotonic() + _PATIENCE_SECONDS, 0.0
+            elif time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{self._where} does not show offset {self._position}, which was "
+                    f"committed: is its leader cut off?"
+                )
+
+    def _reader(self) -> SourceReader:
+        topic = self._cluster.topics([self._key[0]])[self._key[0]]
+        if topic.error != codes.NONE:
+            raise codes.error_for(topic.error, self._where)
+        known = NO_ID not in (self._stretch.topic_id, topic.topic_id)
+        if known and topic.topic_id != self._stretch.topic_id:
+            raise RecreatedError(f"{self._where} was re-created")
+        leader = topic.leaders.get(self._key[1])
+        if leader is None or leader.node < 0:
+            raise NoLeaderError(f"{self._where} has no leader")
+        far = self._cluster.high_latency
+        size = _HIGH_LATENCY_FETCH_BYTES if far else _FETCH_BYTES
+        size = self._fetch_bytes or size
+        reader = SourceReader(
+            self._cluster,
+            isolation=self._isolation,
+            max_bytes=size,
+            partition_max_bytes=size,
+        )
+        self._cluster.drop("fetch 0")  # an answer may still be on its way there
+        position = Position(offset=self._position, topic_id=topic.topic_id)
+        reader.assign({self._key: position}, {self._key[0]: topic})
+        return reader
+
+    def _take(
+        self, reader: SourceReader, buffer: Buffer, fetched: Fetched
+    ) -> Iterator[Listed]:
+        if fetched.error == _OFFSET_OUT_OF_RANGE:
+            self._move_to_start(reader)
+            return
+        if fetched.error != codes.NONE:
+            raise codes.error_for(fetched.error, f"reading {self._where}")
+        self.start = max(self.start, fetched.log_start_offset)
+        size = fetched.end - fetched.start
+        if not size:
+            return
+        self.fetched_bytes += size
+        Meter.fetched_bytes += size
+        begun = self._position
+        try:
+            found = batch.read(
+                buffer,
+                fetched.start,
+                fetched.end,
+                position=begun,
+                aborted=fetched.aborted,
+                scratch=self._scratch,
+            )
+        except CorruptBatchError as error:
+            self._pass(reader, buffer, fetched, error)
+            return
+        if found.next_offset == begun:
+            return
+        self._seek(reader, found.next_offset, found.leader_epoch)
+        if (found.rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME).any():
+            self.own_times = False
+        yield from self._listed(buffer, found.rows.copy(), begun)
+
+    def _listed(self, buffer: Buffer, rows: Rows, begun: int) -> Iterator[Listed]:
+        end = self._stretch.end
+        try:
+            for part in self._lister(buffer, rows, begun, end):
+                if len(part.places):
+                    begun = int(part.places[-1, to_columns.OFFSET]) + 1
+                self.looped += part.looped
+                yield part
+        except CorruptBatchError:
+            # One by one, to know which.
+            for row in rows[rows[:, scan.LAST] >= begun]:
+                try:
+                    for part in self._lister(buffer, row[None], begun, end):
+                        self.looped += part.looped
+                        yield part
+                except CorruptBatchError as error:
+                    self._damaged(int(row[scan.BASE]), int(row[scan.LAST]), error)
+
+    def _seek(self, reader: SourceReader, offset: int, epoch: int) -> None:
+        """Go on there; while the caller works, the answer comes."""
+        self._position = offset
+        reader.seek(self._key, offset, epoch)
+        if offset < self._stretch.end:
+            reader.ask()
+
+    def _pass(
+        self,
+        reader: SourceReader,
+        buffer: Buffer,
+        fetched: Fetched,
+        error: CorruptBatchError,
+    ) -> None:
+        """Go on after the first batch, which is damaged, if its header says where."""
+        count, _ = scan.index(buffer, fetched.start, fetched.end, self._scratch)
+        rows = self._scratch[: max(count, 0)]
+        rows = rows[rows[:, scan.LAST] >= self._position]
+        if not len(rows):
+            raise error
+        first, last = int(rows[0, scan.BASE]), int(rows[0, scan.LAST])
+        self._damaged(first, last, error)
+        self._seek(reader, last + 1, -1)
+
+    def _damaged(self, first: int, last: int, error: CorruptBatchError) -> None:
+        first = max(first, self._stretch.first)
+        end = min(last + 1, self._stretch.end)
+        self.damages.append(Damage(first=first, end=end, reason=str(error)))
+
+    def _move_to_start(self, reader: SourceReader) -> None:
+        """Retention has deleted the next offset."""
+
+        def ask() -> int:
+            found = topic_admin.list_offsets(
+                self._cluster, [self._key], timestamp=topic_admin.EARLIEST
+            )
+            if not found:
+                raise NoLeaderError(f"{self._where} has no leader")
+            return found[self._key]
+
+        start = patiently(ask)
+        if start <= self._position:
+            raise RecreatedError(f"{self._where} lost its end before it was read")
+        self.start = start
+        self._seek(reader, min(start, self._stretch.end), -1)

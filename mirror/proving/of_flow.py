@@ -1,0 +1,141 @@
+"""One proof of one flow, from its configuration to the proofs kept on the target.
+
+Main functions: `prove` connects, surveys, compares, and writes how far partitions
+without findings are proven: there the next one goes on. `keep` does so for the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from mirror.clusters.cluster import Cluster
+from mirror.proving.run_files import RunFiles
+from mirror.proving.sides import Terms
+from mirror.proving.survey import survey
+from mirror.proving.verification import Verification
+from mirror.recovery import proofs
+from mirror.recovery.proofs import Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.proving.runner import Runner
+    from mirror.proving.scope import Scope
+    from mirror.proving.verification import Done, PartitionProof, Proven
+
+
+def prove(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    runner: Runner,
+    scope: Scope,
+    *,
+    show: Callable[[Done], None],
+    after: Proven | None = None,
+) -> Proven:
+    """Prove the topics of the scope, and keep on the target how far those partitions
+    are proven in which nothing was found. `show` is called as it goes on. `after`: only
+    prove what came since this proof of the same topics.
+
+    Raises:
+        MirrorError: the flow never ran, nothing matches, or a cluster does not
+            answer.
+    """
+    at = time.time()
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            stack.enter_context(
+                contextlib.closing(Cluster(config.clusters[alias]).connect())
+            )
+            for alias in (flow.source, flow.target)
+        )
+        files = stack.enter_context(RunFiles())
+        ended = _ends(after)
+        if after is None and scope.since is None:
+            ended = proofs.read(target, flow.source)
+        found = survey(
+            flow,
+            source,
+            target,
+            files,
+            scope,
+            proofs=ended,
+        )
+        terms = terms_of(config, flow, source, target, scope)
+
+        def write(proof: PartitionProof) -> None:
+            kept = _proof(proof, at, by_content=scope.by_content)
+            proofs.write(target, flow, [kept])
+
+        verification = Verification(
+            flow, terms, source, target, runner,
+            show=show, keep=write if scope.is_kept else None,
+        )  # fmt: skip
+        return verification.prove(found, files, at=at)
+
+
+def terms_of(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    scope: Scope,
+) -> Terms:
+    """What all comparisons of a flow go by; both clusters are connected."""
+    return Terms(
+        source=config.clusters[flow.source],
+        target=config.clusters[flow.target],
+        source_id=source.cluster_id,
+        target_id=target.cluster_id,
+        stamped=flow.provenance,
+        committed=flow.isolation_level == "read_committed",
+        most_unpacked=flow.max_unpacked_bytes,
+        transform=flow if flow.transform is not None else None,
+        exactly_once=flow.exactly_once,
+        by_content=scope.by_content,
+        keys=scope.keys,
+    )
+
+
+def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:
+    """Keep on the target how far partitions with findings are proven, once somebody has
+    seen these: the next proof begins there. For scopes that are kept.
+
+    Raises:
+        MirrorError: the target does not answer, or refuses.
+    """
+    kept = [
+        _proof(each, proven.at, by_content=proven.by_content)
+        for each in proven.partitions
+        if each.whole and not each.kept
+    ]
+    with contextlib.closing(Cluster(config.clusters[flow.target])) as target:
+        proofs.write(target.connect(), flow, kept)
+
+
+def _ends(after: Proven | None) -> dict[tuple[str, int], Proof]:
+    if after is None:
+        return {}
+    kept = (
+        _proof(each, after.at, by_content=after.by_content) for each in after.partitions
+    )
+    return {(each.topic, each.partition): each for each in kept}
+
+
+def _proof(each: PartitionProof, at: float, *, by_content: bool) -> Proof:
+    return Proof(
+        topic=each.of.topic,
+        partition=each.of.partition,
+        topic_id=each.of.topic_id,
+        source_offset=each.of.source_end,
+        target_offset=each.target_end,
+        at=at,
+        records=each.account.records,
+        findings=each.findings,
+        root=each.root,
+        mode=proofs.BY_CONTENT if by_content else proofs.BY_MAP,
+        copy_id=each.of.copy_id,
+    )

@@ -1,0 +1,327 @@
+"""Cuts what was copied of a partition into ranges that tasks compare one by one.
+
+Main function: `ranges_of`, which is pure. From the runs of the offset map it takes
+those that still hold, tells first copies from repeats, and cuts both logs at offsets
+that belong together, so that each record of either side is in one range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, falls, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    import uuid
+
+    from mirror.offsets.runs import RunArray
+
+LAST_OFFSET = (1 << 63) - 1
+MOST_OFFSETS = 1_000_000
+"""Source offsets in one range: some seconds of work for a task. Where other writers'
+records are looked at, also those of the copy."""
+MM2_COPIED = (
+    "MirrorMaker 2 copied it, so the offset map does not know which record stands "
+    "where; use --by content"
+)
+_FAR = 20_000
+"""Offsets between late records that are read apart."""
+_NO_RUNS = np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedPartition:
+    """What is to be proven of one partition."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    topic_id: uuid.UUID
+    copy_id: uuid.UUID
+    source_first: int
+    """Where the proof begins on the source."""
+    source_end: int
+    """The next offset to copy when the proof began."""
+    target_first: int
+    target_end: int
+    """After the last record of the copy that was visible when the proof began."""
+    continues: bool = False
+    """Whether an earlier proof ended at both firsts. If none did, what the copy has of
+    records before `source_first` is left out."""
+    source_start: int = 0
+    """The first offset of the log when the proof began."""
+    target_start: int = 0
+    source_lost: int = 0
+    """Offsets that the log lost at its beginning; since the earlier proof, if any."""
+    target_lost: int = 0
+    has_open_end: bool = False
+    """Whether a transaction that does not end hides what follows in the copy."""
+    begins_with_copies: bool = False
+    """Whether what precedes the first record that has a copy is left out."""
+    copied_to: int = -1
+    """Up to where the flow says it has copied; -1: nothing says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Records of a partition and of its copy, compared in one go."""
+
+    of: CopiedPartition
+    source_first: int
+    source_end: int
+    target_first: int
+    target_end: int
+    runs: RunArray = field(repr=False)
+    """First copies: which offsets stand at which; columns as in `offsets.runs`."""
+    repeats: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    """Copies of records that were copied before."""
+    older: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    """Copies of a deleted topic that had the same name."""
+    late: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    """Records that a repair appended (see `offsets.late`): compared in other ranges."""
+    is_late: bool = False
+    """Whether it is such a range: only records in `runs` count."""
+    unknown: str = ""
+    """Why it is not known which record stands where; empty if it is."""
+
+
+def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
+    partition: CopiedPartition,
+    runs: RunArray,
+    of_older: RunArray = _NO_RUNS,
+    *,
+    late: RunArray = _NO_RUNS,
+    fenced: bool = True,
+    most: int = MOST_OFFSETS,
+    unknown_as: str = MM2_COPIED,
+    picked: Callable[[], bool] = lambda: True,
+) -> Iterator[Range]:
+    """`runs`: of this topic and this copy, in the order of the map; `of_older`: copies
+    of deleted topics; `late`: what repairs appended. Without fencing (at least once),
+    the map's records may come late. Ranges of late records come first.
+    `unknown_as`: why nothing is known of what follows a floor. `picked` is asked for
+    each range but the last whether to make it.
+    """
+    late = _last_copies(late)
+    yield from _late_ranges(partition, late, most)
+    valid = _valid(runs, fenced=fenced)
+    # A floor where late records begin only says what the copy had lost behind it.
+    floors = valid[:, COUNT] == 0
+    valid = valid[~floors | ~np.isin(valid[:, DOWNSTREAM], late[:, DOWNSTREAM])]
+    first, repeats = _split(valid, partition)
+    end = partition.source_end
+    beyond = np.flatnonzero(
+        (first[:, UPSTREAM] >= end) | (first[:, UPSTREAM] + first[:, COUNT] > end)
+    )
+    target_end = partition.target_end
+    if len(beyond):  # copied since the proof began, maybe in one go with the last ones
+        up, down, _ = first[beyond[0]].tolist()
+        target_end = min(target_end, down + max(end - up, 0))
+        first = between(first[: beyond[0] + 1], -1, end, UPSTREAM)
+    repeats = repeats[repeats[:, DOWNSTREAM] < target_end]
+    first = _without(first, late)
+    source, target = partition.source_first, partition.target_first
+    if not partition.continues:
+        target = max(target, _place(runs, repeats, first, partition))
+        repeats = repeats[repeats[:, DOWNSTREAM] >= target]
+    for end, unknown in _cuts(partition, first, most):
+        last = end >= partition.source_end
+        # Where the copy has lost its end, the map names places behind it.
+        until = min(target_end, target_end if last else _translated(first, end))
+        until = max(until, target)
+        if not last and not picked():
+            source, target = end, until
+            continue
+        yield Range(
+            of=partition,
+            source_first=source,
+            source_end=end,
+            target_first=target,
+            target_end=until,
+            runs=between(first, source, end, UPSTREAM),
+            repeats=between(repeats, target, until, DOWNSTREAM),
+            older=between(of_older, target, until, DOWNSTREAM),
+            late=late,
+            unknown=unknown_as if unknown else "",
+        )
+        source, target = end, until
+
+
+def _late_ranges(
+    partition: CopiedPartition, late: RunArray, most: int
+) -> Iterator[Range]:
+    """What no earlier proof has seen, in pieces that ascend on both sides."""
+    ends = late[:, UPSTREAM] + late[:, COUNT]
+    late = late[
+        (ends > partition.source_first)
+        | (late[:, DOWNSTREAM] >= partition.target_first)
+    ]
+    begins = falls(late) | (np.diff(late[:, UPSTREAM] // most) != 0)
+    for side in (UPSTREAM, DOWNSTREAM):
+        begins |= np.diff(late[:, side]) - late[:-1, COUNT] > _FAR
+    for part in np.split(late, np.flatnonzero(begins) + 1):
+        if len(part):
+            (first, target, _), (last, end, count) = part[0].tolist(), part[-1].tolist()
+            yield Range(
+                of=partition,
+                source_first=first,
+                source_end=last + count,
+                target_first=target,
+                target_end=end + count,
+                runs=np.ascontiguousarray(part),
+                is_late=True,
+            )
+
+
+def _last_copies(late: RunArray) -> RunArray:
+    """Of records that were appended more than once, the last copies."""
+    counts = late[:, COUNT]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    pairs = np.repeat(late, counts, axis=0)
+    pairs[:, UPSTREAM] += within
+    pairs[:, DOWNSTREAM] += within
+    pairs[:, COUNT] = 1
+    _, lasts = np.unique(pairs[::-1, UPSTREAM], return_index=True)
+    return joined(pairs[np.sort(len(pairs) - 1 - lasts)])
+
+
+def _without(runs: RunArray, late: RunArray) -> RunArray:
+    """The runs without the source offsets of late records, which stand elsewhere."""
+    late = late[np.argsort(late[:, UPSTREAM])]
+    begins, ends = late[:, UPSTREAM], late[:, UPSTREAM] + late[:, COUNT]
+    first = np.searchsorted(ends, runs[:, UPSTREAM], "right")
+    after = np.searchsorted(begins, runs[:, UPSTREAM] + runs[:, COUNT])
+    kept = [runs[first >= after]]
+    for row in np.flatnonzero(first < after).tolist():
+        up, down, count = runs[row].tolist()
+        at = up
+        holes = late[first[row] : after[row], [UPSTREAM, COUNT]].tolist()
+        for begin, size in [*holes, (up + count, 0)]:
+            if begin > at:
+                kept.append(np.array([[at, down + at - up, begin - at]], np.int64))
+            at = begin + size
+    whole = np.concatenate(kept)
+    return whole[np.argsort(whole[:, UPSTREAM], kind="stable")]
+
+
+def narrowed(work: Range, most: int = MOST_OFFSETS) -> Iterator[Range]:
+    """The same range in parts with at most so many offsets of the copy."""
+    runs = work.runs[work.runs[:, COUNT] > 0]
+    source, target = work.source_first, work.target_first
+    while work.target_end - target > most and not work.unknown:
+        until = target + most
+        end = source
+        index = int(np.searchsorted(runs[:, DOWNSTREAM], until, "right")) - 1
+        if index >= 0:
+            up, down, count = runs[index].tolist()
+            end = max(source, up + min(until - down, count))
+        yield replace(
+            work, source_first=source, source_end=end, target_first=target,
+            target_end=until, runs=between(runs, source, end, UPSTREAM),
+        )  # fmt: skip
+        source, target = end, until
+    yield replace(
+        work, source_first=source, target_first=target,
+        runs=between(work.runs, source, work.source_end, UPSTREAM),
+    )  # fmt: skip
+
+
+def _place(
+    runs: RunArray, repeats: RunArray, first: RunArray, partition: CopiedPartition
+) -> int:
+    """Where the copies of what precedes the proof end on the target."""
+    room = partition.source_first - runs[:, UPSTREAM]
+    before = runs[room > 0]
+    if not len(before):
+        return partition.target_first
+    ends = before[:, DOWNSTREAM] + np.minimum(before[:, COUNT], room[room > 0])
+    again = repeats[repeats[:, UPSTREAM] >= partition.source_first]
+    begins = [*first[:1, DOWNSTREAM].tolist(), *again[:1, DOWNSTREAM].tolist()]
+    return int(min([ends.max(), *begins]))
+
+
+def _valid(runs: RunArray, *, fenced: bool) -> RunArray:
+    """Those that still hold. Where a copy lost its end, the map goes back on the
+    target, and what it said before of those offsets is void.
+    """
+    if not len(runs):
+        return _NO_RUNS
+    downs = runs[:, DOWNSTREAM]
+    if not fenced:
+        return runs[np.argsort(downs, kind="stable")]
+    lowest = np.minimum.accumulate(downs[::-1])[::-1]
+    room = np.append(lowest[1:], np.iinfo(np.int64).max) - downs
+    valid = runs.copy()
+    valid[:, COUNT] = np.minimum(runs[:, COUNT], np.maximum(room, 0))
+    return valid[(room > 0)]
+
+
+def _split(runs: RunArray, partition: CopiedPartition) -> tuple[RunArray, RunArray]:
+    """First copies, and repeats of what was copied before."""
+    runs = runs[runs[:, DOWNSTREAM] + runs[:, COUNT] >= partition.target_first]
+    if not len(runs):
+        return _NO_RUNS, _NO_RUNS
+    ends = runs[:, UPSTREAM] + runs[:, COUNT]
+    reached = np.maximum.accumulate(np.append(partition.source_first, ends))[:-1]
+    known = np.clip(reached - runs[:, UPSTREAM], 0, runs[:, COUNT])
+    floors = runs[:, COUNT] == 0
+    repeats = runs[known > 0].copy()
+    repeats[:, COUNT] = known[known > 0]
+    first = runs.copy()
+    first[:, UPSTREAM] += known
+    first[:, DOWNSTREAM] += known
+    first[:, COUNT] -= known
+    kept = (first[:, COUNT] > 0) | (floors & (runs[:, UPSTREAM] >= reached))
+    return joined(first[kept]), repeats
+
+
+def _cuts(
+    partition: CopiedPartition, runs: RunArray, most: int
+) -> Iterator[tuple[int, bool]]:
+    """Where ranges end on the source, and whether the map does not know what is in
+    them: from a floor to the next run.
+    """
+    at, end = partition.source_first, partition.source_end
+    if at >= end:  # the copy alone may have more than it should
+        yield at, False
+        return
+    floors = np.flatnonzero(runs[:, COUNT] == 0).tolist()
+    unknown = []
+    for floor in floors:
+        following = floor + 1
+        until = int(runs[following, UPSTREAM]) if following < len(runs) else end
+        unknown.append((int(runs[floor, UPSTREAM]), min(until, end)))
+    for first, until in [*unknown, (end, end)]:
+        while at < first:
+            at = min(at + most, first)
+            yield at, False
+        if until > at:
+            at = until
+            yield at, True
+
+
+def _translated(runs: RunArray, offset: int) -> int:
+    """Where the target is cut: everything that precedes it is a copy of what precedes
+    `offset`, or of nothing.
+    """
+    index = int(np.searchsorted(runs[:, UPSTREAM], offset, "right")) - 1
+    if index < 0:
+        return -1
+    up, down, count = runs[index].tolist()
+    return int(down + min(offset - up, count))
+
+
+def between(runs: RunArray, first: int, end: int, column: int) -> RunArray:
+    """Those, and parts of those, from `first` up to `end` on one side."""
+    begins = runs[:, column]
+    kept = runs[(begins < end) & (begins + runs[:, COUNT] > first)].copy()
+    into = np.maximum(first - kept[:, column], 0)
+    beyond = np.maximum(kept[:, column] + kept[:, COUNT] - end, 0)
+    kept[:, UPSTREAM] += into
+    kept[:, DOWNSTREAM] += into
+    kept[:, COUNT] -= into + beyond
+    return kept

@@ -1,0 +1,249 @@
+"""Settles what ranges left open: reads further, and names what nothing explains.
+
+Main type: `Settling`, which asks for tasks that look through a log: for later records
+of the same keys where a topic is compacted, and for the originals of unexpected copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import alignment
+from mirror.clusters.admin import configs, topic_admin
+from mirror.errors import NoLeaderError
+from mirror.proving import (
+    changed,
+    content_findings,
+    explaining,
+    findings,
+    locating,
+)
+from mirror.proving.account import Account, Finding, Kind, span_of
+from mirror.proving.explaining import LastOfKeys
+from mirror.proving.log_stream import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.proving.account import Span
+    from mirror.proving.explaining import Mask, Odd
+    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.runner import Runner
+    from mirror.proving.sides import Terms
+
+_DELETE_RETENTION_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The outcome for rows of one partition."""
+
+    account: Account
+    findings: tuple[Finding, ...]
+    spans: Mapping[str, Span]
+    """Where the copy has what its source does not have."""
+
+
+class Settling:
+    """For the partitions of one flow."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        source: Cluster,
+        target: Cluster,
+        runner: Runner,
+        partitions: Collection[CopiedPartition],
+    ) -> None:
+        """`partitions`: all that may be settled.
+
+        Raises:
+            ClusterError: a cluster does not tell the configs of its topics.
+        """
+        self._terms = terms
+        self._source, self._target = source, target
+        self._runner = runner
+        self._compaction = self._compacting(partitions)
+
+    def settle(
+        self, of: CopiedPartition, rows: Odd, *, timed: bool, stamped_from: int
+    ) -> Settled:
+        """Explain rows, or make findings of them; `timed`: their marks have times.
+        `stamped_from`: the first source offset whose copy is as it must be.
+
+        Raises:
+            ClusterError: a log cannot be read.
+        """
+        bare = explaining.of_another_tool(rows, stamped_from)
+        rows = _without(rows, bare)
+        originals: dict[int, int] = {}
+        asked = np.empty(0, np.int64)
+        if self._terms.by_content:
+            # Before compaction is asked, which would explain a changed copy and its
+            # record apart.
+            asked = content_findings.strange_marks(rows)
+            originals = self._originals(of, asked, timed=timed)
+            rows = self._compared(of, rows, originals, sure=True)
+        compacted = self._compacted(of, rows, alignment.ONLY_SOURCE)
+        on_source = self._compacted(of, rows, alignment.ONLY_TARGET)
+        spans = span_of("compacted_source", rows[on_source, alignment.TARGET])
+        rows = _without(rows, compacted | on_source)
+        foreign = 0
+        if self._terms.by_content:
+            marks = np.setdiff1d(content_findings.strange_marks(rows), asked)
+            originals |= self._originals(of, marks, timed=timed)
+            rows = self._compared(of, rows, originals)
+            others = content_findings.foreign(rows, originals)
+            foreign = int(others.sum())
+            spans |= span_of("foreign", rows[others, alignment.TARGET])
+            rows = rows[~others]
+            found = [*content_findings.findings(of, rows, originals)]
+        else:
+            paired = findings.paired(rows)
+            marks = findings.unexpected_marks(rows, paired)
+            originals = self._originals(of, marks, timed=timed)
+            found = [*findings.findings(of, rows, paired, originals)]
+        repeats = 0
+        if not self._terms.exactly_once:
+            repeats = sum(each.count for each in found if each.kind is Kind.DOUBLED)
+            found = [each for each in found if each.kind is not Kind.DOUBLED]
+        of_source = rows[:, alignment.WHAT] != alignment.ONLY_TARGET
+        return Settled(
+            account=Account(
+                equal=int(bare.sum()),
+                compacted=int(compacted.sum()),
+                compacted_source=int(on_source.sum()),
+                wrong=int(of_source.sum()),
+                repeats=repeats,
+                foreign=foreign,
+            ),
+            findings=tuple(found),
+            spans=spans,
+        )
+
+    def _compared(
+        self,
+        of: CopiedPartition,
+        rows: Odd,
+        originals: Mapping[int, int],
+        *,
+        sure: bool = False,
+    ) -> Odd:
+        """The rows, with one for each changed copy and its record instead of two."""
+        pairs = changed.changed(rows, originals, sure=sure)
+        if not len(pairs):
+            return rows
+        places = np.stack(
+            [
+                rows[pairs[:, 0], alignment.SOURCE],
+                rows[pairs[:, 1], alignment.TARGET],
+            ],
+            axis=1,
+        )
+        (unequal,) = self._runner.results(
+            [partial(changed.differences, self._terms, of, places)]
+        )
+        told = {
+            (int(row[alignment.SOURCE]), int(row[alignment.TARGET])) for row in unequal
+        }
+        done = pairs[[tuple(each) in told for each in places.tolist()]]
+        return np.concatenate([np.delete(rows, done.ravel(), axis=0), unequal])
+
+    def _originals(
+        self, of: CopiedPartition, marks: Odd, *, timed: bool
+    ) -> dict[int, int]:
+        if not len(marks):
+            return {}
+        (found,) = self._runner.results(
+            [
+                partial(
+                    locating.originals, self._terms,
+                    self._stretch(of, on_source=True), marks, timed=timed,
+                )
+            ]
+        )  # fmt: skip
+        return dict(found)
+
+    def _compacted(self, of: CopiedPartition, rows: Odd, what: int) -> Mask:
+        """Which rows compaction explains."""
+        mask = explaining.may_be_compacted(rows, what)
+        on_source = what == alignment.ONLY_TARGET
+        topic = of.topic if on_source else of.target_topic
+        compaction = self._compaction[on_source, topic]
+        if compaction is None or not mask.any():
+            return np.zeros(len(rows), np.bool_)
+        before = int(time.time() * 1000) - compaction
+        here = alignment.SOURCE if on_source else alignment.TARGET
+        there = alignment.TARGET if on_source else alignment.SOURCE
+        without = self._last_of_keys(of, rows[mask], here, on_source=on_source)
+        found = explaining.explained_by_keys(
+            rows, what, without, LastOfKeys(), deleted_before=before
+        )
+        if (left := mask & ~found).any():
+            having = self._last_of_keys(of, rows[left], there, on_source=not on_source)
+            found |= explaining.explained_by_keys(
+                rows, what, without, having, deleted_before=before
+            )
+        return found
+
+    def _last_of_keys(
+        self, of: CopiedPartition, rows: Odd, column: int, *, on_source: bool
+    ) -> LastOfKeys:
+        stretch = self._stretch(of, on_source=on_source)
+        first = max(stretch.first, int(rows[:, column].min()))
+        (found,) = self._runner.results(
+            [
+                partial(
+                    locating.last_of_keys, self._terms,
+                    replace(stretch, first=first),
+                    np.unique(rows[:, alignment.KEY_MARK]), on_source=on_source,
+                )
+            ]
+        )  # fmt: skip
+        return found  # type: ignore[no-any-return]
+
+    def _stretch(self, of: CopiedPartition, *, on_source: bool) -> Stretch:
+        """All of a log, with what came after the proof began."""
+        cluster = self._source if on_source else self._target
+        key = (of.topic if on_source else of.target_topic, of.partition)
+        first, end = (
+            topic_admin.list_offsets(cluster, [key], timestamp=each).get(key)
+            for each in (topic_admin.EARLIEST, topic_admin.LATEST)
+        )
+        if first is None or end is None:
+            raise NoLeaderError(f"cluster {cluster.alias}: {key[0]} has no leader")
+        return Stretch(
+            topic=key[0], partition=of.partition,
+            topic_id=of.topic_id if on_source else of.copy_id,
+            first=first, end=end,
+        )  # fmt: skip
+
+    def _compacting(
+        self, partitions: Collection[CopiedPartition]
+    ) -> dict[tuple[bool, str], int | None]:
+        """By side and topic: for how long tombstones stay, in ms; None: the topic is
+        not compacted.
+        """
+        found: dict[tuple[bool, str], int | None] = {}
+        for on_source, cluster in ((True, self._source), (False, self._target)):
+            names = {of.topic if on_source else of.target_topic for of in partitions}
+            for name, described in configs.describe(cluster, names).items():
+                if described.error is not None:
+                    raise described.error
+                policy = described.configs["cleanup.policy"].value or ""
+                stay = described.configs["delete.retention.ms"].value
+                found[on_source, name] = (
+                    int(stay or _DELETE_RETENTION_MS) if "compact" in policy else None
+                )
+        return found
+
+
+def _without(rows: Odd, mask: Mask) -> Odd:
+    """The other rows; not as a copy if that is all of them, for there may be many."""
+    return rows[~mask] if mask.any() else rows

@@ -1,0 +1,130 @@
+"""Opens the logs of both sides, as all tasks of a proof read them.
+
+Main types: `Terms`, what all tasks of a flow have in common, and `Source`, which
+streams a source's records as they must be in the copy. `target` streams the copy,
+`stream` the records of either side as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mirror.batches import codecs
+from mirror.batches.listing import Loops, listed
+from mirror.clusters.cluster import Cluster
+from mirror.clusters.wire import fetch
+from mirror.proving.log_stream import LogStream, Stretch
+from mirror.proving.results import Results
+from mirror.relay import provenance
+
+if TYPE_CHECKING:
+    from mirror.config.cluster_settings import ClusterConfig
+    from mirror.config.schema import FlowConfig
+    from mirror.proving.log_stream import Lister
+    from mirror.proving.ranges import CopiedPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What all ranges of a flow have in common."""
+
+    source: ClusterConfig = field(repr=False)
+    target: ClusterConfig = field(repr=False)
+    source_id: str
+    target_id: str
+    stamped: bool = True
+    """Whether copies get the provenance header."""
+    committed: bool = True
+    """Whether only committed records of the source are copied."""
+    most_unpacked: int = codecs.MOST_UNPACKED
+    transform: FlowConfig | None = None
+    """The flow, if it has a function to call."""
+    exactly_once: bool = True
+    """Off: records may be copied several times."""
+    by_content: bool = False
+    """Whether records and copies are matched by what they say, without the map; then
+    copies may be without the provenance header."""
+    keys: bool = True
+    """Whether findings name the keys of their records."""
+    fetch_bytes: int | None = None
+    """The most to fetch at once; None: what suits long ranges."""
+
+    @property
+    def seen(self) -> provenance.Provenance:
+        """The header that copies get, and which records are left out."""
+        if not self.stamped:
+            return provenance.none()
+        return provenance.via(
+            source_alias=self.source.alias, source_id=self.source_id,
+            target_id=self.target_id,
+        )  # fmt: skip
+
+    def cluster(self, *, on_source: bool) -> Cluster:
+        """One of the two, not connected yet."""
+        if on_source:
+            return Cluster(self.source, cluster_id=self.source_id)
+        return Cluster(self.target, cluster_id=self.target_id)
+
+
+class Source:
+    """The records of a source from `first` up to `end`, as they must be in the copy."""
+
+    def __init__(
+        self, terms: Terms, cluster: Cluster, of: CopiedPartition, first: int, end: int
+    ) -> None:
+        """
+        Raises:
+            TransformError: the flow's function cannot be imported or called.
+        """
+        self._results: Results | None = None
+        lister: Lister = partial(
+            listed,
+            loops=Loops(terms.seen.key, terms.seen.target_suffix),
+            most_unpacked=terms.most_unpacked,
+        )
+        if terms.transform is not None:
+            key = (of.topic, of.partition)
+            self._results = Results(terms.transform, key, terms.seen)
+            lister = self._results.listed
+        stretch = Stretch(
+            topic=of.topic, partition=of.partition, topic_id=of.topic_id,
+            first=first, end=end,
+        )  # fmt: skip
+        self.stream = stream(terms, cluster, stretch, on_source=True, lister=lister)
+
+    @property
+    def removed(self) -> int:
+        """How many records the flow's function left out."""
+        return 0 if self._results is None else self._results.removed
+
+
+def target(
+    terms: Terms, cluster: Cluster, of: CopiedPartition, first: int, end: int
+) -> LogStream:
+    """The records of the copy from `first` up to `end`."""
+    stretch = Stretch(
+        topic=of.target_topic, partition=of.partition, topic_id=of.copy_id,
+        first=first, end=end,
+    )  # fmt: skip
+    return stream(terms, cluster, stretch, on_source=False)
+
+
+def stream(
+    terms: Terms,
+    cluster: Cluster,
+    stretch: Stretch,
+    *,
+    on_source: bool,
+    lister: Lister | None = None,
+) -> LogStream:
+    """The records of a stretch; by default as they are in the log."""
+    committed = terms.committed or not on_source
+    return LogStream(
+        cluster,
+        stretch,
+        isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
+        lister=lister or partial(listed, most_unpacked=terms.most_unpacked),
+        fetch_bytes=terms.fetch_bytes,
+    )

@@ -1,0 +1,182 @@
+"""What a flow has copied, as both clusters say: what there is to prove.
+
+Main function: `survey`. It looks at progress first, then at the copies, which have what
+progress names, then at the source and at the map, which have what copies have: the flow
+may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+import re
+from typing import TYPE_CHECKING
+import uuid
+
+import numpy as np
+
+from mirror.batches.reading import TopicReader
+from mirror.errors import ClusterError, MirrorError
+from mirror.metadata.topics import select
+from mirror.offsets import progress, runs
+from mirror.offsets.late import LateRuns
+from mirror.offsets.progress import NO_ID
+from mirror.offsets.runs import UPSTREAM
+from mirror.proving import excuses
+from mirror.proving.logs import PATIENCE_SECONDS, Logs, settled_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.topics import MirroredTopic
+    from mirror.offsets.progress import Position
+    from mirror.offsets.runs import RunArray
+    from mirror.proving.explaining import Excuses
+    from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.run_files import RunFiles
+    from mirror.proving.scope import Scope
+    from mirror.recovery.proofs import Proof
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What there is to prove."""
+
+    partitions: tuple[CopiedPartition, ...]
+    older: Mapping[TopicPartition, RunArray]
+    """Runs of deleted topics that had the same names."""
+    excuses: Mapping[TopicPartition, Excuses]
+    late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
+    """Records that repairs appended; see `offsets.late`."""
+    unproven: Mapping[str, str] = field(default_factory=dict)
+    """Topics of which nothing can be compared, and why."""
+
+
+def survey(
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    files: RunFiles,
+    scope: Scope,
+    *,
+    proofs: Mapping[TopicPartition, Proof],
+) -> Survey:
+    """Look at the topics of the scope. Their runs go to `files`, except by content:
+    then the flow need not have run.
+
+    `proofs`: where earlier proofs ended.
+
+    Raises:
+        MirrorError: nothing matches, the flow never ran, or a cluster does not answer.
+    """
+    chosen = [
+        topic
+        for topic in select(source, flow).topics
+        if re.fullmatch(scope.pattern, topic.topic)
+    ]
+    if not chosen:
+        raise MirrorError(
+            f"flow {flow.name}: no topic that it copies matches {scope.pattern}"
+        )
+    copies = target.topics({topic.target_topic for topic in chosen})
+    positions = _positions(flow, target, needed=not scope.by_content)
+    logs = Logs(flow, chosen, copies, source, target, since=scope.since)
+    older: dict[TopicPartition, RunArray] = {}
+    late = LateRuns()
+    if not scope.by_content:
+        older, late = _read_map(flow, target, chosen, copies, files)
+    found = []
+    unproven: dict[str, str] = {}
+    for topic in chosen:
+        copy_id = copies[topic.target_topic].topic_id
+        for partition in range(topic.partitions):
+            key = (topic.topic, partition)
+            position = positions.get(key)
+            if reason := logs.obstacle(topic, partition, position):
+                unproven[topic.topic] = reason
+                continue
+            proof = proofs.get(key) if scope.since is None else None
+            began = 0
+            began_late = flow.start != "earliest" and proof is None
+            if began_late and position is not None and not scope.by_content:
+                first = files.of(key)[:1, UPSTREAM].tolist()
+                began = first[0] if first else position.offset
+            of = logs.to_prove(
+                topic,
+                partition,
+                copy_id=copy_id,
+                position=position,
+                proof=proof,
+                began=began,
+                by_content=scope.by_content,
+            )
+            begins = began_late and scope.by_content
+            found.append(replace(of, begins_with_copies=begins))
+    return Survey(
+        partitions=tuple(found),
+        older=older,
+        late={
+            (of.topic, of.partition): late.of(
+                (of.topic, of.partition), of.topic_id, of.copy_id
+            )
+            for of in found
+        },
+        excuses=excuses.read(flow, target, {t.topic: t.topic_id for t in chosen}),
+        unproven=unproven,
+    )
+
+
+def _positions(
+    flow: FlowConfig, target: Cluster, *, needed: bool
+) -> Mapping[TopicPartition, Position]:
+    name = progress.topic_name(flow.source)
+    if target.topic(name) is None:
+        if not needed:
+            return {}
+        raise MirrorError(
+            f"flow {flow.name} has never run: there is no {name} on {flow.target}"
+        )
+    return progress.read(target, name).positions
+
+
+def _read_map(
+    flow: FlowConfig,
+    target: Cluster,
+    chosen: list[MirroredTopic],
+    copies: Mapping[str, Topic],
+    files: RunFiles,
+) -> tuple[dict[TopicPartition, RunArray], LateRuns]:
+    """Put the runs of these topics into `files`; returns those of deleted topics, and
+    those of late records.
+    """
+    name = runs.topic_name(flow.source, flow.separator)
+    late = LateRuns()
+    if target.topic(name) is None:
+        return {}, late
+    if settled_ends(target, [(name, 0)])[1]:
+        raise ClusterError(
+            f"cluster {target.alias}: a transaction in {name} is open for over "
+            f"{PATIENCE_SECONDS:.0f} s: try again when the flow goes on"
+        )
+    topics = {topic.topic: topic for topic in chosen}
+    older: dict[TopicPartition, list[RunArray]] = {}
+    for _, appended, value in TopicReader(target, name).read():
+        for block in runs.decode(value, only=topics.__contains__):
+            if flow.exactly_once:
+                late.heed(block)
+            topic = topics[block.topic]
+            key = (block.topic, block.partition)
+            if not block.is_of(copies[topic.target_topic]):
+                continue
+            if uuid.UUID(topic.topic_id) in (NO_ID, block.topic_id):
+                files.add(key, block.runs)
+            else:
+                older.setdefault(key, []).append(block.runs)
+        if appended:
+            for block in runs.decode(appended, only=topics.__contains__):
+                late.add(block)
+    return {key: np.concatenate(each) for key, each in older.items()}, late

@@ -1,0 +1,316 @@
+"""Proves the copies of a flow: hands out ranges, adds up, and settles what is unclear.
+
+Main type: `Verification`. It runs in the driver; a `Runner` carries out tasks, in this
+process or on Spark. What tasks found odd waits until its partition is through, or there
+is too much of it, since some of it can only be explained by what comes later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.errors import ClusterError
+from mirror.proving import explaining
+from mirror.proving.account import Account, Finding, Kind, widened
+from mirror.proving.aligning import aligned
+from mirror.proving.comparing import NEVER, compare
+from mirror.proving.content_findings import not_expired
+from mirror.proving.explaining import NO_EXCUSES
+from mirror.proving.keys import with_keys
+from mirror.proving.ranges import narrowed, ranges_of
+from mirror.proving.settling import Settling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.proving.account import Span
+    from mirror.proving.comparing import Compared
+    from mirror.proving.explaining import Excuses, Odd
+    from mirror.proving.ranges import CopiedPartition, Range
+    from mirror.proving.run_files import RunFiles
+    from mirror.proving.runner import Runner
+    from mirror.proving.sides import Terms
+    from mirror.proving.survey import Survey
+
+TopicPartition = tuple[str, int]
+
+_MOST_OPEN_ROWS = 1_000_000
+"""Odd records that wait to be explained, over all partitions: some 100 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProof:
+    """What was proven of one partition."""
+
+    of: CopiedPartition
+    target_end: int
+    """The next target offset to prove."""
+    account: Account
+    findings: int
+    root: str
+    """SHA-256 over the digests of its ranges, in order, in hex."""
+    whole: bool
+    """Whether all of it was compared."""
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    """By field of the account: where the copy has what its source does not have."""
+    kept: bool = False
+    """Whether it is on the target already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """The outcome."""
+
+    flow: str
+    source_id: str
+    """The id of the cluster."""
+    target_id: str
+    at: float
+    """When it began, epoch seconds: what was copied by then is proven."""
+    partitions: tuple[PartitionProof, ...]
+    findings: tuple[Finding, ...]
+    by_content: bool = False
+    """Whether records and copies were matched without the map."""
+    own_times: Mapping[str, bool] = field(default_factory=dict)
+    """By topic. Off: its copy uses LogAppendTime, so times were not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How far it is."""
+
+    fetched_bytes: int
+    """From both sides."""
+    expected_bytes: int
+    """What that will be at the end, by what came so far."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition while it is being proven."""
+
+    of: CopiedPartition
+    target_end: int
+    waiting: int
+    """Ranges without a result."""
+    account: Account = field(default_factory=Account)
+    findings: list[Finding] = field(default_factory=list)
+    spans: dict[str, Span] = field(default_factory=dict)
+    first_equal: int = NEVER
+    own_times: bool = True
+    target_start: int = 0
+    """Where the copy's log began when a task read it last."""
+    whole: bool = True
+    kept: bool = False
+    digests: dict[tuple[bool, int, int], bytes] = field(default_factory=dict)
+    """By whether ranges are late, and where they begin on both sides."""
+    open: list[Odd] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.open))
+
+    def proof(self) -> PartitionProof:
+        root = hashlib.sha256()
+        for _, digest in sorted(self.digests.items()):
+            root.update(digest)
+        return PartitionProof(
+            of=self.of,
+            target_end=self.target_end,
+            account=self.account,
+            findings=len(self.findings),
+            root=root.hexdigest(),
+            whole=self.whole,
+            spans=self.spans,
+            kept=self.kept,
+        )
+
+
+class Verification:
+    """One proof of one flow."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        terms: Terms,
+        source: Cluster,
+        target: Cluster,
+        runner: Runner,
+        *,
+        show: Callable[[Done], None] = lambda _: None,
+        keep: Callable[[PartitionProof], None] | None = None,
+    ) -> None:
+        """`show` is called with each result, `keep` with each partition in which
+        nothing was found, as soon as it is proven; others wait until somebody has seen
+        what was found.
+        """
+        self._flow = flow
+        self._terms = terms
+        self._source, self._target = source, target
+        self._runner = runner
+        self._show = show
+        self._keep = keep
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._total = self._offsets = self._fetched = 0
+
+    def prove(
+        self,
+        found: Survey,
+        files: RunFiles,
+        *,
+        at: float,
+        chosen: Mapping[TopicPartition, Sequence[Range]] | None = None,
+    ) -> Proven:
+        """Compare all that the survey found, or the ranges that are `chosen`.
+
+        Raises:
+            ClusterError: a cluster does not answer about configs or offsets.
+        """
+        self._settling = Settling(
+            self._terms, self._source, self._target, self._runner, found.partitions
+        )
+        self._total = sum(of.source_end - of.source_first for of in found.partitions)
+        if self._terms.by_content:
+            self._total *= 2  # matched, then compared
+        work = self._ranges(found, files) if chosen is None else self._given(chosen)
+        tasks = (partial(compare, self._terms, each) for each in work)
+        for compared in self._runner.results(tasks):
+            of = compared.range.of
+            excuses = found.excuses.get((of.topic, of.partition), NO_EXCUSES)
+            self._take(compared, excuses)
+            offsets = compared.range.source_end - compared.range.source_first
+            self._count(offsets, compared.fetched_bytes)
+        own_times: dict[str, bool] = defaultdict(lambda: True)
+        for part in self._partitions.values():
+            own_times[part.of.topic] &= part.own_times
+        findings = [_unproven(*each) for each in found.unproven.items()]
+        for part in self._partitions.values():
+            findings += part.findings
+        return Proven(
+            flow=self._flow.name,
+            source_id=self._terms.source_id,
+            target_id=self._terms.target_id,
+            at=at,
+            partitions=tuple(part.proof() for part in self._partitions.values()),
+            findings=tuple(
+                sorted(findings, key=lambda each: (each.topic, each.partition))
+            ),
+            by_content=self._terms.by_content,
+            own_times=dict(own_times),
+        )
+
+    def _count(self, offsets: int, fetched: int) -> None:
+        self._offsets += offsets
+        self._fetched += fetched
+        expected = self._fetched * self._total // max(self._offsets, 1)
+        self._show(Done(self._fetched, expected))
+
+    def _ranges(self, found: Survey, files: RunFiles) -> Iterator[Range]:
+        """One partition after the other: a map may have millions of runs."""
+        if self._terms.by_content:
+            yield from self._ranges_by_content(found)
+            return
+        for of in found.partitions:
+            key = (of.topic, of.partition)
+            older = found.older.get(key, np.empty((0, 3), np.int64))
+            fenced = self._flow.exactly_once
+            late = found.late.get(key, np.empty((0, 3), np.int64))
+            ranges = list(ranges_of(of, files.of(key), older, late=late, fenced=fenced))
+            self._begin(of, ranges)
+            yield from ranges
+
+    def _given(
+        self, chosen: Mapping[TopicPartition, Sequence[Range]]
+    ) -> Iterator[Range]:
+        for ranges in chosen.values():
+            if ranges:
+                self._begin(ranges[0].of, ranges)
+                yield from ranges
+
+    def _ranges_by_content(self, found: Survey) -> Iterator[Range]:
+        for each in aligned(self._terms, self._runner, found.partitions):
+            whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
+            ranges = [part for one in whole for part in narrowed(one)]
+            self._begin(each.of, ranges).findings += each.findings
+            self._count(each.offsets, each.fetched_bytes)
+            yield from ranges
+
+    def _begin(self, of: CopiedPartition, ranges: Sequence[Range]) -> _Partition:
+        part = _Partition(of, target_end=ranges[-1].target_end, waiting=len(ranges))
+        self._partitions[of.topic, of.partition] = part
+        return part
+
+    def _take(self, compared: Compared, excuses: Excuses) -> None:
+        of = compared.range.of
+        part = self._partitions[of.topic, of.partition]
+        sorted_out = explaining.sorted_out(compared, excuses)
+        part.waiting -= 1
+        part.account += sorted_out.account
+        if not compared.range.is_late:  # a repair stamps what it appends
+            part.first_equal = min(part.first_equal, compared.first_equal)
+        part.own_times &= compared.own_times
+        part.target_start = max(part.target_start, compared.target_start)
+        part.whole &= not compared.failure
+        work = compared.range
+        begins = (work.is_late, work.source_first, work.target_first)
+        part.digests[begins] = compared.digest
+        part.findings += sorted_out.findings
+        part.spans = widened(part.spans, sorted_out.spans)
+        if len(sorted_out.open):
+            part.open.append(sorted_out.open)
+        if part.open and not part.waiting:
+            self._settle(part)
+        elif (
+            len(sorted_out.open)
+            and sum(each.rows for each in self._partitions.values()) > _MOST_OPEN_ROWS
+        ):
+            self._settle(max(self._partitions.values(), key=lambda each: each.rows))
+        if not part.waiting:
+            self._end(part)
+
+    def _end(self, part: _Partition) -> None:
+        """All of a partition is compared and explained."""
+        if self._terms.by_content:
+            of = part.of
+            meanwhile = max(part.target_start - of.target_first, 0)
+            lost = of.target_lost + meanwhile
+            part.findings += not_expired(of, part.account.expired, lost)
+        if part.findings and self._terms.keys:
+            part.findings = list(
+                with_keys(self._terms, self._runner, part.of, part.findings)
+            )
+        if self._keep is not None and part.whole and not part.findings:
+            self._keep(part.proof())
+            part.kept = True
+
+    def _settle(self, part: _Partition) -> None:
+        """Explain the odd records of a partition, or make findings of them."""
+        rows = np.concatenate(part.open)
+        part.open.clear()
+        try:
+            settled = self._settling.settle(
+                part.of, rows, timed=part.own_times, stamped_from=part.first_equal
+            )
+        except ClusterError as error:
+            reason = f"{len(rows)} records cannot be explained: {error}"
+            part.findings.append(_unproven(part.of.topic, reason))
+            part.whole = False
+            return
+        part.account += settled.account
+        part.spans = widened(part.spans, settled.spans)
+        part.findings += settled.findings
+
+
+def _unproven(topic: str, reason: str) -> Finding:
+    return Finding(
+        kind=Kind.UNPROVEN, topic=topic, partition=-1, target_topic="",
+        source=None, target=None, count=0, detail=f"{topic}: {reason}",
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""One look at what is not copied: the source's ends, the target's progress, the risk.
+
+Main type: `Looking`, for the service, look by look, and for a command, once. Ends are
+asked for before progress is read: what was copied in between is not at risk.
+`from_standby` answers without the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirror.errors import ClusterError
+from mirror.recovery import ends, risk, standby
+from mirror.recovery.ends import KIND, NOT_KNOWN, PartitionEnd, TopicEnds
+from mirror.recovery.sightings import Sightings
+from mirror.recovery.source_ends import SourceEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.offsets.progress import Progress
+    from mirror.status.risk import RiskStatus
+
+TopicPartition = tuple[str, int]
+
+_FAR_SECONDS = 60.0
+"""Retention takes what is older than minutes, so only then the log's start matters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What one look found."""
+
+    ends: Mapping[str, TopicEnds]
+    risk: RiskStatus
+
+
+class Looking:
+    """Looks at one flow's topics. Not thread-safe."""
+
+    def __init__(
+        self, known: Mapping[str, TopicEnds], progress: Callable[[], Progress]
+    ) -> None:
+        """`known`: what the standby topic says. `progress` reads the target's."""
+        self._ends = SourceEnds(known)
+        self._progress = progress
+        self._sightings = Sightings()
+        for topic, found in known.items():
+            for number, end in enumerate(found.partitions):
+                if end.since >= 0:
+                    self._sightings.recall((topic, number), end.since, 0)
+                if end.end >= 0:
+                    self._sightings.recall((topic, number), end.at, end.end)
+
+    def look(self, source: Cluster, names: Collection[str], *, at: float) -> Looked:
+        """Look at these topics, `at` this time (now).
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
+        found = self._ends.look(source, names, at=at)
+        progress = self._progress()
+        keys: set[TopicPartition] = set()
+        behind: dict[TopicPartition, float] = {}
+        far = []
+        for topic, each in found.items():
+            for number, end in enumerate(each.partitions):
+                key = (topic, number)
+                keys.add(key)
+                position = risk.position(progress, key, each.topic_id)
+                since = self._since(key, position, end)
+                if position is None or position >= end.end:
+                    continue
+                behind[key] = since
+                if since < at - _FAR_SECONDS:
+                    far.append(key)
+        self._sightings.keep_only(keys)
+        more = self._ends.details(source, behind, far)
+        changed: dict[str, dict[int, PartitionEnd]] = {}
+        for key, since in behind.items():
+            end = found[key[0]].partitions[key[1]]
+            changed.setdefault(key[0], {})[key[1]] = replace(
+                end,
+                stable=min(more.stable.get(key, end.end), end.end),
+                start=more.starts.get(key, end.start),
+                since=since,
+            )
+        found = self._ends.improve(changed)
+        return Looked(ends=found, risk=risk.assess(found, progress, at=at))
+
+    def _since(
+        self, key: TopicPartition, position: int | None, end: PartitionEnd
+    ) -> float:
+        """Since when records may be missing; NOT_KNOWN if it is not known."""
+        if end.end < 0:
+            return NOT_KNOWN
+        copied = max(position or 0, 0)  # where nothing is, an end of 0 is copied
+        since = self._sightings.since(key, copied, end.end, end.at)
+        return NOT_KNOWN if since is None else since
+
+
+def from_standby(
+    target: Cluster, flow: FlowConfig, progress: Callable[[], Progress]
+) -> RiskStatus:
+    """What is not copied, from the target alone: as of the service's last look.
+
+    Raises:
+        ClusterError: the target does not answer, or has no such record.
+    """
+    found = standby.read(target, flow.source, {KIND})
+    if found is None or KIND not in found.looks:
+        raise ClusterError(
+            f"flow {flow.name}: cluster {flow.target} has no record in "
+            f"{standby.topic_name(flow.source)}: did a service with this version run?"
+        )
+    known = ends.read(found, flow.source)
+    return risk.assess(known, progress(), at=ends.at(found))

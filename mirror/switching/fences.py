@@ -1,0 +1,288 @@
+"""Makes the ACL changes of a plan on a cluster, and takes them back.
+
+Main functions: `look`, what `fencing` needs to know; `lay` and `lift`, for any
+`AclPlan`. Both can be called again after any failure, on any machine: the notes on the
+cluster say what was begun. Brokers hear of ACLs at different times, so each step ends
+when every broker shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import string
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from mirror.clusters.admin import abilities, access, acls, allowed
+from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.errors import AuthorizationError, FenceError, UnreachableError
+from mirror.metadata.acl_notes import AclNotes, AclPlan
+from mirror.metadata.acl_ownership import AclOwnership
+from mirror.policy.names import HEARTBEATS, is_internal
+from mirror.switching import fencing
+from mirror.switching.fencing import Known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from mirror.clusters.admin.access import Acl
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.cluster_settings import ClusterConfig
+
+T = TypeVar("T")
+
+_ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+_PROBE = "probe"
+_SECONDS = 30.0
+_PAUSE_SECONDS = 0.02
+_MOST_REASONS = 5
+_DEFAULT_REPLICATION = -1
+
+
+def look(
+    cluster: Cluster,
+    config: ClusterConfig,
+    topics: Collection[str],
+    *,
+    copies: Collection[str] = (),
+    probe: bool = True,
+) -> Known:
+    """Who may write to these topics of a cluster. `copies`: topics to which only mirror
+    is to write, so it does not matter if a fence covers them, too.
+
+    Where brokers do not tell whether everyone may write to topics without ACLs, it adds
+    and removes an ACL of a topic that does not exist; without `probe` that stays
+    unknown.
+
+    Raises:
+        FenceError: the cluster has no authorizer, or `principal` is missing or wrong.
+        AuthorizationError: we may not see its ACLs.
+        ClusterError: it does not answer.
+    """
+    own = config.own_principal
+    if own is None:
+        raise FenceError(
+            f"cluster {cluster.alias}: whom brokers take mirror for is not known: set "
+            f"clusters.{cluster.alias}.principal, such as User:mirror"
+        )
+    try:
+        present = access.acls(cluster)
+    except NoAuthorizerError as error:
+        raise FenceError(
+            f"cluster {cluster.alias} has no authorizer, so ACLs keep no one from "
+            "writing: use `fence: hook` or `fence: confirmed`"
+        ) from error
+    owned = AclOwnership(cluster)
+    found = frozenset(owned.notes.without_fences(present))
+    bare = fencing.without_acls(found, topics)
+    return Known(
+        own=own,
+        acls=found,
+        made=frozenset(owned.notes.added()) | owned.claimed(),
+        others=frozenset(
+            name
+            for name in cluster.topics()
+            if name not in topics and name not in copies and not _is_ours(name)
+        ),
+        everyone=_may_everyone_write(cluster, own, bare, found, probe=probe),
+    )
+
+
+def lay(
+    cluster: Cluster,
+    plan: AclPlan,
+    *,
+    replication_factor: int = _DEFAULT_REPLICATION,
+    seconds: float = _SECONDS,
+) -> None:
+    """Make the changes, and wait until every broker shows them. `replication_factor`:
+    of the topic of notes, if this makes it.
+
+    Raises:
+        FenceError: an ACL is refused, a broker does not show it within `seconds`, or
+            mirror itself loses a right; some changes may be made: `lift` the plan.
+        ClusterError: the cluster does not answer for so long, or refuses; the same.
+    """
+    deadline = time.monotonic() + seconds
+    before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
+
+    def laying() -> None:
+        AclNotes(cluster).note(plan, replication_factor=replication_factor)
+        there = _on_any_broker(cluster)
+        begun = {acl.name for acl in plan.adds if acl in there}
+        # Where a later step has begun, everyone must not be let in again.
+        bridges = [acl for acl in plan.bridges if acl.name not in begun]
+        _bring(cluster, wanted=bridges, deadline=deadline)
+        _bring(cluster, wanted=plan.adds, deadline=deadline)
+        _bring(cluster, unwanted=(*plan.removes, *plan.bridges), deadline=deadline)
+        _require_own_rights(cluster, before)
+
+    _again_until(deadline, laying)
+
+
+def lift(cluster: Cluster, by: str, *, seconds: float = _SECONDS) -> AclPlan:
+    """Take back all that was made by this one, and wait until every broker shows it.
+    ACLs that were there before, or that flows or other switches want, stay. Returns
+    what was noted.
+
+    Raises:
+        FenceError: as `lay`; call it again.
+        ClusterError: as `lay`; call it again.
+    """
+    deadline = time.monotonic() + seconds
+
+    def lifting() -> AclPlan:
+        owned = AclOwnership(cluster)
+        notes = AclNotes(cluster)
+        laid = notes.noted(by)
+        kept = owned.claimed() | notes.added(but_by=by)
+        present = _on_any_broker(cluster)
+        begun = {acl.name for acl in laid.adds if acl in present}
+        bridges = [acl for acl in laid.bridges if acl.name in begun]
+        _bring(cluster, wanted=(*laid.removes, *bridges), deadline=deadline)
+        gone = [acl for acl in laid.adds if acl not in kept]
+        _bring(cluster, unwanted=gone, deadline=deadline)
+        _bring(cluster, unwanted=laid.bridges, deadline=deadline)
+        notes.forget(by)
+        return laid
+
+    return _again_until(deadline, lifting)
+
+
+def _again_until(deadline: float, do: Callable[[], T]) -> T:
+    """Do it, and all of it again where a broker does not answer: one that died is known
+    to be gone after some seconds.
+    """
+    while True:
+        try:
+            return do()
+        except UnreachableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _require_own_rights(
+    cluster: Cluster, before: Mapping[str, frozenset[str] | None]
+) -> None:
+    for topic, operations in allowed.of_topics(cluster, before).items():
+        if lost := (before[topic] or frozenset()) - (operations or frozenset()):
+            raise FenceError(
+                f"cluster {cluster.alias}: the fence takes {', '.join(sorted(lost))} "
+                f"on {topic} from mirror itself: is clusters.{cluster.alias}.principal "
+                "whom the brokers take it for?"
+            )
+
+
+def _bring(
+    cluster: Cluster,
+    *,
+    wanted: Collection[Acl] = (),
+    unwanted: Collection[Acl] = (),
+    deadline: float,
+) -> None:
+    """Create these ACLs, or delete those, and wait until every broker shows it."""
+    if not (wanted or unwanted):
+        return
+    while refused := acls.create(cluster, wanted) | acls.delete(cluster, unwanted):
+        # Without a controller everything is refused, for some seconds.
+        passes = all(error.retriable for error in refused.values())
+        if not passes or time.monotonic() > deadline:
+            reasons = sorted({str(error) for error in refused.values()})
+            more = len(reasons) - _MOST_REASONS
+            raise FenceError(
+                "; ".join(reasons[:_MOST_REASONS])
+                + (f"; and {more} more" if more > 0 else "")
+            )
+        time.sleep(_PAUSE_SECONDS)
+    while late := _late(cluster, wanted, unwanted):
+        if time.monotonic() > deadline:
+            raise FenceError(
+                f"cluster {cluster.alias}: not every broker shows the new ACLs: "
+                + "; ".join(late)
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _late(
+    cluster: Cluster, wanted: Collection[Acl], unwanted: Collection[Acl]
+) -> list[str]:
+    """The brokers that do not show it, each with the reason."""
+    cluster.refresh()
+    late = []
+    for node in cluster.nodes:
+        try:
+            there = access.acls(cluster, node=node)
+        except UnreachableError as error:
+            late.append(f"broker {node}: {error}")
+            continue
+        missing = [acl for acl in wanted if acl not in there]
+        staying = [acl for acl in unwanted if acl in there]
+        if missing:
+            late.append(f"broker {node} does not show {missing[0]}")
+        elif staying:
+            late.append(f"broker {node} still shows {staying[0]}")
+    return late
+
+
+def _on_any_broker(cluster: Cluster) -> set[Acl]:
+    cluster.refresh()
+    found: set[Acl] = set()
+    for node in cluster.nodes:
+        with contextlib.suppress(UnreachableError):  # `_late` waits for it
+            found |= access.acls(cluster, node=node)
+    return found
+
+
+def _is_ours(topic: str) -> bool:
+    """Whether it belongs to brokers or to mirror."""
+    return is_internal(topic) or topic.rsplit(".", 1)[-1] == HEARTBEATS
+
+
+def _may_everyone_write(
+    cluster: Cluster,
+    own: str,
+    bare: Collection[str],
+    present: Collection[Acl],
+    *,
+    probe: bool,
+) -> bool | None:
+    """Whether everyone may write to topics without ACLs; None: not known. Brokers hide
+    the setting's value, but not whether it is set.
+    """
+    if not bare:
+        return False
+    may = allowed.of_topics(cluster, bare).values()
+    if None in may:
+        return None
+    if not all(may):
+        return False  # not even mirror may
+    try:
+        if not abilities.is_set(cluster, _ALLOW_EVERYONE):
+            return False
+    except AuthorizationError:
+        pass  # perhaps it is
+    return _probed(cluster, own, present) if probe else None
+
+
+def _probed(cluster: Cluster, own: str, present: Collection[Acl]) -> bool | None:
+    """Whether it is for want of ACLs that mirror may write: one ACL on a topic that
+    does not exist leaves mirror only what it allows, unless mirror is a super user.
+    """
+    names = (f"{letter}-mirror-probe.internal" for letter in string.ascii_letters)
+    free = fencing.without_acls(present, names)
+    if not free:
+        return None
+    acl = fencing.literal(free[0], own, "DESCRIBE")
+    plan = AclPlan(by=_PROBE, adds=(acl,))
+    try:
+        lay(cluster, plan)
+        may = allowed.of_topics(cluster, [acl.name])[acl.name]
+    finally:
+        lift(cluster, plan.by)
+    if not may:
+        raise FenceError(
+            f"cluster {cluster.alias}: brokers do not take mirror for {own}: correct "
+            f"clusters.{cluster.alias}.principal"
+        )
+    return True if may == {acl.operation} else None

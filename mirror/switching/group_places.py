@@ -1,0 +1,135 @@
+"""Where the groups of a cluster go on when the pair's other cluster becomes active.
+
+Main function: `survey`. A group's offsets in topics that the flow copies lead to the
+copies; those in copies that the reverse flow made lead back to the originals. Where
+both flows write one topic the smaller answer counts: nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.clusters.admin import group_offsets, groups
+from mirror.metadata.merging import Merging
+from mirror.offsets import answers, group_survey, runs
+from mirror.policy.selection import GroupFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.clusters.admin.groups import Group
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.offsets.translation import Exactness
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a group goes on in one partition."""
+
+    came_from: str
+    """The partition that it read, for people."""
+    offset: int
+    """The next one to read; -1 if it is not known."""
+    exactness: Exactness
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlaces:
+    """Of all groups that move."""
+
+    places: Mapping[str, Mapping[TopicPartition, Place]]
+    """By group and by partition of the cluster that is to be active."""
+    on_target: Mapping[str, Group]
+    """The groups that are there already."""
+    not_covered: tuple[str, ...] = ()
+    """Share groups."""
+    failures: tuple[str, ...] = ()
+    """Groups that could not be read, with the reason."""
+    unseen: tuple[str, ...] = field(default=())
+    """What could not be looked at, with the reason."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The places that are not known, named."""
+        return [
+            f"group {group} in {place.came_from}"
+            for group, places in sorted(self.places.items())
+            for place in places.values()
+            if place.offset < 0
+        ]
+
+
+def survey(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    reverse: FlowConfig,
+    target: Cluster,
+    source: Cluster | None,
+) -> GroupPlaces:
+    """Look at both clusters, or without `source` at the target alone: then what groups
+    read in copies there is not known.
+
+    Raises:
+        ClusterError: a cluster does not answer, or the flow has never run.
+    """
+    writers = Merging(config.enabled_flows)
+    found = group_survey.survey(flow, target, source, writers)
+    places: dict[str, dict[TopicPartition, Place]] = {
+        each.group: {
+            (p.target_topic, p.partition): Place(
+                came_from=f"{p.topic}-{p.partition}",
+                offset=p.downstream,
+                exactness=p.translated.exactness,
+                metadata=p.metadata,
+            )
+            for p in each.places
+        }
+        for each in found.groups
+    }
+    unseen: tuple[str, ...] = ()
+    if source is None:
+        unseen = (f"positions in copies of {reverse.source}'s topics",)
+    else:
+        for group, back in _back(reverse, source).items():
+            # Where one topic goes both ways, the survey has looked at both maps.
+            places[group] = {**back, **places.get(group, {})}
+    return GroupPlaces(
+        places=places,
+        on_target=groups.list_groups(target),
+        not_covered=found.not_covered,
+        failures=found.failures,
+        unseen=unseen,
+    )
+
+
+def _back(
+    reverse: FlowConfig, source: Cluster
+) -> dict[str, dict[TopicPartition, Place]]:
+    """Groups of `source` that read what the reverse flow copied there."""
+    if source.topic(runs.topic_name(reverse.source, reverse.separator)) is None:
+        return {}  # it never ran
+    known = group_survey.known_of(reverse, source)
+    copies = {topic for topic, _ in known.origins()}
+    wanted = GroupFilter(include=reverse.groups, exclude=reverse.groups_exclude)
+    listed = [name for name in groups.list_groups(source) if wanted.matches(name)]
+    committed = group_offsets.fetch(source, listed).groups
+    return {
+        group: {
+            (each.other_topic, each.partition): Place(
+                came_from=f"{each.topic}-{each.partition}",
+                offset=each.translated.offset,
+                exactness=each.translated.exactness,
+                metadata=offsets[each.topic, each.partition].metadata
+                if (each.topic, each.partition) in offsets
+                else "",
+            )
+            for each in answers.of_group(reverse, known, source, group, reverse=True)
+        }
+        for group, offsets in committed.items()
+        if any(topic in copies for topic, _ in offsets)
+    }

@@ -1,0 +1,113 @@
+"""The steps of a switch and of a failover, and what follows from a run's journal.
+
+Pure. Main functions: `left`, the steps that are to be done, and `undoing`, those to
+undo if the run is given up. Until the step `open` is done nothing has moved for good;
+from there on the only way is forward.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.errors import MirrorError
+from mirror.recovery import roles
+from mirror.recovery.journal import Kind, StepState
+from mirror.status.wording import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.recovery.journal import Entry
+    from mirror.recovery.roles import Role, Run
+
+STEPS = (
+    *("assess", "hold", "fence", "drain", "consumers", "positions"),
+    *(roles.ROLE, "redirect", "prove"),
+)
+BLOCKS = ("fence", roles.ROLE)
+"""Producers cannot write from the beginning of the first to the end of the second."""
+
+
+def left(run: Run | None) -> tuple[str, ...]:
+    """The steps that are not done, in order."""
+    if run is None:
+        return STEPS
+    return tuple(step for step in STEPS if run.state(step) is not StepState.DONE)
+
+
+def undoing(run: Run) -> tuple[str, ...]:
+    """The steps to undo, the last one first.
+
+    Raises:
+        MirrorError: the other cluster is active already.
+    """
+    if run.state(roles.ROLE) is StepState.DONE:
+        raise MirrorError(
+            f"{run.first.target} is active since {run.first.kind.lower()} {run.name}: "
+            f"finish it, then go back with `mirror switch '{run.first.target}->"
+            f"{run.first.source}'`"
+        )
+    return tuple(
+        step
+        for step in reversed(STEPS)
+        if run.state(step) not in {None, StepState.UNDONE}
+    )
+
+
+def blocked_since(run: Run) -> float | None:
+    """When the run began to keep producers from writing, epoch seconds; None if it
+    does not.
+    """
+    first, last = BLOCKS
+    if run.state(first) in {None, StepState.UNDONE}:
+        return None
+    if run.state(last) is StepState.DONE:
+        return None
+    return next(entry.at for entry in run.entries if entry.step == first)
+
+
+def is_due(
+    kind: Kind, source: str, target: str, *, role: Role, run: Run | None
+) -> bool:
+    """Whether there is something to begin, or to go on with; not if `target` is active
+    already, as after the same command.
+
+    A failover may take the place of a switch that the source's death stopped.
+
+    Raises:
+        MirrorError: another run is open, or `source` is not the active cluster.
+    """
+    if run is not None and not gives_way(run, kind, source):
+        first = run.first
+        if (first.kind, first.source, first.target) != (kind, source, target):
+            raise MirrorError(
+                f"{first.kind.lower()} {first.source}->{first.target} {run.name} is "
+                f"open, at step {run.last.step}, begun by {first.by}: finish it with "
+                f"`mirror {first.kind.lower()} '{first.source}->{first.target}'`, or "
+                "undo it with --abort"
+            )
+        return True
+    if role.active == target:
+        return False
+    if role.active != source:
+        since = f" since {moment(role.since)}" if role.since else ""
+        raise MirrorError(
+            f"{role.active} is the active cluster of this pair{since}; only "
+            f"'{role.active}->{source}' can be switched"
+        )
+    return True
+
+
+def gives_way(run: Run, kind: Kind, source: str) -> bool:
+    """Whether an open run ends where a failover from this source begins."""
+    return (
+        kind is Kind.FAILOVER
+        and run.first.kind is Kind.SWITCH
+        and run.first.source == source
+        and run.state(roles.ROLE) is not StepState.DONE
+    )
+
+
+def number(entries: Sequence[Entry]) -> int:
+    """The number of a run's next entry."""
+    return max((entry.number for entry in entries), default=-1) + 1

@@ -1,0 +1,112 @@
+"""What a step gets to work with, and what it returns.
+
+Main types: `Stage`, `Done`, and `Step`, a module of `steps`. A step looks at the
+clusters, does what is missing, and ends with a look from outside; so it can be done
+again, by another machine, wherever the last one died. Before it changes what it could
+not find out afterwards, it notes that in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+import time
+from typing import TYPE_CHECKING, Any
+
+from mirror.errors import MirrorError, UnreachableError
+from mirror.recovery.journal import Kind
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
+
+Notes = Mapping[str, Any]
+"""What a step keeps in the journal, as JSON has it."""
+
+
+class StepError(MirrorError):
+    """A step cannot be done; the text says why, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A step is done."""
+
+    text: str
+    """For people: what is so now."""
+    notes: Notes = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The clusters, the pair and the terms of one run."""
+
+    kind: Kind
+    config: MirrorConfig
+    pair: PairConfig
+    flow: FlowConfig
+    """From the cluster that was active to the one that is to be."""
+    reverse: FlowConfig
+    source_or_none: Cluster | None
+    target_or_none: Cluster | None
+    """None: it does not answer."""
+    notes: Mapping[str, Notes]
+    """What the steps have noted so far, by step."""
+    note: Callable[[Notes], None]
+    """Notes something now, before it is done."""
+    tell: Callable[[str], None]
+    """Says what a step waits for."""
+    deadline: float
+    """Until when the step may wait, monotonic."""
+
+    @property
+    def planned(self) -> bool:
+        return self.kind is Kind.SWITCH
+
+    @property
+    def source(self) -> Cluster:
+        """The cluster that was active.
+
+        Raises:
+            UnreachableError: it does not answer.
+        """
+        return _reached(self.source_or_none, self.flow.source)
+
+    @property
+    def target(self) -> Cluster:
+        """The cluster that is to be active. Raises as `source`."""
+        return _reached(self.target_or_none, self.flow.target)
+
+    def wait(self, looks: Callable[[], str], *, every: float = 0.1) -> None:
+        """Look until nothing is left to wait for; `looks` says what it is.
+
+        Raises:
+            StepError: it takes too long.
+        """
+        while left := looks():
+            self.tell(left)
+            if time.monotonic() > self.deadline:
+                raise StepError(f"still waiting: {left}")
+            time.sleep(every)
+
+
+def _reached(cluster: Cluster | None, alias: str) -> Cluster:
+    if cluster is None:
+        raise UnreachableError(f"cluster {alias} does not answer")
+    return cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """How a step is done and undone."""
+
+    do: Callable[[Stage], Done]
+    undo: Callable[[Stage], str]
+    """Returns what is so now; may be called when nothing was done yet, and again."""
+
+
+def nothing_to_undo(_stage: Stage) -> str:
+    """Of steps that change nothing, or nothing that matters once they are undone."""
+    return "nothing to undo"

@@ -1,0 +1,148 @@
+"""Step 1: whether the switch can be made, and what it would move. It changes nothing.
+
+A switch needs a copy that is nearly up to date, groups that are known and idle on the
+target, and as many partitions on both sides. A failover takes what there is, and says
+what is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from mirror.metadata.topics import select
+from mirror.offsets import progress
+from mirror.offsets.progress import ProgressReader
+from mirror.recovery.looking import Looking, from_standby
+from mirror.status.wording import duration, some
+from mirror.switching import fences, group_places
+from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.status.risk import RiskStatus
+    from mirror.switching.group_places import GroupPlaces
+
+_MOST_NAMED = 5
+
+
+def _assess(stage: Stage) -> Done:
+    flow = stage.flow
+    name = progress.topic_name(flow.source)
+    if stage.target.topic(name) is None:
+        raise StepError(
+            f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
+        )
+    risk = look(stage)
+    found = places_of(stage)
+    topics = len(risk.topics)
+    lag = max((each.seconds for each in risk.topics), default=0.0)
+    if stage.planned:
+        _require_current(stage, lag)
+        _require_partitions(stage)
+        if stage.pair.fence == "acl":
+            for cluster in (stage.source, stage.target):
+                settings = stage.config.clusters[cluster.alias]
+                fences.look(cluster, settings, (), probe=False)
+    if found.failures:
+        raise StepError(named(found.failures))
+    _require_idle(stage, found)
+    warnings = []
+    if found.unknown:
+        warnings.append(f"positions that are not known: {named(found.unknown)}")
+    if found.not_covered:
+        warnings.append(
+            f"share groups have no offsets to move: {named(found.not_covered)}"
+        )
+    warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
+    text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
+    if stage.planned:
+        text += f"lag {duration(max(lag, 0.0))}"
+    else:
+        text += lost(risk)
+    return Done(
+        text=text,
+        notes={
+            "topics": topics,
+            "groups": len(found.places),
+            "records_at_risk": risk.records,
+        },
+        warnings=tuple(warnings),
+    )
+
+
+def look(stage: Stage) -> RiskStatus:
+    """What is not copied: now, or without the source as of the service's last look.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    flow = stage.flow
+    reader = ProgressReader(stage.target, progress.topic_name(flow.source))
+    if not stage.planned:
+        return from_standby(stage.target, flow, lambda: reader.read(wait=False))
+    names = [topic.topic for topic in select(stage.source, flow).topics]
+    looking = Looking({}, lambda: reader.read(wait=False))
+    return looking.look(stage.source, names, at=time.time()).risk
+
+
+def lost(risk: RiskStatus) -> str:
+    """What a failover loses, in words."""
+    text = f"{some(risk.records, 'record')} not copied"
+    if risk.unknown:
+        text += f", and an unknown number in {some(risk.unknown, 'partition')}"
+    return text
+
+
+def _require_current(stage: Stage, lag: float) -> None:
+    if lag > stage.pair.max_lag_seconds:
+        raise StepError(
+            f"the copy is {duration(lag)} behind, and max_lag_seconds is "
+            f"{stage.pair.max_lag_seconds:g}: wait until it has caught up (`mirror lag`"
+            "), or raise max_lag_seconds"
+        )
+
+
+def _require_partitions(stage: Stage) -> None:
+    """Keys would move if producers met another number of partitions."""
+    source, target = stage.source.topics(), stage.target.topics()
+    for topic in select(stage.source, stage.flow).topics:
+        there = target.get(topic.topic)
+        if there is None or not there.partitions:
+            continue  # producers create it, or it is a copy under another name
+        if there.partitions > source[topic.topic].partitions:
+            raise StepError(
+                f"topic {topic.topic} has {there.partitions} partitions on "
+                f"{stage.flow.target} and {source[topic.topic].partitions} on "
+                f"{stage.flow.source}: keys would move to other partitions; add "
+                f"partitions on {stage.flow.source} first"
+            )
+
+
+def _require_idle(stage: Stage, found: GroupPlaces) -> None:
+    there = found.on_target
+    active = [name for name in found.places if name in there and not there[name].idle]
+    if active:
+        raise StepError(
+            f"groups with members on {stage.flow.target}: {named(sorted(active))}. "
+            "Their positions cannot be set: stop them there first"
+        )
+
+
+def places_of(stage: Stage) -> GroupPlaces:
+    """Where groups go on. Raises as `group_places.survey`."""
+    source = stage.source if stage.planned else None
+    return group_places.survey(
+        stage.config, stage.flow, stage.reverse, stage.target, source
+    )
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    text = ", ".join(names[:_MOST_NAMED])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+STEP = Step(do=_assess, undo=nothing_to_undo)

@@ -1,0 +1,96 @@
+"""Step 3: producers stop on the cluster that was active, and its logs stand still.
+
+ACLs keep them from writing, or people stop them; whatever it is, its effect is what
+counts: no log grows and no transaction is open for a second. The cut, where each log
+ends then, is what the next steps work with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.metadata.topics import select
+from mirror.status.wording import some
+from mirror.switching import fences, fencing, quiet
+from mirror.switching.quiet import Quiet
+from mirror.switching.stage import Done, Stage, Step
+
+if TYPE_CHECKING:
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig
+    from mirror.metadata.acl_notes import AclPlan
+
+TopicPartition = tuple[str, int]
+
+
+def _fence(stage: Stage) -> Done:
+    if not stage.planned:
+        return Done(text=f"{stage.flow.source} does not answer: its fence is owed")
+    fenced = "producers stopped"
+    if stage.pair.fence == "acl":
+        plan = lay(stage, stage.source, stage.flow)
+        denied = {acl.principal for acl in plan.adds if acl.permission == "DENY"}
+        fenced = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
+    topics = topics_of(stage.source, stage.flow)
+    found = Quiet(cuts={})
+
+    def busy() -> str:
+        nonlocal found
+        found = quiet.look(stage.source, topics)
+        return found.text
+
+    stage.wait(busy)
+    return Done(
+        text=f"{fenced}; no write for 1.0 s, no open transaction",
+        notes={
+            "cut": {
+                topic: [found.cuts[topic, number] for number in range(count)]
+                for topic, count in topics.items()
+            }
+        },
+    )
+
+
+def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
+    """Fence what a flow copies from this cluster; copies there are mirror's alone.
+
+    Raises:
+        FenceError: ACLs cannot do it.
+        ClusterError: the cluster does not answer, or refuses.
+    """
+    policy = _back(stage, flow).replication_policy
+    topics = topics_of(cluster, flow)
+    copies = {name for name in cluster.topics() if policy.upstream_topic(name)}
+    settings = stage.config.clusters[flow.source]
+    known = fences.look(cluster, settings, topics, copies=copies - topics.keys())
+    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    fences.lay(cluster, plan)
+    return plan
+
+
+def topics_of(source: Cluster, flow: FlowConfig) -> dict[str, int]:
+    """The topics that a flow copies, with their partitions."""
+    return {each.topic: each.partitions for each in select(source, flow).topics}
+
+
+def cut_of(stage: Stage) -> dict[TopicPartition, int]:
+    """Where each log of the source ended when it stood still."""
+    noted = stage.notes["fence"].get("cut", {})
+    return {
+        (name, number): int(end)
+        for name, ends in noted.items()
+        for number, end in enumerate(ends)
+    }
+
+
+def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
+    return stage.reverse if flow.name == stage.flow.name else stage.flow
+
+
+def _lift(stage: Stage) -> str:
+    if stage.pair.fence == "acl":
+        fences.lift(stage.source, fencing.name(stage.pair.name))
+    return f"producers may write to {stage.flow.source}"
+
+
+STEP = Step(do=_fence, undo=_lift)

@@ -1,0 +1,125 @@
+"""Step 7, the point of no return: the other cluster becomes the active one.
+
+Producers and consumers get there what rights they had, and the flow back begins behind
+what the flow there has copied, so it never reads that. That this step is done, in the
+target's journal, is what makes the cluster active: services read it within two seconds,
+let the flow rest and start the one back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.errors import MirrorError
+from mirror.metadata.acl_notes import AclNotes
+from mirror.metadata.merging import Merging
+from mirror.metadata.topics import select
+from mirror.offsets import progress
+from mirror.offsets.covers import find_starts
+from mirror.offsets.progress import Position
+from mirror.recovery import access, roles, standby
+from mirror.status.wording import some
+from mirror.switching import fences, fencing, rights
+from mirror.switching.stage import Done, Stage, Step
+from mirror.switching.steps import fence
+from mirror.switching.steps.assess import places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TopicPartition = tuple[str, int]
+
+_FENCED = "fenced"
+"""Noted if producers could not write to the target, which was passive."""
+
+
+def _open(stage: Stage) -> Done:
+    warnings: tuple[str, ...] = ()
+    text = ""
+    if stage.pair.fence == "acl":
+        try:
+            text, warnings = _grant(stage)
+        except MirrorError as error:
+            if stage.planned:
+                raise
+            # Without rights some producers wait; without a switch all of them do.
+            warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
+    if stage.planned:
+        _begin_back(stage)
+    return Done(
+        text=f"{text}{stage.flow.target} is active; {stage.reverse.name} starts, "
+        f"{stage.flow.name} rests",
+        warnings=warnings,
+    )
+
+
+def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
+    """Let applications do on the target what they may do on the source."""
+    target, alias = stage.target, stage.flow.source
+    fenced = fencing.name(stage.pair.name)
+    if AclNotes(target).noted(fenced).changes:
+        stage.note({_FENCED: True})
+        fences.lift(target, fenced)
+    if stage.planned:
+        settings = stage.config.clusters[alias]
+        known = fences.look(stage.source, settings, ()).acls
+        topics = list(fence.topics_of(stage.source, stage.flow))
+    else:
+        kept = standby.read(target, alias, access.KINDS)
+        known = frozenset() if kept is None else access.read(kept, alias).acls
+        positions = progress.read(target, progress.topic_name(alias)).positions
+        topics = sorted({topic for topic, _ in positions})
+    plan = rights.plan(
+        stage.flow,
+        pair=stage.pair.name,
+        topics=topics,
+        groups=list(places_of(stage).places),
+        there=known,
+        here=fences.look(target, stage.config.clusters[stage.flow.target], ()),
+        own=stage.config.clusters[alias].own_principal,
+    )
+    fences.lay(target, plan)
+    principals = {acl.principal for acl in plan.adds}
+    return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
+
+
+def _begin_back(stage: Stage) -> None:
+    """Where both flows write one topic, the flow back begins at the first record that
+    was not copied from there.
+    """
+    flow, reverse = stage.flow, stage.reverse
+    writers = Merging(stage.config.enabled_flows)
+    copies = {
+        (topic.target_topic, number): (topic.topic, number)
+        for topic in select(stage.source, flow).topics
+        if writers.back(flow, topic.topic) is not None
+        for number in range(topic.partitions)
+    }
+    if not copies:
+        return
+    ids = {name: each.topic_id for name, each in stage.target.topics().items()}
+
+    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
+        before = {key: each.offset for key, each in known.items()}
+        starts = find_starts(flow, stage.target, copies, before)
+        return Rewriting(
+            positions={
+                key: Position(offset=start.offset, topic_id=ids[key[0]])
+                for key, start in starts.items()
+                if start.offset > before.get(key, 0)
+            }
+        )
+
+    rewrite_progress(reverse, stage.source, decide)
+
+
+def _take_back(stage: Stage) -> str:
+    if stage.pair.fence == "acl":
+        fences.lift(stage.target, rights.name(stage.pair.name))
+        if stage.notes[roles.ROLE].get(_FENCED):
+            fence.lay(stage, stage.target, stage.reverse)
+    return f"{stage.flow.target} is passive, as before"
+
+
+STEP = Step(do=_open, undo=_take_back)

@@ -1,0 +1,59 @@
+"""Proofs of flows without Spark: `proven` runs all tasks in the test's own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from mirror.clusters.admin import topic_admin
+from mirror.proving.of_flow import prove
+from mirror.proving.runner import InProcess
+from mirror.proving.scope import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mirror.proving.runner import Runner
+    from mirror.proving.verification import Proven
+    from tests.harness.slots import SparklessFlow
+
+
+_NO_HEARTBEATS = "(?!(.*[.])?heartbeats$).*"
+"""Shared clusters have those of other tests."""
+
+
+class Dying(InProcess):
+    """After so many results, the process gets SIGKILL."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        for result in super().results(tasks):
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
+            yield result
+
+
+def proven(
+    flow: SparklessFlow,
+    *,
+    pattern: str = _NO_HEARTBEATS,
+    since: int | None = topic_admin.EARLIEST,
+    by_content: bool = False,
+    keys: bool = True,
+    dies_after: int | None = None,
+    runner: Runner | None = None,
+) -> Proven:
+    config = flow.config()
+    if runner is None:
+        runner = InProcess() if dies_after is None else Dying(dies_after)
+    return prove(
+        config,
+        config.flows[flow.name],
+        runner,
+        Scope(pattern=pattern, since=since, by_content=by_content, keys=keys),
+        show=lambda _: None,
+    )

@@ -1,0 +1,115 @@
+"""Switches and failovers as people run them: `mirror switch` in a process of its own.
+
+Main type: `Switch`. `pair_of` writes a configuration of two clusters.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any
+
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[str, Any]:
+    """A configuration of two clusters, alias and bootstrap, of which the first one is
+    active.
+    """
+    return {
+        "clusters": {a: {"bootstrap_servers": b} for a, b in (one, other)},
+        "defaults": {
+            "topics": [topic],
+            "tasks": 1,
+            "groups": [f"app-{topic}"],
+            "emit_heartbeats": False,
+            "emit_checkpoints_seconds": 1,
+        },
+        "flows": {f"{one[0]}->{other[0]}": {}, f"{other[0]}->{one[0]}": {}},
+        "recovery": {
+            f"{one[0]}<->{other[0]}": {"active": one[0], "fence": "confirmed"}
+        },
+    }
+
+
+class Switch:
+    """`mirror switch` or `failover` in a process of its own."""
+
+    def __init__(self, folder: Path, *words: str, kill_at: str = "") -> None:
+        """`kill_at`: SIGKILL as soon as it prints this."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mirror", *words, "-c", str(folder / "mirror.yaml")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self._out: list[str] = []
+        pipes = [(self._process.stdout, self._out), (self._process.stderr, self.said)]
+        self._threads = [
+            threading.Thread(target=self._listen, args=(pipe, lines, kill_at))
+            for pipe, lines in pipes
+            if pipe is not None
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it prints this, as a result or as a message."""
+
+        def there() -> bool:
+            return any(text in line for line in (*self.said, *self._out))
+
+        wait_for(lambda: there() or self._process.poll() is not None, 60)
+        assert there(), f"{self._out}\n{''.join(self.said)}"
+
+    def _listen(self, pipe: IO[str], lines: list[str], kill_at: str) -> None:
+        with pipe:
+            for line in pipe:
+                if kill_at and kill_at in line:
+                    self._process.kill()
+                lines.append(line)
+
+    def dies(self) -> None:
+        """Wait until it was killed at what it printed."""
+        self._end()
+        assert self._process.returncode == -signal.SIGKILL
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._end()
+
+    def _end(self) -> str:
+        self._process.wait(120)
+        for thread in self._threads:
+            thread.join()
+        return "".join(self._out)
+
+    def succeeds(self) -> str:
+        """What it printed."""
+        out = self._end()
+        assert self._process.returncode == 0, f"{out}\n{''.join(self.said)}"
+        return out
+
+    def fails(self) -> str:
+        """Its complaints."""
+        out = self._end()
+        assert self._process.returncode == 1, f"{out}\n{''.join(self.said)}"
+        return "".join(self.said)
+
+
+def command(folder: Path, *words: str, fails: bool = False) -> str:
+    """What a command prints. `fails`: it also complains, with exit code 1."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mirror", *words, "-c", str(folder / "mirror.yaml")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == int(fails), done.stderr
+    return done.stdout

@@ -1,0 +1,114 @@
+"""A service follows the roles of a pair: one flow copies, the other one rests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+import urllib.error
+import urllib.request
+import uuid
+
+import pytest
+
+from mirror.clusters.reach import Reach
+from mirror.config.schema import MirrorConfig
+from mirror.recovery import roles
+from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
+from tests.harness.admin import copied_records, create_topic
+from tests.harness.load import NumberedLoad
+from tests.harness.service import RunningMirror
+from tests.harness.waiting import wait_for
+from tests.harness.witness import assert_exactly_once, eventually, keys_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+PAIR = "RA<->RB"
+
+
+def answers(mirror: RunningMirror, cluster: str) -> int:
+    """The status of `/active` for a cluster."""
+    try:
+        with urllib.request.urlopen(f"{mirror.url}/active/{PAIR}/{cluster}") as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def make_active(document: dict[str, Any], source: str, target: str, epoch: int) -> None:
+    """Write to both journals what a switch writes."""
+    config = MirrorConfig(**document)
+    run = uuid.uuid4().hex
+    with Reach(config.clusters, client_id="test") as reach:
+        for alias in (target, source):
+            writer = JournalWriter(reach(alias), PAIR)
+            for number, step in enumerate((roles.ROLE, roles.END)):
+                writer.write(
+                    Entry(
+                        pair=PAIR, run=run, number=number, kind=Kind.SWITCH,
+                        epoch=epoch, source=source, target=target, step=step,
+                        state=StepState.DONE, at=time.time(), by="test",
+                    )
+                )  # fmt: skip
+
+
+def test_the_flow_out_of_the_active_cluster_copies(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Of a pair, only the flow out of the active cluster copies. When a journal says
+    that the other cluster is active, the flows change places within seconds, and back,
+    with nothing lost or copied twice; `/active` answers for each cluster. A service
+    that starts later, with a file that still names the first cluster, follows the
+    journals.
+    """
+    ends = {"RA": clusters["a"].bootstrap, "RB": clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, 1)
+    document = {
+        "clusters": {a: {"bootstrap_servers": b} for a, b in ends.items()},
+        "defaults": {"topics": [topic_name], "tasks": 1, "emit_heartbeats": False},
+        "flows": {"RA->RB": {}, "RB->RA": {}},
+        "recovery": {PAIR: {"active": "RA"}},
+    }
+
+    def settled(mirror: RunningMirror, copies: str, rests: str) -> None:
+        mirror.wait_running(copies)
+        mirror.wait_until(lambda _: mirror.flow(rests)["state"] == "RESTING")
+
+    def copies(source: str, target: str, count: int) -> None:
+        found = eventually(ends[target], f"{source}.{topic_name}", count)
+        expected = {0: loads[source].order[0][:count]}
+        assert_exactly_once(keys_of(found), expected)
+
+    loads = {a: NumberedLoad(b, topic_name, 1, seed=5) for a, b in ends.items()}
+    with RunningMirror(document, tmp_path) as mirror:
+        settled(mirror, "RA->RB", "RB->RA")
+        for load in loads.values():
+            load.send(20)
+        copies("RA", "RB", 20)
+        wait_for(lambda: (answers(mirror, "RA"), answers(mirror, "RB")) == (200, 503))
+        (pair,) = mirror.status()["pairs"]
+        assert (pair["active"], pair["epoch"], pair["run"]) == ("RA", 1, "")
+        assert copied_records(ends["RA"], f"RB.{topic_name}") == 0
+
+        make_active(document, "RA", "RB", 2)
+        began = time.monotonic()
+        settled(mirror, "RB->RA", "RA->RB")
+        assert time.monotonic() - began < 15, "well within a failure's restart"
+        assert (answers(mirror, "RA"), answers(mirror, "RB")) == (503, 200)
+        for load in loads.values():
+            load.send(20)
+        copies("RB", "RA", 40)
+        copies("RA", "RB", 20)
+
+    with RunningMirror(document, tmp_path / "later") as mirror:
+        settled(mirror, "RB->RA", "RA->RB")
+        make_active(document, "RB", "RA", 3)
+        settled(mirror, "RA->RB", "RB->RA")
+        copies("RA", "RB", 40)
+        copies("RB", "RA", 40)

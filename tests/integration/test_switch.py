@@ -1,0 +1,155 @@
+"""Planned switches of a pair, there and back, with applications as witnesses."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.service import RunningMirror
+from tests.harness.switching import Switch, command, pair_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_there_and_back_under_load(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """Switched there and back, with a producer that stops when the switch waits
+    for it and goes on at the other cluster, and a group that has read a part of what
+    was there: over both clusters the group reads every acknowledged record once.
+    """
+    one, two = f"{policy}A", f"{policy}B"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, 3)
+    application = Application(topic_name, 3, f"app-{topic_name}")
+    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
+    document["defaults"]["policy"] = policy
+
+    def subscribed(other: str) -> list[str]:
+        copies = [f"{other}.{topic_name}"] if policy == "default" else []
+        return [topic_name, *copies]
+
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(f"{one}->{two}")
+        active, other = one, two
+        for lag in (0, 100):
+            application.write(ends[active], 300)
+            application.consume(ends[active], subscribed(other))
+            application.write(ends[active], lag)
+            with application.writing(ends[active]) as stop:
+                switch = Switch(
+                    tmp_path, "switch", f"{active}/{other}", "--yes",
+                )  # fmt: skip
+                switch.wait_for("fence: waiting")
+                stop.set()
+            switch.succeeds()
+            active, other = other, active
+            application.write(ends[active], 50)
+            application.consume(ends[active], subscribed(other))
+            application.require_each_once()
+        shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
+        assert (shown["active"], shown["epoch"]) == (one, 3)
+        assert [run["open"] for run in shown["runs"]] == [False] * 3
+        mirror.wait_running(f"{one}->{two}")
+
+
+def test_producers_that_do_not_stop(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A switch whose producers go on writing is undone when it has blocked for too
+    long: the roles are as before, the flow goes on copying, and another switch can
+    follow.
+    """
+    ends = {"PA": clusters["a"].bootstrap, "PB": clusters["b"].bootstrap}
+    create_topic(ends["PA"], topic_name, 1)
+    application = Application(topic_name, 1, f"app-{topic_name}")
+    document = pair_of(("PA", ends["PA"]), ("PB", ends["PB"]), topic_name)
+    document["recovery"]["PA<->PB"]["block_seconds"] = 5
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("PA->PB")
+        with application.writing(ends["PA"]):
+            said = Switch(tmp_path, "switch", "PA/PB", "--yes").fails()
+        assert "step fence failed" in said
+        assert "Everything was undone" in said
+        (pair,) = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"]
+        assert (pair["active"], pair["runs"][-1]["open"]) == ("PA", False)
+        application.write(ends["PA"], 10)
+        application.consume(ends["PA"], [topic_name])
+        Switch(tmp_path, "switch", "PA/PB", "--yes").succeeds()
+        mirror.wait_running("PB->PA")
+        assert application.consume(ends["PB"], [f"PA.{topic_name}"], most=1) == 0
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("fence", "positions", "open"),
+        pytest.param(
+            ("assess", "hold", "drain", "consumers", "redirect", "prove"),
+            marks=pytest.mark.scale,
+        ),
+    ],
+    ids=["some", "others"],
+)
+def test_killed_after_a_step(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    steps: tuple[str, ...],
+) -> None:
+    """A switch that is killed with SIGKILL after each of these steps and run again ends
+    as one that nothing disturbs: the group reads every record once. One that is killed
+    before the point of no return and then aborted leaves the pair as it was, and
+    another one is refused while it is open.
+    """
+    one, two = f"K{len(steps)}A", f"K{len(steps)}B"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, 2)
+    application = Application(topic_name, 2, f"app-{topic_name}")
+    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
+    active, other = one, two
+
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(f"{one}->{two}")
+        application.write(ends[one], 100)
+        application.consume(ends[one], [topic_name], most=50)
+        with application.writing(ends[one]):
+            switch = Switch(tmp_path, "switch", f"{one}/{two}", "--yes")
+            switch.wait_for("still being written")
+            switch.kill()
+            said = Switch(
+                tmp_path, "failover", f"{two}/{one}", "--yes", "--force"
+            ).fails()
+            assert f"switch {one}->{two}" in said
+            assert "is open, at step fence" in said
+            Switch(tmp_path, "switch", f"{one}/{two}", "--yes", "--abort").succeeds()
+        (pair,) = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"]
+        assert (pair["active"], pair["runs"][-1]["open"]) == (one, False)
+        for step in steps:
+            application.write(ends[active], 20)
+            Switch(
+                *(tmp_path, "switch", f"{active}/{other}", "--yes", "-o", "json"),
+                kill_at=f'"step": "{step}", "state"',
+            ).dies()
+            Switch(tmp_path, "switch", f"{active}/{other}", "--yes").succeeds()
+            # As a script does that does not know whether it went through.
+            Switch(tmp_path, "switch", f"{active}/{other}", "--yes").succeeds()
+            active, other = other, active
+            application.write(ends[active], 20)
+            application.consume(ends[active], [topic_name, f"{other}.{topic_name}"])
+            application.require_each_once()

@@ -1,0 +1,152 @@
+"""What `mirror verify` says about copies, right ones and wrong ones."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.proving import logs, survey
+from mirror.proving.account import Kind
+from mirror.recovery import proofs
+from tests.harness.admin import create_topic
+from tests.harness.load import NumberedLoad, producer
+from tests.harness.proofs import proven
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.witness import Witness, read_topic
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_plain_copy_is_equal(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Every record of a plain topic with keys, nulls and headers is found equal, and as
+    many as an ordinary consumer counts.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=3)
+    client = producer(a)
+    for number in range(3000):
+        client.produce(
+            topic_name,
+            key=None if number % 7 == 0 else f"k{number}".encode(),
+            value=None if number % 11 == 0 else b"v" * (number % 300),
+            headers=[("h", b"1"), ("h", None), ("", b"")] if number % 3 else None,
+            partition=number % 3,
+        )
+    assert client.flush(30) == 0
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        copy_until(witness, slot, flow.lease(60), count=3000, timeout=60)
+
+    found = proven(flow)
+
+    assert found.findings == ()
+    assert sum(each.account.equal for each in found.partitions) == 3000
+    assert sum(each.account.records for each in found.partitions) == sum(
+        map(len, read_topic(b, flow.copy).values())
+    )
+    again = proven(flow, since=None)
+    assert again.findings == ()
+    assert sum(each.account.records for each in again.partitions) == 0
+
+
+def test_a_killed_run_goes_on_after_its_last_proof(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A driver gets SIGKILL after two of four partitions: these are proven, and the
+    next run only compares the others.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=4)
+    load = NumberedLoad(a, topic_name, 4)
+    load.send(400)
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        copy_until(witness, slot, flow.lease(60), count=400, timeout=60)
+    driver = multiprocessing.get_context("spawn").Process(
+        target=proven, args=(flow,), kwargs={"since": None, "dies_after": 2}
+    )
+    driver.start()
+    driver.join(60)
+    assert driver.exitcode == -signal.SIGKILL
+
+    with flow.connected() as (_, target):
+        kept = proofs.read(target, flow.alias)
+    assert len(kept) == 2
+    rest = proven(flow, since=None)
+
+    assert rest.findings == ()
+    assert {each.of.partition: each.account.equal for each in rest.partitions} == {
+        number: 0 if (topic_name, number) in kept else len(load.order[number])
+        for number in range(4)
+    }
+
+
+def test_an_open_transaction_hides_copies(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While another writer's transaction stays open in the copy, readers miss what
+    follows: so it is found, with that as the reason, until the transaction ends.
+    """
+    monkeypatch.setattr(logs, "PATIENCE_SECONDS", 1.0)
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    other = producer(b, transactional_id=topic_name)
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(flow.copy, key=b"other", partition=0)
+    assert other.flush(30) == 0
+    load = NumberedLoad(a, topic_name, 1)
+    load.send(100)
+    with flow.slot() as slot:
+        slot.run(flow.lease(2))
+
+    (hidden,) = proven(flow).findings
+    assert (hidden.kind, hidden.source, hidden.count) == (Kind.MISSING, 0, 100)
+    assert "a transaction that does not end hides" in hidden.detail
+
+    other.abort_transaction(30)
+    assert proven(flow).findings == ()
+
+
+def test_records_copied_while_it_looks_are_not_missing(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a flow copies once verify has looked at the copies is no finding."""
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    client = producer(a)
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+
+    def copy(count: int) -> None:
+        for number in range(count - 10, count):
+            client.produce(topic_name, key=b"%d" % number)
+        assert client.flush(30) == 0
+        with Witness(b) as witness, flow.slot() as slot:
+            witness.begin(flow.copy)
+            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+
+    class Logs(logs.Logs):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            copy(20)
+
+    copy(10)
+    monkeypatch.setattr(survey, "Logs", Logs)
+    found = proven(flow)
+    assert found.findings == ()
+    assert [each.account.records for each in found.partitions] == [10]

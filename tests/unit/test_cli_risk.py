@@ -1,0 +1,87 @@
+"""Which cluster's failure `mirror risk` can do without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.cli import risk
+from mirror.config.schema import MirrorConfig
+from mirror.errors import ClusterError, NoLeaderError, UnreachableError
+from mirror.metadata.merging import Merging
+from mirror.offsets import group_survey
+from mirror.recovery import looking, standby
+from mirror.status.risk import RiskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.unit
+
+CONFIG = MirrorConfig.model_validate(
+    {
+        "clusters": {alias: {"bootstrap_servers": "h:1"} for alias in "AB"},
+        "flows": {"A->B": {}},
+    }
+)
+
+
+class Clusters:
+    """Both clusters, of which the source is dead."""
+
+    alias, cluster_id = "B", "b"
+
+    def __init__(self, *, ran: bool) -> None:
+        self._ran = ran
+
+    def __call__(self, alias: str) -> Any:
+        if alias == "A":
+            raise UnreachableError("cluster A is dead")
+        return self
+
+    def topic(self, _name: str) -> object | None:
+        return object() if self._ran else None
+
+
+def look(reach: Callable[[str], Any]) -> Any:
+    clusters: Any = reach
+    return risk._look(
+        CONFIG.flows["A->B"], clusters, Merging(CONFIG.enabled_flows), target_only=False
+    )
+
+
+def test_a_flow_that_never_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so at once, whether or not the source lives, and warns of nothing."""
+    with pytest.raises(
+        ClusterError, match=r"never ran: .*mirror-progress\.A\.internal"
+    ):
+        look(Clusters(ran=False))
+    assert capsys.readouterr().err == ""
+
+
+def test_only_the_source_can_be_done_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dead source is answered for by the target; a target that does not answer is an
+    error, and not taken for a dead source.
+    """
+    monkeypatch.setattr(looking, "from_standby", lambda *_: RiskStatus(at=5.0))
+    none = group_survey.GroupSurvey(
+        flow="A->B", target="B", from_source=False, groups=()
+    )
+    monkeypatch.setattr(group_survey, "survey", lambda *_: none)
+    assert not look(Clusters(ran=True)).from_source
+    assert "cluster A is dead; from B alone" in capsys.readouterr().err
+
+    def silent(*_: Any) -> None:
+        raise NoLeaderError("mirror-standby.A.internal has no leader")
+
+    class BothLive(Clusters):
+        def __call__(self, _alias: str) -> Any:
+            return self
+
+    monkeypatch.setattr(standby, "read", silent)
+    with pytest.raises(ClusterError, match="internal has no leader"):
+        look(BothLive(ran=True))
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,56 @@
+"""Records of mirror's own topics whose JSON somebody else wrote."""
+
+from __future__ import annotations
+
+from functools import partial
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.adoption import connect_offsets
+from mirror.errors import MirrorError
+from mirror.metadata import acl_notes, acl_ownership
+from mirror.recovery import proofs, repairs, standby
+from mirror.recovery.losses import Loss
+from mirror.recovery.pauses import Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.unit
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "pauses": Pauses.decode,
+    "losses": Loss.decode,
+    "proofs": partial(proofs.decode, b"t-0"),
+    "standby": partial(standby.decode, "mirror-standby.A.internal", b"ends/t"),
+    "repairs": partial(repairs.decode, "A->B"),
+    "acls": partial(acl_ownership.decode, b"{}"),
+    "notes of ACLs": partial(acl_notes.decode, b"{}"),
+    "plans of ACLs": lambda value: acl_notes.AclPlan.of(_json(value)),
+    "Connect's offsets": connect_offsets.parse_value,
+}
+
+
+def _json(value: bytes) -> Any:
+    """As far as it is JSON: a journal has read it."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"\xff", b"7", b"null", b"[]", b"{}", b'{"version": 1}',
+        b'{"version": [1]}', b"[" * 100_000, b'{"offset": 1e999}',
+    ],
+    ids=lambda value: value[:20].decode(errors="replace") or "nothing",
+)  # fmt: skip
+@pytest.mark.parametrize("topic", _DECODERS)
+def test_one_clear_error(topic: str, value: bytes) -> None:
+    """Whatever the bytes are, the error is one of ours, which callers handle."""
+    with pytest.raises(MirrorError):
+        _DECODERS[topic](value)

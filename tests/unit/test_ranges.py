@@ -1,0 +1,238 @@
+"""How a partition is cut into ranges: every record of either side is in one of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+import uuid
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from mirror.adoption.initial_runs import initial_runs
+from mirror.proving.ranges import CopiedPartition, Range, ranges_of
+from mirror.proving.run_files import RunFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.unit
+
+ID = uuid.UUID(int=1)
+Run = tuple[int, int, int]
+Runs = list[Run]
+
+
+def _cut(
+    runs: Runs, *, source: tuple[int, int], target: tuple[int, int], most: int = 10,
+    fenced: bool = True, continues: bool = False, late: Sequence[Run] = (),
+) -> list[Range]:  # fmt: skip
+    partition = CopiedPartition(
+        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
+        source_first=source[0], source_end=source[1],
+        target_first=target[0], target_end=target[1], continues=continues,
+    )  # fmt: skip
+    given = np.array(runs, np.int64).reshape(-1, 3)
+    appended = np.array(late, np.int64).reshape(-1, 3)
+    return list(ranges_of(partition, given, late=appended, fenced=fenced, most=most))
+
+
+def _pairs(ranges: list[Range], *, repeats: bool = False) -> list[tuple[int, int]]:
+    """Which source offset stands at which target offset."""
+    return [
+        (up + n, down + n)
+        for each in ranges
+        for up, down, count in (each.repeats if repeats else each.runs).tolist()
+        for n in range(count)
+    ]
+
+
+_STEPS = st.lists(
+    st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(1, 25)), max_size=8
+)
+
+
+@given(steps=_STEPS, most=st.integers(1, 40), first=st.integers(0, 30))
+def test_ranges_tile_both_logs(
+    steps: list[tuple[int, int, int]], most: int, first: int
+) -> None:
+    """Whatever the holes: ranges follow each other without gaps on both sides, none is
+    too long, and each pair of the map is in the range that has both its offsets.
+    """
+    up = down = 0
+    runs: Runs = []
+    for hole, marker, count in steps:
+        up, down = up + hole, down + marker
+        runs.append((up, down, count))
+        up, down = up + count, down + count
+    expected = [(u + n, d + n) for u, d, c in runs for n in range(c) if u + n >= first]
+
+    found = _cut(
+        runs, source=(first, max(up, first)), target=(0, down + 3), most=most,
+        continues=True,
+    )  # fmt: skip
+
+    assert found[0].source_first == first
+    assert found[0].target_first == 0
+    assert found[-1].source_end == max(up, first)
+    assert found[-1].target_end == down + 3
+    for one, other in pairwise(found):
+        assert one.source_end == other.source_first
+        assert one.target_end == other.target_first
+    for each in found:
+        assert each.source_end - each.source_first <= most
+        for u, d in _pairs([each]):
+            assert each.source_first <= u < each.source_end
+            assert each.target_first <= d < each.target_end
+    assert _pairs(found) == expected
+
+
+def test_what_a_copy_lost_is_not_there_any_more() -> None:
+    """Where the map goes back on the target, what it said of those offsets is void."""
+    found = _cut([(0, 0, 10), (8, 6, 4)], source=(0, 12), target=(0, 10), most=100)
+
+    assert _pairs(found) == [(n, n) for n in range(6)] + [
+        (8, 6), (9, 7), (10, 8), (11, 9),
+    ]  # fmt: skip
+
+
+def test_repeats_are_no_first_copies() -> None:
+    """Records that were copied again are told from those copied for the first time,
+    within one run too.
+    """
+    found = _cut([(0, 0, 10), (5, 11, 8)], source=(0, 13), target=(0, 19), most=100)
+
+    assert _pairs(found) == [(n, n) for n in range(10)] + [(10, 16), (11, 17), (12, 18)]
+    assert _pairs(found, repeats=True) == [(5 + n, 11 + n) for n in range(5)]
+
+
+def test_late_records_of_the_map_void_nothing() -> None:
+    """Without fencing the map's records come in any order, and all of them hold."""
+    found = _cut(
+        [(5, 5, 5), (0, 0, 5)], source=(0, 10), target=(0, 10), fenced=False, most=100
+    )
+
+    assert _pairs(found) == [(n, n) for n in range(10)]
+
+
+def test_what_mirrormaker_copied_is_unknown() -> None:
+    """From a floor to the next run the map knows no records."""
+    found = _cut([(0, 0, 0), (10, 12, 5)], source=(0, 15), target=(0, 17), most=100)
+
+    assert [
+        (e.source_first, e.source_end, e.target_end, bool(e.unknown)) for e in found
+    ] == [
+        (0, 10, 12, True),
+        (10, 15, 17, False),
+    ]
+
+
+def test_a_piece_without_an_answer_between_two_others_is_unknown() -> None:
+    """Its floor stands exactly where the known run before it ends."""
+    found = _cut(
+        [(0, 0, 50), (50, 50, 0), (100, 100, 50)],
+        source=(0, 150), target=(0, 150), most=1000,
+    )  # fmt: skip
+
+    assert [(e.source_first, e.source_end, bool(e.unknown)) for e in found] == [
+        (0, 50, False),
+        (50, 100, True),
+        (100, 150, False),
+    ]
+
+
+def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
+    """Of what `mirror adopt` writes, only synced records and what the flow copied after
+    it are known; in the order of the map, from its first read to the ranges.
+    """
+    nothing = np.empty((0, 3), np.int64)
+    adopted = initial_runs(nothing, [(10, 12), (20, 25)], begins=(0, 0), ends=(30, 40))
+    with RunFiles() as files:
+        files.add(("t", 0), adopted)
+        files.add(("t", 0), np.array([[30, 40, 5], [35, 45, 5]], np.int64))
+        runs = files.of(("t", 0))
+
+    found = _cut(runs.tolist(), source=(0, 40), target=(0, 50), most=1000)
+
+    assert [
+        (e.source_first, e.source_end, e.target_end) for e in found if e.unknown
+    ] == [(0, 10, 12), (11, 20, 25), (21, 30, 40)]
+    assert _pairs(found) == [(10, 12), (20, 25)] + [(30 + n, 40 + n) for n in range(10)]
+
+
+def test_what_came_after_the_proof_began_is_left_out() -> None:
+    """Neither side has records that were copied since."""
+    (found,) = _cut([(0, 0, 5), (5, 6, 5)], source=(0, 5), target=(0, 11), most=100)
+
+    assert found.target_end == 6
+    assert _pairs([found]) == [(n, n) for n in range(5)]
+
+
+@pytest.mark.parametrize(("continues", "first"), [(False, 10), (True, 0)])
+def test_copies_of_what_comes_before_are_not_read(continues: bool, first: int) -> None:
+    """A proof that begins in the middle begins there on both sides; after an earlier
+    proof it begins where that one ended.
+    """
+    (found,) = _cut(
+        [(0, 0, 10), (10, 12, 5)], source=(10, 15), target=(0, 17), most=100,
+        continues=continues,
+    )  # fmt: skip
+
+    assert found.target_first == first
+    assert found.target_end == 17
+    assert _pairs([found]) == [(10 + n, 12 + n) for n in range(5)]
+
+
+def test_nothing_of_a_copy_is_as_new() -> None:
+    """Where nothing was copied since, only the end of the copy is looked at."""
+    (found,) = _cut([(0, 0, 10)], source=(10, 10), target=(0, 11), most=100)
+
+    assert (found.target_first, found.target_end) == (10, 11)
+
+
+def test_a_run_goes_on_after_the_end() -> None:
+    """What was copied since the proof began is left out on both sides, also if it
+    follows the last copies without a hole.
+    """
+    (found,) = _cut([(0, 0, 10), (10, 12, 8)], source=(0, 15), target=(0, 20), most=99)
+
+    assert (found.source_end, found.target_end) == (15, 17)
+    assert _pairs([found])[-1] == (14, 16)
+
+
+def test_late_records_far_apart_are_read_apart() -> None:
+    """Two repairs months apart: no task reads all that stands between what they
+    appended.
+    """
+    late = [(100, 1_000_000, 1), (200, 500_000_000, 1)]
+    ranges = _cut(
+        [(0, 0, 100)], source=(0, 300), target=(0, 500_000_001), late=late, most=1000
+    )
+    found = [(r.target_first, r.target_end) for r in ranges if r.is_late]
+    assert found == [(1_000_000, 1_000_001), (500_000_000, 500_000_001)]
+
+
+def test_no_range_reaches_behind_what_the_copy_has_lost() -> None:
+    """The map names places that are gone: those records have no copy, in the order of
+    the source.
+    """
+    ranges = _cut([(0, 0, 60)], source=(0, 60), target=(0, 10), most=20)
+    assert [(r.target_first, r.target_end) for r in ranges] == [
+        (0, 10), (10, 10), (10, 10),
+    ]  # fmt: skip
+    assert [(r.source_first, r.source_end) for r in ranges] == [
+        (0, 20), (20, 40), (40, 60),
+    ]  # fmt: skip
+
+
+def test_a_floor_where_late_records_begin_is_no_other_tools() -> None:
+    """A repair writes it to say what the copy had lost; what follows it is known."""
+    runs = [(0, 0, 60), (60, 40, 0), (65, 60, 5)]
+    late = [(40, 40, 20)]
+    ranges = _cut(runs, source=(0, 70), target=(0, 65), late=late, most=100)
+    assert not any(each.unknown for each in ranges)
+    assert sorted(_pairs(ranges)) == [
+        *((n, n) for n in range(60)), *((65 + n, 60 + n) for n in range(5)),
+    ]  # fmt: skip

@@ -1,0 +1,148 @@
+"""What a repair does about a finding, and how late records are accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import uuid
+
+import numpy as np
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.errors import ClusterError, MirrorError
+from mirror.offsets.late import LateRuns
+from mirror.offsets.runs import Block
+from mirror.proving import appending
+from mirror.proving.account import Finding, Kind
+from mirror.proving.ranges import CopiedPartition, ranges_of
+from mirror.proving.repair import Obstacle, Remedy, remedies
+from mirror.recovery import repairs
+from mirror.recovery.repairs import Repair
+
+pytestmark = pytest.mark.unit
+
+ID, COPY_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+KEY = ("orders", 0)
+BLOCK = Block(
+    topic="orders", partition=0, target_topic="A.orders", topic_id=ID, copy_id=COPY_ID,
+    runs=np.array([[3, 100, 2], [20, 102, 1]], np.int64),
+)  # fmt: skip
+MISSING = Finding(
+    kind=Kind.MISSING, topic="orders", partition=0, target_topic="A.orders", source=3,
+    target=None, count=3,
+)  # fmt: skip
+
+
+def _runs(*rows: tuple[int, int, int]) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def test_a_log_that_fell_behind_takes_late_records_with_it() -> None:
+    """Later runs that begin before the end of late records say that the copy lost
+    these; runs that follow them, or of another copy, say nothing.
+    """
+    late = LateRuns()
+    late.add(BLOCK)
+    late.heed(replace(BLOCK, runs=_runs((30, 104, 5))))
+    late.heed(replace(BLOCK, copy_id=uuid.UUID(int=9), runs=_runs((0, 0, 5))))
+    assert late.of(KEY, ID, COPY_ID).tolist() == BLOCK.runs.tolist()
+    assert not len(late.of(KEY, ID, uuid.UUID(int=9)))
+    assert not len(late.of(KEY, uuid.UUID(int=9), COPY_ID))
+
+    late.heed(replace(BLOCK, runs=_runs((30, 101, 5))))
+    assert late.of(KEY, ID, COPY_ID).tolist() == [[3, 100, 1]]
+
+
+def _of(first: int, target: int, *, continues: bool = False) -> CopiedPartition:
+    return CopiedPartition(
+        topic="orders", partition=0, target_topic="A.orders", topic_id=ID,
+        copy_id=COPY_ID, source_first=first, source_end=60, target_first=target,
+        target_end=110, continues=continues,
+    )  # fmt: skip
+
+
+def test_late_records_are_compared_once() -> None:
+    """Late records have ranges of their own, and no other range has their offsets, even
+    if the map named other places before. A copy that was appended twice counts where it
+    stands last; a later proof leaves out what an earlier one has seen.
+    """
+    late = _runs((3, 80, 1), (3, 100, 2), (20, 102, 1), (15, 103, 1))
+    made = list(ranges_of(_of(0, 0), _runs((0, 0, 60)), late=late))
+    assert [each.is_late for each in made] == [True, True, False]
+    assert [each.runs.tolist() for each in made] == [
+        [[3, 100, 2], [20, 102, 1]],
+        [[15, 103, 1]],
+        [[0, 0, 3], [5, 5, 10], [16, 16, 4], [21, 21, 39]],
+    ]
+    again = list(ranges_of(_of(60, 102, continues=True), _runs((0, 0, 60)), late=late))
+    assert [each.runs.tolist() for each in again] == [
+        [[20, 102, 1]],
+        [[15, 103, 1]],
+        [],
+    ]
+
+
+def test_each_finding_gets_what_can_be_done() -> None:
+    """Missing records are appended, unless something speaks against all or some of
+    them; what stands in a log is not changed. The reason is always named.
+    """
+    obstacles = {KEY: {4: Obstacle.LATER_KEY}}
+    (one,) = remedies([MISSING], {})
+    assert (one.remedy, one.why) == (Remedy.APPEND, "")
+    (one,) = remedies([MISSING], obstacles)
+    assert one.remedy is Remedy.PARTLY
+    assert one.why == f"1: {Obstacle.LATER_KEY.value}"
+    (one,) = remedies([replace(MISSING, source=4, count=1)], obstacles)
+    assert (one.remedy, one.why) == (Remedy.NONE, Obstacle.LATER_KEY.value)
+    others = set(Kind) - {Kind.MISSING}
+    for each in remedies([replace(MISSING, kind=kind) for kind in others], obstacles):
+        assert each.remedy is Remedy.NONE
+        assert each.why
+    lone = replace(MISSING, kind=Kind.UNPROVEN, detail="t: no leader", source=None)
+    (one,) = remedies([lone], {})
+    assert one.why.startswith("t: no leader; ")
+
+
+@pytest.mark.parametrize(
+    ("flows", "settings", "problem"),
+    [
+        (("A->B",), {"exactly_once": False}, "A->B is not exactly_once"),
+        (("A->B", "C->B"), {"policy": "identity"}, "other flows write the copies of t"),
+    ],
+)
+def test_refused_where_others_may_write(
+    flows: tuple[str, ...], settings: dict[str, object], problem: str
+) -> None:
+    """A repair refuses flows that cannot be fenced, and copies of several flows."""
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "ABC"},
+            "flows": {name: {"topics": ["t"], **settings} for name in flows},
+        }
+    )
+    with pytest.raises(MirrorError, match=problem):
+        appending.refuse(config, config.flows["A->B"], ["t"])
+
+
+def test_a_disabled_flow_may_be_repaired() -> None:
+    """Its service is stopped, which is the best time for a repair."""
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {x: {"bootstrap_servers": f"{x}:1"} for x in "AB"},
+            "flows": {"A->B": {"topics": ["t"], "enabled": False}},
+        }
+    )
+    appending.refuse(config, config.flows["A->B"], ["t"])
+
+
+def test_the_note_of_a_repair() -> None:
+    """It says the same after it was written and read. A newer one stops nothing."""
+    repair = Repair(flow="A->B", at=1.5, kind=repairs.APPEND, topics={"orders": 3})
+    key, value = repair.record()
+    assert key == b"repair/A->B"
+    assert repairs.decode("A->B", value) == repair
+    assert "3 to orders" in repair.event().text
+    newer = value.replace(b'"version": 1', b'"version": 2')
+    assert repairs.decode("A->B", newer) is None
+    with pytest.raises(ClusterError, match="damaged"):
+        repairs.decode("A->B", b"{}")
