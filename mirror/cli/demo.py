@@ -28,7 +28,9 @@ def demo(
     Starts two temporary Kafka clusters of one broker each on this machine, and a mirror
     service between them. While producing records it kills the service's worker
     processes, watches it recover, and then reads the copy: each record must be there
-    exactly once. Takes about a minute and leaves nothing behind but downloads.
+    exactly once. At the end it kills cluster A and fails over: a consumer group goes on
+    at B, at the very next record. Takes about two minutes and leaves nothing behind but
+    downloads. With --keep both clusters stay alive: you can try the failover yourself.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The demo: two clusters, a flow between them, broken workers, and a count.
+"""The demo: two clusters, a flow between them, broken workers, a count, a failover.
 
 Main function: `show`, the whole demo from start to end. Everything it reports is
 measured from outside: an ordinary Kafka client produces and counts the records, and the
@@ -20,6 +20,7 @@ from kafka.errors import KafkaError
 from mirror.errors import PlaygroundError
 from mirror.host import require_java
 from mirror.playground.brokers import playground
+from mirror.playground.demo_failover import GROUP, Handover, fail_over
 from mirror.playground.screen import Screen
 from mirror.playground.service import ServiceProcess
 from mirror.playground.traffic import Counting, Producing, Verdict
@@ -36,7 +37,11 @@ clusters:
   A: {{bootstrap_servers: "{a}"}}
   B: {{bootstrap_servers: "{b}"}}
 flows:
-  A->B: {{topics: [{topics}], tasks: 2, lease_seconds: 2}}
+  A->B: {{topics: [{topics}], groups: [{group}], emit_checkpoints_seconds: 1,
+         tasks: 2, lease_seconds: 2}}
+  B->A: {{topics: [{topics}], groups: [{group}], tasks: 1}}
+recovery:
+  A<->B: {{active: A, fence: confirmed}}
 service:
   http_port: 0
   log_format: json
@@ -53,7 +58,8 @@ _REFRESH_SECONDS = 0.25
 
 
 def show(*, records: int, keep: bool) -> bool:
-    """Run the demo on stdout; returns whether each record was copied exactly once.
+    """Run the demo on stdout; returns whether each record was copied exactly once, and
+    the group read each one once.
 
     Raises:
         JavaMissingError: there is no Java to run anything on.
@@ -68,7 +74,8 @@ def show(*, records: int, keep: bool) -> bool:
         screen.say("starting two Kafka clusters, A and B")
         # Clusters given by the environment may have topics with these names.
         clusters = stack.enter_context(playground(("A", "B"), root=folder, given=False))
-        _create_topics(clusters["A"])
+        for cluster in clusters.values():
+            _create_topics(cluster)
         producing = stack.enter_context(
             closing(Producing(clusters["A"].bootstrap, tuple(TOPICS)))
         )
@@ -86,10 +93,22 @@ def show(*, records: int, keep: bool) -> bool:
         _tell(screen, verdict, recovery)
         if keep:
             _keep(screen, clusters, service, config)
+            exact = True
+        else:
+            handover = fail_over(
+                screen,
+                clusters,
+                config,
+                topics=tuple(TOPICS),
+                records=verdict.on_target,
+                await_checkpoint=story.await_checkpoint,
+            )
+            _tell_handover(screen, handover)
+            exact = handover.exact
         screen.say("stopping the service with SIGTERM")
         code, seconds = service.stop()
         screen.say(f"it ended with exit code {code} after {seconds:.1f} s")
-    return verdict.exactly_once and code == 0
+    return verdict.exactly_once and exact and code == 0
 
 
 class _Story:
@@ -145,6 +164,13 @@ class _Story:
         self._await_rest(counting)
         return counting.verdict(self._producing.produced), recovery
 
+    def await_checkpoint(self, since: float) -> None:
+        """Wait for a checkpoint of the groups that is newer, in epoch seconds."""
+        self._watch(
+            lambda flow: flow["checkpoint_at"] > since and flow["group_count"],
+            "no checkpoint was written",
+        )
+
     def _await_rest(self, counting: Counting) -> None:
         """Until all have arrived, or no more do; then a little longer."""
 
@@ -162,7 +188,7 @@ class _Story:
         while time.monotonic() < deadline:
             status = self._service.status()
             self._screen.show(status)
-            (flow,) = status["flows"]
+            flow = next(each for each in status["flows"] if each["name"] == "A->B")
             if reached(flow):
                 return dict(flow)
             time.sleep(_REFRESH_SECONDS)
@@ -179,7 +205,9 @@ def _create_topics(cluster: PlaygroundCluster) -> None:
             )
             admin.wait_for_topics(list(TOPICS))
     except KafkaError as error:
-        raise PlaygroundError(f"topics cannot be created on A: {error}") from error
+        raise PlaygroundError(
+            f"topics cannot be created on {cluster.name}: {error}"
+        ) from error
 
 
 def _write_config(folder: Path, clusters: dict[str, PlaygroundCluster]) -> Path:
@@ -189,6 +217,7 @@ def _write_config(folder: Path, clusters: dict[str, PlaygroundCluster]) -> Path:
             a=clusters["A"].bootstrap,
             b=clusters["B"].bootstrap,
             topics=", ".join(TOPICS),
+            group=GROUP,
             state=json.dumps(str(folder / "state")),
         ),
         encoding="utf-8",
@@ -207,6 +236,19 @@ def _tell(screen: Screen, verdict: Verdict, recovery: float) -> None:
         ("changed", verdict.changed),
         ("out of order", verdict.out_of_order),
         ("seconds to recover", f"{recovery:.1f}"),
+    ):
+        screen.say(f"  {name:<22}{number:>8}")
+
+
+def _tell_handover(screen: Screen, handover: Handover) -> None:
+    result = "at the very next record" if handover.exact else "NOT where it was"
+    screen.say(f"group {GROUP} goes on at B, {result}")
+    for name, number in (
+        ("read on A", handover.on_a),
+        ("read on B", handover.on_b),
+        ("read twice", handover.twice),
+        ("never read", handover.never),
+        ("seconds without A", f"{handover.seconds:.1f}"),
     ):
         screen.say(f"  {name:<22}{number:>8}")
 

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_demo_copies_exactly_once(tmp_path: Path) -> None:
-    """The demo kills workers, finds each record once, and leaves nothing behind."""
+    """The demo kills workers and finds each record once; it kills the cluster, and the
+    group reads each record once over both. It leaves nothing behind.
+    """
     ended = subprocess.run(
         [sys.executable, "-m", "mirror", "demo", "--records", "6000"],
         capture_output=True,
@@ -30,5 +32,6 @@ def test_demo_copies_exactly_once(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "recovered" in ended.stdout
     assert "consumer: exactly once" in ended.stdout
+    assert "goes on at B, at the very next record" in ended.stdout
     assert ended.stderr == ""
     assert not list(tmp_path.glob("mirror-demo-*"))
