@@ -36,6 +36,7 @@ class Whose(StrEnum):
 
     SERVICE = "service"
     COMMANDS = "commands"
+    RECOVERY = "recovery"
     CLIENTS = "clients"
 
 
@@ -46,8 +47,9 @@ def acls(
         list[Whose] | None,
         typer.Option(
             "--for",
-            help="Who needs the rights: the service, the commands, or applications "
-            "that look up where their group continues. Repeatable. Default: service.",
+            help="Who needs the rights: the service, the commands, recovery (`mirror "
+            "switch` and `mirror failover`), or applications that look up where their "
+            "group continues. Repeatable. Default: service.",
         ),
     ] = None,
     principals: Annotated[
@@ -77,6 +79,7 @@ def acls(
     Examples:
       mirror config acls -c mirror.yaml
       mirror config acls -c mirror.yaml --principal B=User:CN=mirror -o commands
+      mirror config acls -c mirror.yaml --for service --for recovery
       mirror config acls -c mirror.yaml --for clients --principal billing
     """
     from mirror.preflight.permissions.need import Who  # noqa: PLC0415  others do without

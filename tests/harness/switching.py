@@ -90,6 +90,11 @@ class Switch:
             thread.join()
         return "".join(self._out)
 
+    def ends(self) -> int:
+        """Its exit code."""
+        self._end()
+        return self._process.returncode
+
     def succeeds(self) -> str:
         """What it printed."""
         out = self._end()

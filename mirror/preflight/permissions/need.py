@@ -55,6 +55,8 @@ class Who(StrEnum):
     SERVICE = "service"
     COMMANDS = "commands"
     """The command line, on top of what the service needs."""
+    RECOVERY = "recovery"
+    """`mirror switch` and `mirror failover`, on top of what the service needs."""
     CLIENTS = "clients"
     """Applications that translate a group's offsets (`mirror.client`, or Java's)."""
 

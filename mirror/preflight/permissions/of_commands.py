@@ -13,7 +13,6 @@ from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Sid
 from mirror.recovery import losses, pauses, proofs
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
-_OPERATOR = "`mirror.pair.<a>.<b>`"
 _DESCRIBE, _CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
 
@@ -107,32 +106,6 @@ ROWS: tuple[Need, ...] = (
         names=names.copies,
         called="the copies",
         who=Who.COMMANDS,
-    ),
-    *(
-        Need(
-            feature="mirror switch, failover",
-            side=side,
-            kind=kind,
-            operations=operations,
-            names=which,
-            called=called,
-            when=names.is_paired,
-            setting="`recovery`",
-            who=Who.COMMANDS,
-        )
-        for side, kind, operations, which, called in (
-            *(
-                (side, ResourceKind.TRANSACTIONAL_ID, (_WRITE,), names.pairs, _OPERATOR)
-                for side in (Side.SOURCE, Side.TARGET)
-            ),
-            (
-                Side.TARGET,
-                ResourceKind.GROUP,
-                (_READ,),
-                names.groups,
-                "mirrored groups",
-            ),
-        )
     ),
     Need(
         feature="mirror group, risk",

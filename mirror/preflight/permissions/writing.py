@@ -73,6 +73,11 @@ def reference() -> str:
     lines += ["", "## For commands", "", "In addition to what the service needs."]
     for side, title in _TITLES.items():
         lines += ["", f"### {title}, for commands", *_table(_rows(Who.COMMANDS, side))]
+    lines += ["", "## For switches and failovers", ""]
+    lines += ["In addition to what the service needs, on both clusters of a pair."]
+    for side, title in _TITLES.items():
+        rows = _table(_rows(Who.RECOVERY, side))
+        lines += ["", f"### {title}, for switches and failovers", *rows]
     lines += [
         "",
         "## For applications",
