@@ -51,11 +51,19 @@ Abort = Annotated[
 ]
 
 
-def switch(
+def switch(  # noqa: PLR0913  each is an option
     flow: FlowName,
     *,
     config: ConfigFile,
     abort: Abort = False,
+    abort_transactions: Annotated[
+        bool,
+        typer.Option(
+            "--abort-transactions",
+            help="In step 3, abort transactions that are still open after half of the "
+            "step's time. What they wrote is lost, also what Flink has prepared.",
+        ),
+    ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -81,6 +89,7 @@ def switch(
     asked = _Asked(
         kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout,
+        abort_transactions=abort_transactions,
     )  # fmt: skip
     _run(asked)
 
@@ -147,6 +156,7 @@ class _Asked:
     output: Form
     step_timeout: float
     force: bool = False
+    abort_transactions: bool = False
 
 
 @dataclass(slots=True)
@@ -208,6 +218,7 @@ def _run(asked: _Asked) -> None:
             note=lambda _notes: None,
             tell=lambda _text: None,
             deadline=time.monotonic() + asked.step_timeout,
+            abort_transactions=asked.abort_transactions,
         )
         if asked.dry_run:
             _show_plan(stage, asked.output)

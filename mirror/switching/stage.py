@@ -60,6 +60,8 @@ class Stage:
     """Says what a step waits for."""
     deadline: float
     """Until when the step may wait, monotonic."""
+    abort_transactions: bool = False
+    """Whether transactions that do not end in time are aborted."""
 
     @property
     def planned(self) -> bool:

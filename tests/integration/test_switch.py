@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException, Producer
 import pytest
 
 from tests.harness.admin import create_topic
@@ -92,6 +93,43 @@ def test_producers_that_do_not_stop(
         Switch(tmp_path, "switch", "PA/PB", "--yes").succeeds()
         mirror.wait_running("PB->PA")
         assert application.consume(ends["PB"], [f"PA.{topic_name}"], most=1) == 0
+
+
+def test_a_transaction_that_does_not_end(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A transaction that stays open stops a switch, which names it and is undone. With
+    --abort-transactions the switch goes through: consumers of the other cluster do not
+    see what was aborted, its producer can no longer commit it, and what was written
+    before is there once.
+    """
+    ends = {"TA": clusters["a"].bootstrap, "TB": clusters["b"].bootstrap}
+    create_topic(ends["TA"], topic_name, 1)
+    application = Application(topic_name, 1, f"app-{topic_name}")
+    document = pair_of(("TA", ends["TA"]), ("TB", ends["TB"]), topic_name)
+    client = Producer(
+        {"bootstrap.servers": ends["TA"], "transactional.id": f"open-{topic_name}"}
+    )
+    client.init_transactions(30)
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("TA->TB")
+        application.write(ends["TA"], 20)
+        client.begin_transaction()
+        client.produce(topic_name, key=b"open", value=b"v")
+        assert client.flush(30) == 0
+        words = (tmp_path, "switch", "TA/TB", "--yes", "--step-timeout", "8")
+        said = Switch(*words).fails()
+        assert f"open transactions: open-{topic_name}" in said
+        assert "Everything was undone" in said
+        switch = Switch(*words, "--abort-transactions")
+        switch.succeeds()
+        assert f"transactions aborted: open-{topic_name}" in "".join(switch.said)
+        with pytest.raises(KafkaException):
+            client.commit_transaction(10)
+        mirror.wait_running("TB->TA")
+        application.consume(ends["TB"], [f"TA.{topic_name}"])
+        application.require_each_once()
+        assert b"open" not in application.read
 
 
 @pytest.mark.parametrize(

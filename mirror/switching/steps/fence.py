@@ -7,6 +7,7 @@ ends then, is what the next steps work with.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from mirror.metadata.topics import select
@@ -33,11 +34,17 @@ def _fence(stage: Stage) -> Done:
         fenced = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
     topics = topics_of(stage.source, stage.flow)
     found = Quiet(cuts={})
+    # Transactions first get time to end by themselves.
+    patience = time.monotonic() + (stage.deadline - time.monotonic()) / 2
+    aborted: set[str] = set()
 
     def busy() -> str:
         nonlocal found
         found = quiet.look(stage.source, topics)
-        return found.text
+        if not (stage.abort_transactions and time.monotonic() > patience):
+            return found.text
+        refused = _abort(stage, found, aborted)
+        return "; ".join([found.text, *refused] if refused else [found.text])
 
     stage.wait(busy)
     return Done(
@@ -48,7 +55,20 @@ def _fence(stage: Stage) -> Done:
                 for topic, count in topics.items()
             }
         },
+        warnings=(f"transactions aborted: {', '.join(sorted(aborted))}",)
+        if aborted
+        else (),
     )
+
+
+def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:
+    """Abort what is open; `aborted` gets the names. Returns why some are not."""
+    names = {each.transactional_id for each in found.open if each.transactional_id}
+    if names - aborted:
+        stage.note({"aborting": sorted(names | aborted)})
+    fenced, refused = quiet.abort(stage.source, found.open)
+    aborted.update(fenced)
+    return [f"{name} cannot be aborted: {why}" for name, why in refused.items()]
 
 
 def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
