@@ -5,11 +5,15 @@ Main type: `Switch`. `pair_of` writes a configuration of two clusters.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.harness.waiting import wait_for
 
@@ -74,6 +78,35 @@ class Switch:
                 if kill_at and kill_at in line:
                     self._process.kill()
                 lines.append(line)
+
+    def kill_within(self, journal: str, step: str, delay: float) -> None:
+        """SIGKILL so many seconds after the journal on this cluster says that the step
+        has begun.
+        """
+        reader = Consumer(
+            {
+                "bootstrap.servers": journal,
+                "group.id": "kill-within",
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            place = TopicPartition("mirror-journal.internal", 0, OFFSET_BEGINNING)
+            _, end = reader.get_watermark_offsets(place, timeout=30)
+            reader.assign([TopicPartition(place.topic, 0, end)])
+
+            def begun() -> bool:
+                message = reader.poll(0.02)
+                if message is None or message.error():
+                    return self._process.poll() is not None
+                entry = json.loads(message.value() or b"{}")
+                return (entry["step"], entry["state"]) == (step, "BEGUN")
+
+            wait_for(begun, 60)
+            time.sleep(delay)
+        finally:
+            self.kill()
+            reader.close()
 
     def dies(self) -> None:
         """Wait until it was killed at what it printed."""
