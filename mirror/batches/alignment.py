@@ -20,7 +20,7 @@ UP, DOWN, RUN = range(3)
 STATES = 3
 
 # Bits of `flags`.
-TIMED, UP_ENDS, DOWN_ENDS, BY_CONTENT = 1, 2, 4, 8
+TIMED, UP_ENDS, DOWN_ENDS, BY_CONTENT, BARE = 1, 2, 4, 8, 16
 
 # Columns of the rows about records that are not equal pairs.
 WHAT, SOURCE, TARGET, FIELD, BYTE, OF, SOURCE_MARK, TARGET_MARK, KEY_MARK = range(9)
@@ -210,9 +210,9 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
     runs: which offsets stand at which (columns as in `offsets.runs`), ascending.
     stamp: the header that copies get, encoded (empty: none; then the map alone says
       which records are copies).
-    flags: TIMED: times count; UP_ENDS, DOWN_ENDS: nothing follows on this side;
-      BY_CONTENT: copies may be without the stamp, and records without one get a row,
-      like others (FIELD is STAMP in the rows of those that have it).
+    flags: TIMED: times count; UP_ENDS, DOWN_ENDS: nothing follows on this side; BARE:
+      copies may be without the stamp; BY_CONTENT: records without one get a row, like
+      others (FIELD is STAMP in the rows of those that have it).
     state: next record of either side, next run; the caller sets a side to 0 when it
       passes other records.
     marks: receives one of each equal pair, in order. odd: a row for each record that is
@@ -224,6 +224,7 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
     up, down, run = state[UP], state[DOWN], state[RUN]
     timed = flags & TIMED != 0
     by_content = flags & BY_CONTENT != 0
+    bare = flags & BARE != 0
     equal = 0
     strange = 0
     foreign = 0
@@ -254,7 +255,7 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
                 of = t - first_copy
         if into >= 0 and into == of:
             field, at, size = _difference(
-                source, ups[up], target, downs[down], stamp, timed, by_content
+                source, ups[up], target, downs[down], stamp, timed, bare
             )
             if field == NO_FIELD:
                 marks[equal] = _mark(source, ups[up], 0, timed)

@@ -28,6 +28,7 @@ from mirror.cli.output import (
     moment,
     table,
 )
+from mirror.clusters import codes
 from mirror.clusters.reach import Reach
 from mirror.errors import BrokerError, ClusterError, UnreachableError
 from mirror.metadata.merging import Merging
@@ -35,6 +36,8 @@ from mirror.offsets import progress
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.progress import Progress
@@ -138,6 +141,11 @@ def _look(
             source = None
     if source is None:
         found = _from_target(flow, target)
+    for name in _without_copy(flow, target, found):
+        complain(
+            f"warning: flow {flow.name}: {flow.target} has no copy of {name}: all of "
+            "it would be lost"
+        )
     try:
         groups = survey(flow, target, source, writers).groups
     except ClusterError as error:
@@ -153,6 +161,19 @@ def _look(
         risk=found,
         groups={name: count for name, count in unknown.items() if count},
     )
+
+
+def _without_copy(
+    flow: FlowConfig, target: Cluster, found: RiskStatus
+) -> Iterator[str]:
+    """Topics of which the target has no copy, whatever the progress says."""
+    copies = {
+        flow.replication_policy.target_topic(each.topic): each.topic
+        for each in found.topics
+    }
+    for name, copy in target.topics(copies).items():
+        if copy.error == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            yield copies[name]
 
 
 class _TargetError(ClusterError):

@@ -18,6 +18,7 @@ from mirror.metadata import acl_rules
 from mirror.metadata.acl_rules import Granted
 from mirror.metadata.portrait import ACLS, GROUPS, TOPIC_ACL
 from mirror.policy.selection import GroupFilter
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +76,7 @@ def of_flow(
 
 def partitions(count: int) -> str:
     """As people read it."""
-    return f"{count} partitions" if count else NOTHING
+    return some(count, "partition") if count else NOTHING
 
 
 def _name(each: TopicDrift) -> str:

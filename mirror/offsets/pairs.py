@@ -18,7 +18,7 @@ from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     import uuid
 
     from mirror.clusters.cluster import Cluster
@@ -83,7 +83,7 @@ def read(
     first = reached = -1
     deleted = False
     reader = TopicReader(target, name)
-    for block, late in _blocks(reader, topic):
+    for block, late in blocks(reader, only=topic.__eq__ if topic else None):
         is_there = copy is not None and block.is_of(copy)
         if block.partition != partition or not (is_there or topic):
             continue
@@ -116,9 +116,15 @@ def read(
     )
 
 
-def _blocks(reader: TopicReader, topic: str) -> Iterator[tuple[Block, bool]]:
-    """What the map says, in its order, and whether it is about late records."""
-    only = topic.__eq__ if topic else None
+def blocks(
+    reader: TopicReader, *, only: Callable[[str], bool] | None
+) -> Iterator[tuple[Block, bool]]:
+    """What the map says of these source topics, in its order, and whether it is about
+    late records.
+
+    Raises:
+        ClusterError: the map cannot be read.
+    """
     for _, appended, value in reader.read():
         for block in runs.decode(value, only=only):
             yield block, False

@@ -20,6 +20,7 @@ from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import placing, sides
 from mirror.proving.account import span_of, widened
+from mirror.proving.ranges import covered
 from mirror.proving.sides import Source
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _Comparison:
     ) -> None:
         self._work = work
         self._terms = terms
-        self._stamp = terms.seen.stamp
+        self._stamp = terms.stamp
         self._made = Source(terms, source, work.of, work.source_first, work.source_end)
         self._source = self._made.stream
         self._target = sides.target(
@@ -196,6 +197,7 @@ class _Comparison:
             flags = (
                 alignment.TIMED * self._target.own_times
                 | alignment.BY_CONTENT * self._terms.by_content
+                | alignment.BARE * (self._terms.by_content or not self._terms.stamped)
                 | alignment.UP_ENDS * ups.ended
                 | alignment.DOWN_ENDS * downs.ended
             )
@@ -272,13 +274,5 @@ def _of_known(odd: Odd, runs: RunArray) -> npt.NDArray[np.bool_]:
 def _alone(
     odd: Odd, what: int, where: int, runs: RunArray, column: int
 ) -> npt.NDArray[np.bool_]:
-    alone = odd[:, alignment.WHAT] == what
-    if not len(runs):
-        return np.zeros(len(odd), np.bool_)
-    runs = runs[np.argsort(runs[:, column], kind="stable")]
-    offsets = odd[:, where]
-    index = np.searchsorted(runs[:, column], offsets, "right") - 1
-    found = runs[np.maximum(index, 0)]
-    within = (index >= 0) & (offsets < found[:, column] + found[:, COUNT])
-    known: npt.NDArray[np.bool_] = alone & within
-    return known
+    found: npt.NDArray[np.bool_] = odd[:, alignment.WHAT] == what
+    return found & covered(odd[:, where], runs, column)

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mirror.batches import alignment
+from mirror.offsets.runs import UPSTREAM
 from mirror.proving.account import Account, Finding, Kind, span_of, widened
+from mirror.proving.ranges import covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -95,10 +97,10 @@ def sorted_out(compared: Compared, excuses: Excuses) -> SortedOut:
     damaged = take(missing & _within(target, _spans(compared.target_damages)))
     take(strange & _within(source, _spans(compared.source_damages)))
     nowhere = missing & (target == alignment.NOWHERE)
-    gone = missing & ~nowhere & (target < compared.target_start)
-    if work.target_end <= compared.target_start:
-        gone |= nowhere
-    expired = take(gone)
+    # Before the copy's log, by its own map: what it never had is not expired.
+    start = max(compared.target_start, work.of.target_start)
+    gone = nowhere & covered(source, work.gone, UPSTREAM)
+    expired = take(gone | (missing & ~nowhere & (target < start)))
     early = strange & (source != alignment.NOWHERE) & (source < compared.source_start)
     spans = widened(compared.spans, span_of("expired_source", target[early & left]))
     expired_source = take(early)

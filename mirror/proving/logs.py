@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 import uuid
 
+from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
 from mirror.errors import NoLeaderError
 from mirror.offsets.progress import NO_ID
@@ -51,6 +52,7 @@ class Logs:
             for topic in chosen
             for partition in copies[topic.target_topic].leaders
         ]
+        self._copies = copies
         self._starts = _offsets(target, there, topic_admin.EARLIEST)
         self._ends, self._open = settled_ends(target, there)
         here = [(each.topic, n) for each in chosen for n in range(each.partitions)]
@@ -70,6 +72,11 @@ class Logs:
     ) -> str:
         """Why a partition cannot be compared; empty if it can."""
         where = (topic.target_topic, partition)
+        code = self._copies[topic.target_topic].error
+        if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            return f"its copy {topic.target_topic} does not exist"
+        if code:
+            return str(codes.error_for(code, f"its copy {topic.target_topic}"))
         if where not in self._ends.keys() & self._starts.keys():
             return "a partition of the copy has no leader that answers"
         here = (topic.topic, partition)
@@ -106,6 +113,7 @@ class Logs:
             proof is not None
             and _same(proof.topic_id, topic)
             and (NO_ID in (proof.copy_id, copy_id) or proof.copy_id == copy_id)
+            and proof.target_offset <= end  # else the copy has lost its end since
         ):
             first = max(first, min(proof.source_offset, copied))
             start = max(start, proof.target_offset)

@@ -164,7 +164,7 @@ def _read(
     only: Longs | None = None,
 ) -> Marks:
     """`only`: the marks to keep, ascending."""
-    stamp = terms.seen.stamp
+    stamp = terms.stamp
     offsets, found = [_NO_MARKS], [_NO_MARKS]
     count = 0
     for part in stream.listed():

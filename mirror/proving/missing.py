@@ -21,7 +21,7 @@ from mirror.errors import MirrorError
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.results import Results
-from mirror.relay import dead_letters, provenance
+from mirror.relay import dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,12 +74,7 @@ def read(
     Raises:
         MirrorError: there are too many, or the source cannot be read.
     """
-    seen = provenance.none()
-    if terms.stamped:
-        seen = provenance.via(
-            source_alias=source.alias, source_id=terms.source_id,
-            target_id=terms.target_id,
-        )  # fmt: skip
+    seen = terms.seen
     lister: Lister = partial(listed, most_unpacked=terms.most_unpacked)
     if terms.transform is not None:
         lister = Results(terms.transform, (of.topic, of.partition), seen).listed

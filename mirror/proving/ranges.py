@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, falls, joined
 
@@ -81,6 +82,8 @@ class Range:
     """Copies of records that were copied before."""
     older: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
     """Copies of a deleted topic that had the same name."""
+    gone: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
+    """Records whose copies stood before the first offset that the copy's log has."""
     late: RunArray = field(default_factory=lambda: _NO_RUNS, repr=False)
     """Records that a repair appended (see `offsets.late`): compared in other ranges."""
     is_late: bool = False
@@ -96,13 +99,15 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     *,
     late: RunArray = _NO_RUNS,
     fenced: bool = True,
+    whole: bool = True,
     most: int = MOST_OFFSETS,
     unknown_as: str = MM2_COPIED,
     picked: Callable[[], bool] = lambda: True,
 ) -> Iterator[Range]:
     """`runs`: of this topic and this copy, in the order of the map; `of_older`: copies
     of deleted topics; `late`: what repairs appended. Without fencing (at least once),
-    the map's records may come late. Ranges of late records come first.
+    the map's records may come late. Ranges of late records come first. `whole`: the
+    map still has its oldest part.
     `unknown_as`: why nothing is known of what follows a floor. `picked` is asked for
     each range but the last whether to make it.
     """
@@ -112,6 +117,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     # A floor where late records begin only says what the copy had lost behind it.
     floors = valid[:, COUNT] == 0
     valid = valid[~floors | ~np.isin(valid[:, DOWNSTREAM], late[:, DOWNSTREAM])]
+    gone = _gone(valid, partition, whole=whole)
     first, repeats = _split(valid, partition)
     end = partition.source_end
     beyond = np.flatnonzero(
@@ -145,6 +151,7 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
             runs=between(first, source, end, UPSTREAM),
             repeats=between(repeats, target, until, DOWNSTREAM),
             older=between(of_older, target, until, DOWNSTREAM),
+            gone=between(gone, source, end, UPSTREAM),
             late=late,
             unknown=unknown_as if unknown else "",
         )
@@ -260,6 +267,25 @@ def _valid(runs: RunArray, *, fenced: bool) -> RunArray:
     return valid[(room > 0)]
 
 
+def _gone(runs: RunArray, partition: CopiedPartition, *, whole: bool) -> RunArray:
+    """The records whose copies the log has lost at its beginning. If the map has lost
+    its oldest part, these include what precedes all that it knows, provided that this
+    stood there.
+    """
+    start, first, end = (
+        partition.target_start, partition.source_first, partition.source_end
+    )  # fmt: skip
+    below = between(between(runs, -1, start, DOWNSTREAM), first, end, UPSTREAM)
+    if whole or not start:
+        return below
+    up, down = end, partition.target_end
+    if len(runs):
+        up, down, _ = runs[np.argmin(runs[:, UPSTREAM])].tolist()
+    if down > start or up <= first:
+        return below
+    return np.concatenate([np.array([[first, 0, up - first]], np.int64), below])
+
+
 def _split(runs: RunArray, partition: CopiedPartition) -> tuple[RunArray, RunArray]:
     """First copies, and repeats of what was copied before."""
     runs = runs[runs[:, DOWNSTREAM] + runs[:, COUNT] >= partition.target_first]
@@ -313,6 +339,17 @@ def _translated(runs: RunArray, offset: int) -> int:
         return -1
     up, down, count = runs[index].tolist()
     return int(down + min(offset - up, count))
+
+
+def covered(offsets: RunArray, runs: RunArray, column: int) -> npt.NDArray[np.bool_]:
+    """Which offsets of one side are in any of the runs."""
+    if not len(runs):
+        return np.zeros(len(offsets), np.bool_)
+    runs = runs[np.argsort(runs[:, column], kind="stable")]
+    ends = np.maximum.accumulate(runs[:, column] + runs[:, COUNT])
+    index = np.searchsorted(runs[:, column], offsets, "right") - 1
+    found: npt.NDArray[np.bool_] = (index >= 0) & (offsets < ends[index])
+    return found
 
 
 def between(runs: RunArray, first: int, end: int, column: int) -> RunArray:

@@ -58,7 +58,8 @@ _REASONS = {
     Kind.DIFFERENT: _IN_THE_LOG,
     Kind.DOUBLED: _IN_THE_LOG,
     Kind.SWAPPED: _IN_THE_LOG,
-    Kind.UNEXPECTED: _IN_THE_LOG,
+    Kind.UNEXPECTED: "a log cannot be changed, and a rebuild refuses, since the source "
+    "does not have it: to do without it, delete the copy and reset the flow",
     Kind.DAMAGED: "restore the replica from another one",
     Kind.UNPROVEN: "remove the reason, and prove it again",
 }

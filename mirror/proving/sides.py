@@ -35,7 +35,8 @@ class Terms:
     source_id: str
     target_id: str
     stamped: bool = True
-    """Whether copies get the provenance header."""
+    """Whether copies get the provenance header. If not, those that the flow made while
+    it was set otherwise may have it."""
     committed: bool = True
     """Whether only committed records of the source are copied."""
     most_unpacked: int = codecs.MOST_UNPACKED
@@ -54,8 +55,15 @@ class Terms:
     @property
     def seen(self) -> provenance.Provenance:
         """The header that copies get, and which records are left out."""
-        if not self.stamped:
-            return provenance.none()
+        return self._provenance if self.stamped else provenance.none()
+
+    @property
+    def stamp(self) -> provenance.Bytes:
+        """The header by which a copy of this source is known."""
+        return self._provenance.stamp
+
+    @property
+    def _provenance(self) -> provenance.Provenance:
         return provenance.via(
             source_alias=self.source.alias, source_id=self.source_id,
             target_id=self.target_id,

@@ -103,7 +103,7 @@ class Step:
         return ranges_of(
             of, files.of(key), found.older.get(key, _NO_RUNS),
             late=found.late.get(key, _NO_RUNS), fenced=self.flow.exactly_once,
-            most=most, picked=picked,
+            whole=found.whole_map, most=most, picked=picked,
         )  # fmt: skip
 
     def prove(
@@ -149,6 +149,8 @@ class Step:
                 for f in proven.findings
                 if f.kind is Kind.UNPROVEN and (f.topic, f.partition) == (key[0], -1)
             ]
+            if part.of.has_open_end:
+                reasons.append("an open transaction hides a part of the copy")
             failure = next(iter(reasons), "it was not compared")
             outcomes[key] = Outcome(
                 ranges=tuple(chosen[key]),

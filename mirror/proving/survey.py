@@ -17,7 +17,7 @@ import numpy as np
 from mirror.batches.reading import TopicReader
 from mirror.errors import ClusterError, MirrorError
 from mirror.metadata.topics import select
-from mirror.offsets import progress, runs
+from mirror.offsets import pairs, progress, runs
 from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import UPSTREAM
@@ -52,8 +52,21 @@ class Survey:
     excuses: Mapping[TopicPartition, Excuses]
     late: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
     """Records that repairs appended; see `offsets.late`."""
+    whole_map: bool = True
+    """Off: the oldest part of the offset map is gone."""
     unproven: Mapping[str, str] = field(default_factory=dict)
     """Topics of which nothing can be compared, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the offset map says, without the runs that hold."""
+
+    older: Mapping[TopicPartition, RunArray] = field(default_factory=dict)
+    late: LateRuns = field(default_factory=LateRuns)
+    firsts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first source offsets that were ever copied, to deleted copies too."""
+    whole: bool = True
 
 
 def survey(
@@ -85,10 +98,9 @@ def survey(
     copies = target.topics({topic.target_topic for topic in chosen})
     positions = _positions(flow, target, needed=not scope.by_content)
     logs = Logs(flow, chosen, copies, source, target, since=scope.since)
-    older: dict[TopicPartition, RunArray] = {}
-    late = LateRuns()
+    known = _Known()
     if not scope.by_content:
-        older, late = _read_map(flow, target, chosen, copies, files)
+        known = _read_map(flow, target, chosen, copies, files)
     found = []
     unproven: dict[str, str] = {}
     for topic in chosen:
@@ -103,8 +115,7 @@ def survey(
             began = 0
             began_late = flow.start != "earliest" and proof is None
             if began_late and position is not None and not scope.by_content:
-                first = files.of(key)[:1, UPSTREAM].tolist()
-                began = first[0] if first else position.offset
+                began = known.firsts.get(key, position.offset)
             of = logs.to_prove(
                 topic,
                 partition,
@@ -118,13 +129,14 @@ def survey(
             found.append(replace(of, begins_with_copies=begins))
     return Survey(
         partitions=tuple(found),
-        older=older,
+        older=known.older,
         late={
-            (of.topic, of.partition): late.of(
+            (of.topic, of.partition): known.late.of(
                 (of.topic, of.partition), of.topic_id, of.copy_id
             )
             for of in found
         },
+        whole_map=known.whole,
         excuses=excuses.read(flow, target, {t.topic: t.topic_id for t in chosen}),
         unproven=unproven,
     )
@@ -149,14 +161,11 @@ def _read_map(
     chosen: list[MirroredTopic],
     copies: Mapping[str, Topic],
     files: RunFiles,
-) -> tuple[dict[TopicPartition, RunArray], LateRuns]:
-    """Put the runs of these topics into `files`; returns those of deleted topics, and
-    those of late records.
-    """
+) -> _Known:
+    """Put the runs of these topics and copies into `files`; returns all else."""
     name = runs.topic_name(flow.source, flow.separator)
-    late = LateRuns()
     if target.topic(name) is None:
-        return {}, late
+        return _Known()
     if settled_ends(target, [(name, 0)])[1]:
         raise ClusterError(
             f"cluster {target.alias}: a transaction in {name} is open for over "
@@ -164,19 +173,30 @@ def _read_map(
         )
     topics = {topic.topic: topic for topic in chosen}
     older: dict[TopicPartition, list[RunArray]] = {}
-    for _, appended, value in TopicReader(target, name).read():
-        for block in runs.decode(value, only=topics.__contains__):
-            if flow.exactly_once:
-                late.heed(block)
-            topic = topics[block.topic]
-            key = (block.topic, block.partition)
-            if not block.is_of(copies[topic.target_topic]):
-                continue
-            if uuid.UUID(topic.topic_id) in (NO_ID, block.topic_id):
-                files.add(key, block.runs)
-            else:
-                older.setdefault(key, []).append(block.runs)
-        if appended:
-            for block in runs.decode(appended, only=topics.__contains__):
-                late.add(block)
-    return {key: np.concatenate(each) for key, each in older.items()}, late
+    late = LateRuns()
+    firsts: dict[TopicPartition, int] = {}
+    reader = TopicReader(target, name)
+    for block, is_late in pairs.blocks(reader, only=topics.__contains__):
+        if is_late:
+            late.add(block)
+            continue
+        if flow.exactly_once:
+            late.heed(block)
+        topic = topics[block.topic]
+        key = (block.topic, block.partition)
+        same = uuid.UUID(topic.topic_id) in (NO_ID, block.topic_id)
+        if same and block.target_topic == topic.target_topic:
+            first = int(block.runs[0, UPSTREAM])
+            firsts[key] = min(first, firsts.get(key, first))
+        if not block.is_of(copies[topic.target_topic]):
+            continue
+        if same:
+            files.add(key, block.runs)
+        else:
+            older.setdefault(key, []).append(block.runs)
+    return _Known(
+        older={key: np.concatenate(each) for key, each in older.items()},
+        late=late,
+        firsts=firsts,
+        whole=reader.start == 0,
+    )

@@ -174,6 +174,7 @@ class Verification:
         Raises:
             ClusterError: a cluster does not answer about configs or offsets.
         """
+        self._counts_expired = self._terms.by_content or not found.whole_map
         self._settling = Settling(
             self._terms, self._source, self._target, self._runner, found.partitions
         )
@@ -223,7 +224,12 @@ class Verification:
             older = found.older.get(key, np.empty((0, 3), np.int64))
             fenced = self._flow.exactly_once
             late = found.late.get(key, np.empty((0, 3), np.int64))
-            ranges = list(ranges_of(of, files.of(key), older, late=late, fenced=fenced))
+            ranges = list(
+                ranges_of(
+                    of, files.of(key), older, late=late, fenced=fenced,
+                    whole=found.whole_map,
+                )
+            )  # fmt: skip
             self._begin(of, ranges)
             yield from ranges
 
@@ -278,11 +284,15 @@ class Verification:
 
     def _end(self, part: _Partition) -> None:
         """All of a partition is compared and explained."""
-        if self._terms.by_content:
+        if self._counts_expired:
             of = part.of
             meanwhile = max(part.target_start - of.target_first, 0)
-            lost = of.target_lost + meanwhile
+            # Without a map, only what was lost since the last proof counts.
+            lost = of.target_lost if self._terms.by_content else of.target_start
+            lost += meanwhile
             part.findings += not_expired(of, part.account.expired, lost)
+        if part.of.has_open_end and part.findings:
+            part.whole = False  # what is hidden is there to be compared later
         if part.findings and self._terms.keys:
             part.findings = list(
                 with_keys(self._terms, self._runner, part.of, part.findings)

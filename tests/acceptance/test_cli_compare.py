@@ -132,7 +132,7 @@ def _plant(a: str, b: str) -> set[Row]:
         ),
         ("config", "same", "cleanup.policy=delete", "cleanup.policy=compact"),
         ("topic", "short (A.short)", "3 partitions", "2 partitions"),
-        ("topic", "payments (A.payments)", "1 partitions", "-"),
+        ("topic", "payments (A.payments)", "1 partition", "-"),
         ("acl", "orders", "User:app READ", "-"),
         ("acl", "A.orders", "-", "User:other READ"),
         ("acl", "group app-billing", "User:app READ", "-"),
@@ -222,7 +222,7 @@ def test_what_it_may_not_see_is_said(
         ("acl", "(all)"): ("no authorizer", "not permitted"),
         ("quota", "(all)"): ("seen", "not permitted"),
         ("user", "(all)"): ("seen", "not permitted"),
-        ("topic", f"{topic_name} (A.{topic_name})"): ("1 partitions", "not permitted"),
+        ("topic", f"{topic_name} (A.{topic_name})"): ("1 partition", "not permitted"),
     }
 
 

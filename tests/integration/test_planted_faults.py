@@ -35,6 +35,8 @@ _VIA = b"mirror.via"
 _MAP = "A.offset-map.internal"
 _NO_RUNS = b"\0\0"
 """A record of the map without any."""
+_PARTED = "of-another-partition"
+_OTHER, _OTHER_TIME = b"of partition 1", 1_700_000_000_000
 Found = tuple[Kind, int | None, int | None, int]
 """Kind, source offset, target offset, count."""
 Plant = "Callable[[list[StoredBatch]], list[StoredBatch]]"
@@ -156,6 +158,10 @@ def _foreign(batches: list[StoredBatch]) -> StoredRecord:
     return replace(_of(batches, 5), key=b"of another topic")
 
 
+def _of_partition_1(batches: list[StoredBatch]) -> StoredRecord:
+    return replace(_of(batches, 5), key=_OTHER, value=b"", time=_OTHER_TIME)
+
+
 def _bad_crc(batches: list[StoredBatch]) -> list[StoredBatch]:
     raw = bytearray(batches[2].raw)
     raw[17] ^= 1
@@ -193,6 +199,7 @@ FAULTS = {
         _appended(lambda batches: _of(batches, 5)), {(Kind.DOUBLED, 5, _END, 1)}
     ),
     "of-another-topic": Fault(_appended(_foreign), {(Kind.UNEXPECTED, None, _END, 1)}),
+    _PARTED: Fault(_appended(_of_partition_1), {(Kind.UNEXPECTED, None, _END, 1)}),
     "neighbours": Fault(
         _swapped(20, 21), {(Kind.SWAPPED, 20, 21, 1), (Kind.SWAPPED, 21, 20, 1)}
     ),
@@ -230,11 +237,15 @@ def _copied(made: dict[str, PlaygroundCluster]) -> SparklessFlow:
     """Topics that are copied, with the faults in the copies."""
     a, b = made["a"], made["b"]
     for name in FAULTS:
-        create_topic(a.bootstrap, name, partitions=1)
+        create_topic(a.bootstrap, name, partitions=1 + (name == _PARTED))
     flow = SparklessFlow(
         source=a.bootstrap, target=b.bootstrap, topic=".*", alias="A"
     ).own()
     client = producer(a.bootstrap)
+    client.produce(
+        _PARTED, key=_OTHER, value=b"", headers=[("a", b"1"), ("b", b"2")],
+        timestamp=_OTHER_TIME, partition=1,
+    )  # fmt: skip
     with Witness(b.bootstrap) as witness, flow.slot() as slot:
         for numbers in (range(_FIRST), range(_FIRST, _FIRST + _SECOND)):
             for name in FAULTS:
@@ -249,9 +260,8 @@ def _copied(made: dict[str, PlaygroundCluster]) -> SparklessFlow:
                 assert client.flush(30) == 0
             for name in FAULTS:
                 witness.begin(f"A.{name}")
-                copy_until(
-                    witness, slot, flow.lease(60), count=numbers.stop, timeout=60
-                )
+                count = numbers.stop + (name == _PARTED)
+                copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
     b.stop()
     for name, fault in FAULTS.items():
         segments.rewrite(b, f"A.{name}", fault.plant)

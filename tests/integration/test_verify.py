@@ -97,7 +97,8 @@ def test_an_open_transaction_hides_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While another writer's transaction stays open in the copy, readers miss what
-    follows: so it is found, with that as the reason, until the transaction ends.
+    follows: so it is found, with that as the reason, until the transaction ends. It
+    does not count as compared: the next proof must not begin after it.
     """
     monkeypatch.setattr(logs, "PATIENCE_SECONDS", 1.0)
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -113,7 +114,9 @@ def test_an_open_transaction_hides_copies(
     with flow.slot() as slot:
         slot.run(flow.lease(2))
 
-    (hidden,) = proven(flow).findings
+    found = proven(flow)
+    assert [each.whole for each in found.partitions] == [False]
+    (hidden,) = found.findings
     assert (hidden.kind, hidden.source, hidden.count) == (Kind.MISSING, 0, 100)
     assert "a transaction that does not end hides" in hidden.detail
 

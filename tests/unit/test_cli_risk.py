@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.cli import risk
+from mirror.clusters import codes
+from mirror.clusters.topics import NO_ID, Topic
 from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, NoLeaderError, UnreachableError
 from mirror.metadata.merging import Merging
 from mirror.offsets import group_survey
 from mirror.recovery import looking, standby
-from mirror.status.risk import RiskStatus
+from mirror.status.risk import RiskStatus, TopicRisk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 pytestmark = pytest.mark.unit
 
@@ -43,6 +45,16 @@ class Clusters:
     def topic(self, _name: str) -> object | None:
         return object() if self._ran else None
 
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Of all copies, that of `gone` is not there."""
+        return {
+            name: Topic(
+                name=name, topic_id=NO_ID, leaders={}, replication_factor=1,
+                error=codes.UNKNOWN_TOPIC_OR_PARTITION if name == "A.gone" else 0,
+            )
+            for name in names
+        }  # fmt: skip
+
 
 def look(reach: Callable[[str], Any]) -> Any:
     clusters: Any = reach
@@ -58,6 +70,28 @@ def test_a_flow_that_never_ran(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         look(Clusters(ran=False))
     assert capsys.readouterr().err == ""
+
+
+def test_a_copy_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The progress says that all is copied, but the copy was deleted: it is named."""
+    topics = tuple(
+        TopicRisk(topic=name, records=0, bytes=0, seconds=0.0, unknown=0, at=5.0)
+        for name in ("gone", "there")
+    )
+    told = RiskStatus(at=5.0, topics=topics)
+    monkeypatch.setattr(looking, "from_standby", lambda *_: told)
+    none = group_survey.GroupSurvey(
+        flow="A->B", target="B", from_source=False, groups=()
+    )
+    monkeypatch.setattr(group_survey, "survey", lambda *_: none)
+
+    look(Clusters(ran=True))
+
+    warned = capsys.readouterr().err
+    assert "B has no copy of gone: all of it would be lost" in warned
+    assert "there:" not in warned
 
 
 def test_only_the_source_can_be_done_without(

@@ -78,9 +78,9 @@ def test_without_a_flow_equal_names_belong_together() -> None:
     )
     b = _portrait("B", _topic("t", 3), version=(3, 9))
     assert _told(a, b) == [
-        ("topic", "__y", "1 partitions", "-", True),
+        ("topic", "__y", "1 partition", "-", True),
         ("topic", "t", "2 partitions", "3 partitions", False),
-        ("topic", "x", "1 partitions", "-", False),
+        ("topic", "x", "1 partition", "-", False),
         ("group", "g", "exists", "-", False),
         ("version", "brokers", "4.3", "3.9", True),
     ]
@@ -91,8 +91,8 @@ def test_both_directions_are_told_from_the_same_side() -> None:
     a = _portrait("A", _topic("t", 2), _topic("B.t", 1))
     b = _portrait("B", _topic("t", 3), _topic("A.t", 1))
     assert _told(a, b, "A->B", "B->A") == [
-        ("topic", "t (A.t)", "2 partitions", "1 partitions", False),
-        ("topic", "t (B.t)", "1 partitions", "3 partitions", False),
+        ("topic", "t (A.t)", "2 partitions", "1 partition", False),
+        ("topic", "t (B.t)", "1 partition", "3 partitions", False),
     ]
 
 
@@ -124,7 +124,7 @@ def test_configs_that_cannot_be_read_are_not_judged() -> None:
     a = _portrait("A", _topic("t", 2), configs={"t": refused})
     b = _portrait("B", _topic("A.t", 1))
     assert _told(a, b, "A->B") == [
-        ("topic", "t (A.t)", "2 partitions", "1 partitions", False),
+        ("topic", "t (A.t)", "2 partitions", "1 partition", False),
         ("config", "t (A.t)", "-", "-", None),
     ]
 
@@ -153,4 +153,4 @@ def test_what_we_may_not_see_is_known_from_the_other_side() -> None:
 
     assert _told(_portrait("A"), b, "A->B") == []
     told = _told(_portrait("A", _topic("x", 1)), b)
-    assert told == [("topic", "x", "1 partitions", "not permitted", None)]
+    assert told == [("topic", "x", "1 partition", "not permitted", None)]

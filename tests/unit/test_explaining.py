@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import uuid
 
 import numpy as np
@@ -135,6 +136,26 @@ def test_ledger_retention_and_damage() -> None:
         (Kind.DAMAGED, 80, None, 2),
         (Kind.DAMAGED, None, 66, 1),
     ]
+
+
+def test_only_what_the_copy_once_had_is_expired() -> None:
+    """In a copy that is empty, the map's word counts: what stood before the log's first
+    offset is expired, and what it never named, or names behind that, is open.
+    """
+    of = replace(OF, target_first=40, target_end=40, target_start=40)
+    gone = np.array([[0, 0, 10], [3, 12, 2]], np.int64)
+    work = replace(WORK, of=of, target_first=40, target_end=40, gone=gone)
+    odd = [
+        row(ONLY_SOURCE, 8, NOWHERE),
+        row(ONLY_SOURCE, 12, NOWHERE),
+        row(ONLY_SOURCE, 20, 39),
+        row(ONLY_SOURCE, 21, 40),
+    ]
+
+    found = sorted_out(Compared(range=work, records=4, odd=np.array(odd)), NO_EXCUSES)
+
+    assert found.account.expired == 2
+    assert found.open[:, alignment.SOURCE].tolist() == [12, 21]
 
 
 def test_a_range_that_was_not_read_is_unproven() -> None:

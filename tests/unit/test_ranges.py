@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mirror.adoption.initial_runs import initial_runs
-from mirror.proving.ranges import CopiedPartition, Range, ranges_of
+from mirror.offsets.runs import UPSTREAM
+from mirror.proving.ranges import CopiedPartition, Range, covered, ranges_of
 from mirror.proving.run_files import RunFiles
 
 if TYPE_CHECKING:
@@ -28,15 +29,20 @@ Runs = list[Run]
 def _cut(
     runs: Runs, *, source: tuple[int, int], target: tuple[int, int], most: int = 10,
     fenced: bool = True, continues: bool = False, late: Sequence[Run] = (),
+    whole: bool = True,
 ) -> list[Range]:  # fmt: skip
     partition = CopiedPartition(
         topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
         source_first=source[0], source_end=source[1],
         target_first=target[0], target_end=target[1], continues=continues,
+        target_start=target[0],
     )  # fmt: skip
     given = np.array(runs, np.int64).reshape(-1, 3)
     appended = np.array(late, np.int64).reshape(-1, 3)
-    return list(ranges_of(partition, given, late=appended, fenced=fenced, most=most))
+    cut = ranges_of(
+        partition, given, late=appended, fenced=fenced, most=most, whole=whole
+    )
+    return list(cut)
 
 
 def _pairs(ranges: list[Range], *, repeats: bool = False) -> list[tuple[int, int]]:
@@ -106,6 +112,40 @@ def test_repeats_are_no_first_copies() -> None:
 
     assert _pairs(found) == [(n, n) for n in range(10)] + [(10, 16), (11, 17), (12, 18)]
     assert _pairs(found, repeats=True) == [(5 + n, 11 + n) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "target", "whole", "gone"),
+    [
+        # Of a run within which the log begins, only what precedes that.
+        ([(0, 0, 10), (10, 11, 10), (25, 22, 5)], (15, 27), True, range(14)),
+        # The copy has nothing any more; 20 to 24 it never had.
+        ([(0, 0, 20), (25, 20, 5)], (40, 40), True, [*range(20), *range(25, 30)]),
+        # Nothing is known, and nothing was ever there.
+        ([], (0, 0), False, []),
+        # What the map still knows, or had to know, begins before the log, or after it.
+        ([(20, 30, 10)], (30, 40), False, range(20)),
+        ([(20, 30, 10)], (29, 40), False, []),
+        ([(20, 30, 10)], (30, 40), True, []),
+        ([], (30, 30), False, range(30)),
+        ([], (30, 31), False, []),
+        ([], (30, 30), True, []),
+    ],
+)
+def test_only_what_stood_before_the_log_is_gone(
+    runs: Runs, target: tuple[int, int], whole: bool, gone: Sequence[int]
+) -> None:
+    """The map says which copies the log has lost at its beginning; where it has lost
+    its own, what precedes it stood there too.
+    """
+    found = _cut(runs, source=(0, 30), target=target, whole=whole)
+
+    for each in found:
+        offsets = np.arange(each.source_first, each.source_end)
+        assert offsets[covered(offsets, each.gone, UPSTREAM)].tolist() == [
+            offset for offset in gone if each.source_first <= offset < each.source_end
+        ]
+    assert sum(each.source_end - each.source_first for each in found) == 30
 
 
 def test_late_records_of_the_map_void_nothing() -> None:

@@ -98,6 +98,9 @@ def test_each_finding_gets_what_can_be_done() -> None:
     for each in remedies([replace(MISSING, kind=kind) for kind in others], obstacles):
         assert each.remedy is Remedy.NONE
         assert each.why
+        # Of the others, a rebuild would lose something, and refuses.
+        rebuilt = each.finding.kind in {Kind.DIFFERENT, Kind.DOUBLED, Kind.SWAPPED}
+        assert ("`mirror repair rebuild`" in each.why) == rebuilt
     lone = replace(MISSING, kind=Kind.UNPROVEN, detail="t: no leader", source=None)
     (one,) = remedies([lone], {})
     assert one.why.startswith("t: no leader; ")

@@ -1,0 +1,154 @@
+"""Copies that lost records: what their logs once had is expired, the rest missing."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+import pytest
+
+from mirror.proving import appending
+from mirror.proving.account import Kind
+from tests.harness.admin import create_topic, end_offsets
+from tests.harness.load import producer
+from tests.harness.proofs import proven
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.waiting import wait_for
+from tests.harness.witness import Witness
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_EACH, _TIMES = 50, 3
+
+
+def _copied(a: str, b: str, name: str, **settings: str) -> SparklessFlow:
+    """A topic that is copied in several transactions, so that its map has as many
+    runs.
+    """
+    create_topic(a, name, partitions=1)
+    flow = SparklessFlow(
+        source=a, target=b, topic=name, alias=name, settings=settings
+    ).own()
+    client = producer(a)
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        for time in range(1, _TIMES + 1):
+            for number in range(_EACH):
+                client.produce(name, key=b"%d.%d" % (time, number), partition=0)
+            assert client.flush(30) == 0
+            count = time * _EACH
+            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+    return flow
+
+
+def _trim(bootstrap: str, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for each in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        each.result(30)
+
+
+def _recreated(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
+    create_topic(bootstrap, topic, partitions=1)
+
+
+@pytest.mark.parametrize("by_content", [False, True])
+def test_what_a_copy_once_had_is_expired(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, by_content: bool
+) -> None:
+    """Whether the copy's log begins between its transactions, or has nothing any more:
+    what stood before its beginning is expired, and the rest is equal.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    flow = _copied(a, b, topic_name)
+    # A marker follows each transaction.
+    ends = (end_offsets(b, flow.copy)[0], _TIMES * _EACH)
+    for start, expired in ((_EACH + 20, _EACH + 19), ends):
+        _trim(b, flow.copy, start)
+
+        found = proven(flow, by_content=by_content)
+
+        assert found.findings == ()
+        (part,) = found.partitions
+        assert part.account.expired == expired
+        assert part.account.equal == _TIMES * _EACH - expired
+
+
+def test_a_map_that_has_lost_its_oldest_part(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Where neither the copy nor the map goes back so far, records are expired, but no
+    more of them than the copy's log has lost offsets; where the copy's log has lost
+    nothing, they are missing.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    flow = _copied(a, b, topic_name)
+    _trim(b, flow.copy, end_offsets(b, flow.copy)[0])
+    _trim(b, f"{topic_name}.offset-map.internal", -1)
+
+    found = proven(flow)
+
+    assert found.findings == ()
+    (part,) = found.partitions
+    assert part.account.expired == part.account.records == _TIMES * _EACH
+
+    _recreated(b, flow.copy)
+    assert [(each.kind, each.count) for each in proven(flow).findings] == [
+        (Kind.MISSING, _TIMES * _EACH)
+    ]
+
+    other = producer(b)
+    for _ in range(10):
+        other.produce(flow.copy, b"of another writer", partition=0)
+    assert other.flush(30) == 0
+    _trim(b, flow.copy, -1)
+    assert [(each.kind, each.count) for each in proven(flow).findings] == [
+        (Kind.UNPROVEN, _TIMES * _EACH - 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "by_content"),
+    [("earliest", False), ("earliest", True), ("latest", False)],
+)
+def test_what_a_copy_never_had_is_missing(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    start: str,
+    by_content: bool,
+) -> None:
+    """A copy that was deleted and created again has lost nothing by retention: all that
+    the flow says it copied is missing, and nothing is explained; also if the flow began
+    with new records, since the map still knows which was the first.
+    A repair appends all of it.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    flow = _copied(a, b, topic_name, start=start)
+    _recreated(b, flow.copy)
+
+    found = proven(flow, by_content=by_content)
+
+    (part,) = found.partitions
+    assert part.account.explained == {}
+    assert [(each.kind, each.source, each.count) for each in found.findings] == [
+        (Kind.MISSING, 0, _TIMES * _EACH)
+    ]
+
+    config = flow.config()
+    steered = config.flows[flow.name]
+    appending.begin(config, steered)
+    missing = proven(flow)
+    with contextlib.closing(
+        appending.prepare(config, steered, missing, although_order=False)
+    ) as made:
+        appending.append(made)
+    found = proven(flow, by_content=by_content)
+    assert found.findings == ()
+    assert [each.account.equal for each in found.partitions] == [_TIMES * _EACH]

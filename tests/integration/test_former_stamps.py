@@ -1,0 +1,65 @@
+"""Copies of a flow whose `provenance` was changed: that alone makes none differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.proving.account import Kind
+from tests.harness.admin import create_topic
+from tests.harness.load import producer
+from tests.harness.proofs import proven
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.witness import Witness, read_topic
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+_EACH = 50
+
+
+@pytest.mark.parametrize("by_content", [False, True])
+def test_copies_that_were_stamped_once_are_equal(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, by_content: bool
+) -> None:
+    """A flow copies with `mirror.via`, and then without: both kinds are equal. A second
+    copy of a stamped one is found.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    client = producer(a)
+    for time, stamped in enumerate((True, False), 1):
+        for number in range(_EACH):
+            client.produce(
+                topic_name, key=b"%d.%d" % (time, number), headers=[("h", b"1")],
+                partition=0,
+            )  # fmt: skip
+        assert client.flush(30) == 0
+        flow = SparklessFlow(
+            source=a, target=b, topic=topic_name, alias=topic_name,
+            settings={"provenance": stamped},
+        ).own()  # fmt: skip
+        with Witness(b) as witness, flow.slot() as slot:
+            witness.begin(flow.copy)
+            copy_until(witness, slot, flow.lease(60), count=time * _EACH, timeout=60)
+    copies = read_topic(b, flow.copy)[0]
+    assert [len(each.headers() or []) for each in copies] == [2] * _EACH + [1] * _EACH
+
+    found = proven(flow, by_content=by_content)
+
+    assert found.findings == ()
+    assert [each.account.equal for each in found.partitions] == [2 * _EACH]
+
+    again = copies[5]
+    other = producer(b)
+    other.produce(
+        flow.copy, key=again.key(), headers=again.headers(),
+        timestamp=again.timestamp()[1], partition=0,
+    )  # fmt: skip
+    assert other.flush(30) == 0
+    assert [(each.kind, each.source) for each in proven(flow).findings] == [
+        (Kind.DOUBLED, 5)
+    ]
