@@ -54,6 +54,15 @@ class GroupSettings(Section):
         mm2_default=Differs("60", "10"),
         description="Time between two looks at the groups; zero is refused.",
     )
+    follow_commits: Annotated[
+        Literal["auto", "on", "off"], BeforeValidator(values.switch)
+    ] = setting(
+        default="auto",
+        description="Whether to read commits from the source's __consumer_offsets, so "
+        "that checkpoints follow within a second instead of with the next look at the "
+        "groups. auto: if mirror has READ on that topic; on: the flow has a problem if "
+        "it has not. Only with emit_checkpoints.",
+    )
     sync_group_offsets: bool = setting(
         default=False,
         mm2=keys("sync.group.offsets.enabled"),

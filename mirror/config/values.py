@@ -151,6 +151,11 @@ def sasl_extension(value: Any) -> str:
     return value
 
 
+def switch(value: Any) -> Any:
+    """A word; on and off may also be true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 def start(value: Any) -> Any:
     """A word, or a moment as epoch milliseconds. YAML makes dates of some texts."""
     if isinstance(value, bool):

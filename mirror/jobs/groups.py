@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.jobs.following import Following
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.offsets import group_sync, retention
 from mirror.offsets.checkpoints import Checkpoints
 from mirror.offsets.group_sync import GroupSyncResult
-from mirror.offsets.groups import look
+from mirror.offsets.groups import Standing, look, translated
 from mirror.offsets.heartbeats import Heartbeats
 from mirror.offsets.joint_map import JointMap
 from mirror.offsets.merged_groups import MergedGroups, problems
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
-    from mirror.offsets.checkpoints import Due
-    from mirror.offsets.groups import Copy, GroupPosition, Standing
+    from mirror.offsets.checkpoints import CheckpointsResult, Due
+    from mirror.offsets.groups import Copy, GroupPosition
     from mirror.offsets.merged_groups import Settable
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
@@ -82,6 +83,8 @@ class GroupJobs:
         self._copies = copies
         self._store = store
         self._tell = tell
+        self._filter = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+        self._following = Following(flow, self._filter, store=store, tell=tell)
         self._maps: tuple[tuple[Cluster, Cluster], JointMap, MergedGroups] | None = None
         self._synced_at = -float("inf")
         self._group_sync = GroupSyncResult()
@@ -118,6 +121,7 @@ class GroupJobs:
                     seconds=flow.emit_checkpoints_seconds,
                     work=self._look_at_groups,
                     waits=True,
+                    meanwhile=self._follow_commits if self._following.wanted else None,
                 )
             )
         if flow.emit_heartbeats or flow.heartbeats_on_source:
@@ -152,23 +156,10 @@ class GroupJobs:
         joint, merged = self._known_of(source, target)
         joint.refresh(copies)
         if flow.emit_checkpoints:
-            standing = look(
-                source,
-                GroupFilter(include=flow.groups, exclude=flow.groups_exclude),
-                copies,
-                joint,
-            )
-            due = self._checkpoints.decide(target, standing, joint)
-            back = self._take_back(target, due, copies)
-            result = self._checkpoints.write(
-                due, waiting=back.waiting, refused=back.refused.keys()
-            )
-            self._tell_groups(
-                EventKind.GROUP_FOUND, "has its first checkpoints", result.found
-            )
-            self._tell_groups(
-                EventKind.GROUP_GONE, "is gone from the source", result.gone
-            )
+            self._following.begin(source)
+            standing = look(source, self._filter, copies, joint)
+            result, back = self._write(target, standing, copies, joint)
+            self._following.surveyed(standing)
             if flow.sync_group_offsets and self._group_sync_due():
                 wanted = {
                     g: k for g, k in result.known.items() if g not in back.refused
@@ -183,6 +174,43 @@ class GroupJobs:
             self._offset_syncs.sync(
                 source if on_source else target, known, known.partitions()
             )
+
+    def _write(
+        self,
+        target: Cluster,
+        standing: Standing,
+        copies: Mapping[str, Copy],
+        joint: JointMap,
+        *,
+        partly: bool = False,
+    ) -> tuple[CheckpointsResult, GroupSyncResult]:
+        due = self._checkpoints.decide(target, standing, joint, partly=partly)
+        back = self._take_back(target, due, copies)
+        result = self._checkpoints.write(
+            due, waiting=back.waiting, refused=back.refused.keys()
+        )
+        self._tell_groups(
+            EventKind.GROUP_FOUND, "has its first checkpoints", result.found
+        )
+        self._tell_groups(EventKind.GROUP_GONE, "is gone from the source", result.gone)
+        return result, back
+
+    def _follow_commits(self, source: Cluster, target: Cluster) -> None:
+        copies = self._copies()
+        if not (commits := self._following.due(copies)):
+            return
+        joint, _ = self._known_of(source, target)
+        joint.refresh(copies)
+        # Partitions whose edges on the source matter are left to the next survey.
+        places = translated(commits, copies, joint, edges={})
+        standing = Standing(
+            groups={}, places={name: tuple(found) for name, found in places.items()}
+        )
+        self._write(target, standing, copies, joint, partly=True)
+        self._following.written(standing)
+        self._store.update(
+            self._flow.name, lambda flow: replace(flow, checkpoint_at=time.time())
+        )
 
     def _take_back(
         self, target: Cluster, due: Due, copies: Mapping[str, Copy]
@@ -308,6 +336,7 @@ def not_looked_at(flow: FlowStatus) -> FlowStatus:
     return replace(
         flow,
         checkpoint_at=0.0,
+        follows_commits=False,
         heartbeat_at=0.0,
         copied_heartbeat_at=0.0,
         groups=(),

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 
 _STOP_SECONDS = 5.0
 _HELD_SECONDS = 0.5
+_MEANWHILE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,9 @@ class Job:
     Both are connected and belong to the job's own thread."""
     waits: bool = False
     """It does nothing while a switch is under way, which changes the same things."""
+    meanwhile: Callable[[Cluster, Cluster], None] | None = None
+    """Twice a second between two runs, with the same clusters. After a failure the next
+    run comes first."""
 
 
 class Jobs:
@@ -121,10 +125,27 @@ class Jobs:
                 if self._work(job, source, target):
                     pause = 0.0
                     rest = job.seconds - (time.monotonic() - began)
+                    rest = self._meanwhile(job, rest, source, target)
                 else:
                     rest = pause = retry.RUN.after(pause)
                 if rest > 0:
                     kick.wait(rest)
+
+    def _meanwhile(
+        self, job: Job, rest: float, source: Cluster, target: Cluster
+    ) -> float:
+        """The seconds that are left until the next run, once there is nothing to do."""
+        end = time.monotonic() + rest
+        while job.meanwhile and end - time.monotonic() > _MEANWHILE_SECONDS:
+            if self._kicks[job.name].wait(_MEANWHILE_SECONDS):
+                return 0.0
+            if job.waits and self._held():
+                continue
+            began = time.monotonic()
+            if error := self._error_of(job, job.meanwhile, source, target):
+                self._note(job, error, time.monotonic() - began)
+                break
+        return end - time.monotonic()
 
     @contextlib.contextmanager
     def _connections(self) -> Iterator[tuple[Cluster, Cluster]]:
@@ -145,26 +166,38 @@ class Jobs:
     def _work(self, job: Job, source: Cluster, target: Cluster) -> bool:
         """Whether the run succeeded."""
         began = time.monotonic()
-        error = ""
+        error = self._error_of(job, job.work, source, target)
+        self._note(job, error, time.monotonic() - began)
+        return not error
+
+    def _error_of(
+        self,
+        job: Job,
+        work: Callable[[Cluster, Cluster], None],
+        source: Cluster,
+        target: Cluster,
+    ) -> str:
         try:
             for cluster in (source, target):
                 if not cluster.cluster_id:
                     cluster.connect()
-            job.work(source, target)
+            work(source, target)
         except MirrorError as failure:
-            error = str(failure)
+            return str(failure)
         except Exception as failure:
             log.exception("job failed unexpectedly", flow=self._flow, job=job.name)
-            error = f"{type(failure).__name__}: {failure}"[:300]
+            return f"{type(failure).__name__}: {failure}"[:300]
+        return ""
+
+    def _note(self, job: Job, error: str, seconds: float) -> None:
         with self._lock:
             last = self._statuses[job.name]
             self._statuses[job.name] = replace(
                 last,
-                seconds=time.monotonic() - began,
+                seconds=seconds,
                 succeeded_at=last.succeeded_at if error else time.time(),
                 failures=last.failures + bool(error),
                 error=error,
             )
             statuses = tuple(self._statuses.values())
             self._store.update(self._flow, lambda flow: replace(flow, jobs=statuses))
-        return not error

@@ -46,6 +46,8 @@ class Due:
     changed: tuple[Checkpoint, ...]
     known: Known
     """The state once these are written, for groups that the source has."""
+    partly: bool
+    """Only of those groups of which something was looked at."""
     withdrawn: Withdrawn
     """Offsets that groups may have in the lost part of their copies. They go back
     before their checkpoints do: a restart sees it only by the higher checkpoint."""
@@ -81,9 +83,15 @@ class Checkpoints:
         self._first = True
 
     def decide(
-        self, target: Cluster, standing: Standing, translator: ManyTranslator
+        self,
+        target: Cluster,
+        standing: Standing,
+        translator: ManyTranslator,
+        *,
+        partly: bool = False,
     ) -> Due:
-        """What is due; `translator` knows where `standing` is from.
+        """What is due; `translator` knows where `standing` is from. `partly`: there are
+        more groups and partitions than those in `standing`.
 
         Raises:
             MirrorError: the target does not answer, or refuses.
@@ -103,10 +111,11 @@ class Checkpoints:
                 self._highest.take(found)
             self._target, self._writer = target, TopicWriter(target, self._topic)
             self._first = begins
-        changed, known = decide(self._known, standing)
+        changed, known = decide(self._known, standing, partly=partly)
         return Due(
             changed=tuple(changed),
             known=known,
+            partly=partly,
             withdrawn=self._highest.withdrawn(known, standing, translator),
         )
 
@@ -143,26 +152,29 @@ class Checkpoints:
             }
             for group, found in due.known.items()
         }
-        self._first, self._known = False, known
+        self._known = {**last, **known} if due.partly else known
+        self._first = first and due.partly
         return CheckpointsResult(
             written=len(changed),
             known=known,
             found=tuple(sorted(g for g in known if known[g] and not last.get(g))),
             # Groups from earlier runs in the topic may be long gone.
-            gone=() if first else tuple(sorted(last.keys() - known.keys())),
+            gone=() if first else tuple(sorted(last.keys() - self._known.keys())),
         )
 
     def _present_id(self, target: Cluster) -> uuid.UUID:
         return target.topics([self._topic])[self._topic].topic_id
 
 
-def decide(before: Known, standing: Standing) -> tuple[list[Checkpoint], Known]:
+def decide(
+    before: Known, standing: Standing, *, partly: bool = False
+) -> tuple[list[Checkpoint], Known]:
     """The checkpoints that are due, and the state once they are written."""
     changed: list[Checkpoint] = []
     known: Known = {}
     for group, places in standing.places.items():
         last = before.get(group, {})
-        known[group] = {}
+        known[group] = dict(last) if partly else {}
         for place in places:
             if place.downstream < 0:
                 continue

@@ -58,8 +58,8 @@ class Heartbeat:
     def decode(cls, key: bytes, value: bytes) -> Heartbeat:
         """Raises CorruptBatchError if it is none."""
         try:
-            source, at = _read_string(key, 0)
-            target, _ = _read_string(key, at)
+            source, at = read_string(key, 0)
+            target, _ = read_string(key, at)
             return cls(
                 source=source, target=target, timestamp=_TIME.unpack_from(value)[1]
             )
@@ -96,10 +96,10 @@ class Checkpoint:
     def decode(cls, key: bytes, value: bytes) -> Checkpoint:
         """Raises CorruptBatchError if it is none."""
         try:
-            group, at = _read_string(key, 0)
-            topic, at = _read_string(key, at)
+            group, at = read_string(key, 0)
+            topic, at = read_string(key, at)
             _, upstream, downstream = _VERSIONED_OFFSETS.unpack_from(value)
-            metadata, _ = _read_string(value, _VERSIONED_OFFSETS.size)
+            metadata, _ = read_string(value, _VERSIONED_OFFSETS.size)
             return cls(
                 group=group,
                 topic=topic,
@@ -133,7 +133,7 @@ class OffsetSync:
     def decode(cls, key: bytes, value: bytes) -> OffsetSync:
         """Raises CorruptBatchError if it is none."""
         try:
-            topic, at = _read_string(key, 0)
+            topic, at = read_string(key, 0)
             upstream, downstream = _OFFSETS.unpack_from(value)
             return cls(
                 topic=topic,
@@ -153,7 +153,8 @@ def _string(text: str) -> bytes:
     return _INT16.pack(len(encoded)) + encoded
 
 
-def _read_string(data: bytes, at: int) -> tuple[str, int]:
+def read_string(data: bytes, at: int) -> tuple[str, int]:
+    """A STRING, and where it ends. Raises struct.error or UnicodeDecodeError."""
     size = _INT16.unpack_from(data, at)[0]
     begin, end = at + _INT16.size, at + _INT16.size + size
     if size < 0 or end > len(data):

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import acls, groups
+from mirror.clusters.admin import acls, allowed, groups
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
+from mirror.offsets import commit_records
 from mirror.policy.selection import GroupFilter
 from mirror.preflight.finding import ok, some, warn
+from mirror.preflight.permissions.need import Operation
 
 if TYPE_CHECKING:
     from mirror.preflight.finding import Finding
     from mirror.preflight.ground import Ground
+
+_FOLLOWING = "follow commits within a second"
 
 
 def acls_of(ground: Ground) -> list[Finding]:
@@ -59,7 +63,7 @@ def groups_of(ground: Ground) -> list[Finding]:
     wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
     matching = [name for name in groups.list_groups(ground.source) if
                 wanted.matches(name)]  # fmt: skip
-    found = [ok(where, "groups", f"{len(matching)} match")]
+    found = [ok(where, "groups", f"{len(matching)} match"), _checkpoints(ground)]
     if not flow.sync_group_offsets:
         return found
     there = groups.list_groups(ground.target)
@@ -84,6 +88,19 @@ def groups_of(ground: Ground) -> list[Finding]:
             )
         )  # fmt: skip
     return found
+
+
+def _checkpoints(ground: Ground) -> Finding:
+    """How old they get; `held_rights` names a right that is missing for `on`."""
+    flow, topic = ground.flow, commit_records.TOPIC
+    told = allowed.of_topics(ground.source, [topic])[topic]
+    why = ""
+    if flow.follow_commits == "off":
+        why = "follow_commits is off"
+    elif told is not None and Operation.READ not in told:
+        why = f"to follow commits we need READ on topic {topic} of {flow.source}"
+    how = f"every {flow.emit_checkpoints_seconds:g} s: {why}" if why else _FOLLOWING
+    return ok(ground.where, "checkpoints", how)
 
 
 def _merged(ground: Ground) -> list[str]:

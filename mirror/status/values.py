@@ -205,6 +205,8 @@ class FlowStatus:
     jobs: tuple[JobStatus, ...] = ()
     checkpoint_at: float = 0.0
     """When groups were last read successfully, epoch seconds; 0 for never."""
+    follows_commits: bool = False
+    """Whether checkpoints follow commits within a second, or every look at groups."""
     heartbeat_at: float = 0.0
     """When the target last got a heartbeat, epoch seconds; 0 for never."""
     copied_heartbeat_at: float = 0.0

@@ -137,6 +137,26 @@ def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) ->
     assert unneeded == []
 
 
+def test_following_commits_takes_a_right(secured: Secured) -> None:
+    """A flow that insists on following commits has what it needs with the listed
+    rights, and names the missing one. (Other tests' flows do not insist, and have no
+    problem.)
+    """
+    made = restricted(secured, "F", follow_commits="on").prepare()
+    needed = rights(made.config)
+    with made.allowed(needed):
+        assert list(made.problems()) == []
+    made = restricted(secured, "G", follow_commits="on").prepare()
+    needed = rights(made.config)
+    few = [each for each in needed if each.extent.name != "__consumer_offsets"]
+    assert len(few) == len(needed) - 1
+    with made.allowed(few):
+        assert next(made.problems()) == (
+            "commits: checkpoints do not follow commits on G: no READ on topic "
+            "__consumer_offsets"
+        )
+
+
 def _is_there(secured: Secured, right: Right) -> bool:
     """A topic that exists need not be created."""
     return right.operation is Operation.CREATE and topic_exists(

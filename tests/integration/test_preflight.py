@@ -102,7 +102,10 @@ def test_missing_rights_are_told_one_by_one(
     create_topic(a, topic_name, 1)
     create_topic(b, f"A.{topic_name}", 1)
     config = config_of(
-        secured, topics=[topic_name, f"{topic_name}-new"], sync_group_offsets=True
+        secured,
+        topics=[topic_name, f"{topic_name}-new"],
+        sync_group_offsets=True,
+        follow_commits="on",
     )
     needed = tuple(rights(config))
     unneeded = next(  # what is there need not be created
@@ -144,9 +147,22 @@ def test_missing_rights_are_told_one_by_one(
         assert "progress" in one.detail
         assert f"--operation Write --topic {victim.extent.name}" in one.fix
         needed = tuple(r for r in needed if r != victim)
+
+        assert _of_checkpoints(config) == "follow commits within a second"
+        victim = next(r for r in needed if r.extent.name == "__consumer_offsets")
+        change(secured, victim, give=False)
+        needed = tuple(r for r in needed if r != victim)
+        told = " ".join(each.detail for each in _eventually(config, 2))
+        assert "needed for checkpoints that follow commits" in told
+        assert _of_checkpoints(config).startswith("every 10 s: ")
     finally:
         for right in needed:
             change(secured, right, give=False)
+
+
+def _of_checkpoints(config: MirrorConfig) -> str:
+    (found,) = (e for e in check(config).findings if e.check == "checkpoints")
+    return found.detail
 
 
 def test_acls_are_planned_as_they_are_then_given(

@@ -45,6 +45,16 @@ def test_keys_become_aliases_and_ends() -> None:
     assert made.flows["B->C"].name == "B->C"
 
 
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [("auto", "auto"), ("on", "on"), (True, "on"), ("off", "off"), (False, "off")],
+)
+def test_a_switch_with_a_third_position(said: object, taken: str) -> None:
+    """It takes the words, and YAML's true and false."""
+    made = config({"A->B": {"follow_commits": said}})
+    assert made.flows["A->B"].follow_commits == taken
+
+
 def test_defaults_lie_under_each_flow() -> None:
     """A flow's own setting wins over the defaults."""
     made = MirrorConfig.model_validate(

@@ -28,19 +28,22 @@ def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "connect", lambda self: self)
 
 
-def _jobs(work: Callable[[], None], *, seconds: float) -> tuple[Jobs, StatusStore]:
+def _jobs(job: Job) -> tuple[Jobs, StatusStore]:
     store = StatusStore((FLOW,))
     clusters = tuple(
         ClusterConfig(alias=alias, bootstrap_servers=("localhost:1",)) for alias in "ab"
     )
-    job = Job(name="work", seconds=seconds, work=lambda _source, _target: work())
     return Jobs(FLOW, (clusters[0], clusters[1]), [job], store=store, ids={}), store
+
+
+def _job(work: Callable[[], None], *, seconds: float) -> Job:
+    return Job(name="work", seconds=seconds, work=lambda _source, _target: work())
 
 
 def test_a_job_is_repeated() -> None:
     """A job runs again after its interval."""
     turns = threading.Semaphore(0)
-    jobs, store = _jobs(turns.release, seconds=0.01)
+    jobs, store = _jobs(_job(turns.release, seconds=0.01))
     jobs.start()
     assert all(turns.acquire(timeout=SOON) for _ in range(3))
     jobs.close()
@@ -50,13 +53,37 @@ def test_a_job_is_repeated() -> None:
 def test_a_kick_does_not_wait_for_the_interval() -> None:
     """A kick starts the next run at once; a closed job does not run again."""
     turns = threading.Semaphore(0)
-    jobs, _ = _jobs(turns.release, seconds=3600)
+    jobs, _ = _jobs(_job(turns.release, seconds=3600))
     jobs.start()
     assert turns.acquire(timeout=SOON)
     jobs.kick("work")
     assert turns.acquire(timeout=SOON)
     jobs.close()
     assert not turns.acquire(blocking=False)
+
+
+def test_meanwhile() -> None:
+    """What a job does between two runs repeats; once it fails, that is shown, and the
+    next run comes first.
+    """
+    order: list[str] = []
+    runs, failed = threading.Semaphore(0), FlowError("no")
+
+    def work(*_: Cluster) -> None:
+        order.append("run")
+        runs.release()
+
+    def meanwhile(*_: Cluster) -> None:
+        order.append("meanwhile")
+        if order.count("meanwhile") == 2:
+            raise failed
+
+    jobs, store = _jobs(Job(name="work", seconds=2.5, work=work, meanwhile=meanwhile))
+    jobs.start()
+    assert all(runs.acquire(timeout=2 * SOON) for _ in range(2))
+    jobs.close()
+    assert order[:4] == ["run", "meanwhile", "meanwhile", "run"]
+    assert store.flow(FLOW).jobs[0].failures == 1
 
 
 @pytest.mark.parametrize("error", [FlowError("no"), ValueError("never thought of")])
@@ -71,7 +98,7 @@ def test_a_failure_is_shown_and_tried_again(error: Exception) -> None:
             raise error
         worked.set()
 
-    jobs, store = _jobs(work, seconds=3600)
+    jobs, store = _jobs(_job(work, seconds=3600))
     jobs.start()
     assert failed.wait(SOON)
     may_work.set()

@@ -178,6 +178,10 @@ def test_a_source_is_only_read():
 
     asked = config({"A->B": {"heartbeats_on_source": True, "topics": "x"}})
     assert "TOPIC heartbeats WRITE" in of(asked, cluster="A")
+    asked = config({"A->B": {"follow_commits": "on", "topics": "x"}})
+    assert "TOPIC __consumer_offsets READ" in of(asked, cluster="A")
+    asked = config({"A->B": {"topics": "x"}})
+    assert "TOPIC __consumer_offsets READ" not in of(asked, cluster="A")
     asked = config({"A->B": {"emit_offset_syncs": True, "topics": "x"}})
     assert "TOPIC mm2-offset-syncs.B.internal WRITE" in of(asked, cluster="A")
 

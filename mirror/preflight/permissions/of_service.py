@@ -6,7 +6,7 @@ Main name: `ROWS`, on the source first, then on the target.
 from __future__ import annotations
 
 from mirror.metadata import acl_ownership
-from mirror.offsets import progress, runs
+from mirror.offsets import commit_records, progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
@@ -46,6 +46,16 @@ ROWS: tuple[Need, ...] = (
         called="mirrored groups",
         when=lambda flow, _: flow.emit_checkpoints,
         setting="`emit_checkpoints`",
+    ),
+    Need(
+        feature="checkpoints that follow commits",
+        side=Side.SOURCE,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda *_: named(commit_records.TOPIC),
+        called=f"`{commit_records.TOPIC}`",
+        when=lambda flow, _: flow.emit_checkpoints and flow.follow_commits == "on",
+        setting="`follow_commits: on`; optional with `auto`",
     ),
     Need(
         feature="ACLs of copies",
