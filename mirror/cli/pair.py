@@ -45,11 +45,12 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     chosen = read_config(config)
     if not chosen.recovery:
         raise ConfigError(['recovery: there are no pairs; add "A<->B": {active: A}'])
-    found, failures = [], []
+    found, owing, failures = [], [], []
     with Reach(chosen.clusters, client_id="mirror.pair") as reach:
         for each in chosen.recovery.values():
-            role, runs, wrong = _look(each, reach)
+            role, runs, owes, wrong = _look(each, reach)
             found.append((each, role, runs))
+            owing += owes
             failures += wrong
     if output is Form.JSON:
         document(
@@ -76,12 +77,15 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
         if rows := [_row(run) for _, _, runs in found for run in runs[-_MOST_RUNS:]]:
             blank_line()
             table(RUN_COLUMNS, rows)
-    complain(*failures)
+    complain(*owing, *failures)
     if failures:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _look(pair: PairConfig, reach: Reach) -> tuple[Role, tuple[Run, ...], list[str]]:
+def _look(
+    pair: PairConfig, reach: Reach
+) -> tuple[Role, tuple[Run, ...], list[str], list[str]]:
+    """Role, runs, what is owed, and why a journal could not be read."""
     from mirror.recovery import roles  # noqa: PLC0415  loads kernels
     from mirror.recovery.journal import JournalReader  # noqa: PLC0415
 
@@ -92,7 +96,18 @@ def _look(pair: PairConfig, reach: Reach) -> tuple[Role, tuple[Run, ...], list[s
         except ClusterError as error:
             failures.append(f"pair {pair.name}: {error}")
     entries = roles.merged(*journals, pair=pair.name)
-    return roles.role(entries, pair), roles.runs(entries), failures
+    if remark := roles.remark(entries, pair):
+        complain(f"pair {pair.name}: {remark}")
+    made = roles.owed(entries) if pair.fence == "acl" else None
+    owes = [] if made is None else [_owed_text(pair, made.source)]
+    return roles.role(entries, pair), roles.runs(entries), owes, failures
+
+
+def _owed_text(pair: PairConfig, cluster: str) -> str:
+    return (
+        f"pair {pair.name}: {cluster} owes its fence: producers may write there until "
+        "it answers and a service or `mirror switch` lays it"
+    )
 
 
 def _row(run: Run) -> tuple[object, ...]:

@@ -76,11 +76,12 @@ def run(
     # Spark takes a second to import.
     from mirror.driver.service import Service  # noqa: PLC0415
     from mirror.proving.in_service import ServiceProofs  # noqa: PLC0415
+    from mirror.switching.owed import settle  # noqa: PLC0415
 
     service = (
         Service(chosen, once=True)
         if once
-        else Service(chosen, watch=watch, proofs=ServiceProofs())
+        else Service(chosen, watch=watch, proofs=ServiceProofs(), settle=settle)
     )
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:

@@ -7,10 +7,8 @@ on the clusters says where they go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import json
-import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,24 +21,25 @@ from mirror.cli.options import (
     flow_of,
     read_config,
 )
-from mirror.cli.output import NOTHING, Form, Output, blank_line, complain, table
+from mirror.cli.output import (
+    Form,
+    Output,
+    complain,
+)
+from mirror.cli.switch_output import Lines, show_end, show_plan
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.errors import ClusterError, ConfigError, MirrorError
 from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.switching.group_places import GroupPlaces
-    from mirror.switching.runner import Operator
-    from mirror.switching.stage import Done, Stage
-
-LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "SECONDS", "REASON")
-PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "OFFSET", "EXACTNESS")
+    from mirror.recovery.journal import Entry
 
 StepTimeout = Annotated[
     float,
@@ -64,6 +63,10 @@ def switch(  # noqa: PLR0913  each is an option
             "step's time. What they wrote is lost, also what Flink has prepared.",
         ),
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --abort: B is lost for good, A is active."),
+    ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -75,10 +78,13 @@ def switch(  # noqa: PLR0913  each is an option
     positions are set on B, and B becomes active: then the flow A->B rests and B->A
     copies. Nothing is lost, and consumers go on at the very next record.
 
-    Stop the producers of A when step 3 waits for that, and the consumers when step 5
-    does. Until step 7 a failure undoes what was done, and so does --abort; from step 7
-    on the only way is forward. Whatever stops the command, the same command goes on
-    where it was, on any machine.
+    Unless hooks do it, stop the producers of A when step 3 waits for that, and the
+    consumers when step 5 does; then start them at B. Until step 7 a failure undoes what
+    was done, and so does --abort; from step 7 on the only way is forward. Whatever
+    stops the command, the same command goes on where it was, on any machine.
+
+    If B dies, --abort needs only A. Once step 7 has begun, B may be active: then
+    --abort needs B's journal, or --force if B is lost for good.
 
     \b
     Examples:
@@ -88,7 +94,7 @@ def switch(  # noqa: PLR0913  each is an option
     """
     asked = _Asked(
         kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
-        yes=yes, output=output, step_timeout=step_timeout,
+        yes=yes, output=output, step_timeout=step_timeout, force=force,
         abort_transactions=abort_transactions,
     )  # fmt: skip
     _run(asked)
@@ -112,7 +118,8 @@ def failover(  # noqa: PLR0913  each is an option
 
     The copy A->B is stopped and fenced, consumers' positions are set on B from what is
     there, and B becomes active. At the end the command shows what was not copied, as of
-    the service's last look at A. Such records stay in A's logs.
+    the service's last look at A, and how old the positions are. Such records stay in
+    A's logs.
 
     If A answers, this is a switch, which loses nothing: --force does it all the same.
     Whatever stops the command, the same command goes on where it was.
@@ -159,40 +166,6 @@ class _Asked:
     abort_transactions: bool = False
 
 
-@dataclass(slots=True)
-class _Lines:
-    """Prints a line for each step."""
-
-    form: Form
-    numbers: dict[str, int]
-    waiting: str = ""
-    last: Done | None = None
-
-    def tell(self, step: str, text: str) -> None:
-        if self.form is Form.TABLE and text != self.waiting:
-            self.waiting = text
-            complain(f"   {step}: waiting: {text}")
-
-    def did(self, step: str, done: Done, seconds: float) -> None:
-        self.last = done
-        if self.form is Form.JSON:
-            told = {
-                "step": step,
-                "state": "DONE",
-                "text": done.text,
-                "seconds": round(seconds, 3),
-                "warnings": list(done.warnings),
-                "notes": dict(done.notes),
-            }
-            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
-            return
-        line = f"{self.numbers[step]:2} {step:10} {done.text:78} {seconds:6.1f} s"
-        sys.stdout.write(line.rstrip() + "\n")
-        sys.stdout.flush()
-        complain(*(f"   warning: {each}" for each in done.warnings))
-
-
 def _run(asked: _Asked) -> None:
     from mirror.switching import procedure  # noqa: PLC0415  loads kernels
     from mirror.switching.runner import Operator, Terms  # noqa: PLC0415
@@ -200,10 +173,12 @@ def _run(asked: _Asked) -> None:
     from mirror.switching.steps import STEPS  # noqa: PLC0415
 
     kind = asked.kind
+    if asked.force and kind is Kind.SWITCH and not asked.abort:
+        raise MirrorError("--force of a switch goes with --abort")
     chosen = read_config(asked.config)
     flow = flow_of(chosen, asked.flow)
     pair = pair_of(chosen, flow)
-    lines = _Lines(asked.output, {step: n for n, step in enumerate(procedure.STEPS, 1)})
+    lines = Lines(asked.output, {step: n for n, step in enumerate(procedure.STEPS, 1)})
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         source, target = _ends(asked, flow, reach)
         stage = Stage(
@@ -219,25 +194,60 @@ def _run(asked: _Asked) -> None:
             tell=lambda _text: None,
             deadline=time.monotonic() + asked.step_timeout,
             abort_transactions=asked.abort_transactions,
+            agree=lambda question: asked.yes or typer.confirm(question, err=True),
         )
         if asked.dry_run:
-            _show_plan(stage, asked.output)
+            show_plan(stage, asked.output)
             return
         what = "Undo" if asked.abort else "Begin or go on with"
         question = f"{what} the {kind.lower()} {flow.name}, of all topics and groups?"
         agreed(question, yes=asked.yes)
         operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
+        if kind is Kind.SWITCH and not asked.abort and operator.run is None:
+            _settle(chosen, pair, [each for each in (source, target) if each])
         if not operator.due:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return
         terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
-            for step, text in operator.undo(STEPS, stage, terms):
+            lost = asked.force and kind is Kind.SWITCH and target is None
+            for step, text in operator.abort(STEPS, stage, terms, target_lost=lost):
                 complain(f"{step} undone: {text}")
+            if operator.left:
+                complain(operator.left)
             return
         operator.carry_out(STEPS, stage, terms)
+        if not operator.due:
+            complain(f"{flow.target} is the active cluster now: nothing to do")
+            return
     if asked.output is Form.TABLE:
-        _show_end(operator, lines)
+        show_end(operator, lines)
+
+
+def _settle(
+    config: MirrorConfig, pair: PairConfig, clusters: Sequence[Cluster]
+) -> None:
+    """Lay the fence that an earlier failover owes.
+
+    Raises:
+        MirrorError: that cannot be done.
+    """
+    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
+    from mirror.recovery.journal import JournalReader  # noqa: PLC0415
+    from mirror.switching import owed  # noqa: PLC0415
+    from mirror.switching.runner import operator_name  # noqa: PLC0415
+
+    if pair.fence != "acl":
+        return
+    readers = [JournalReader(cluster) for cluster in clusters]
+
+    def entries() -> Sequence[Entry]:
+        journals = (reader.read(wait=False) for reader in readers)
+        return roles.merged(*journals, pair=pair.name)
+
+    for cluster in clusters:
+        if owed.settle(config, pair, cluster, entries, by=operator_name()):
+            complain(f"producers are fenced on {cluster.alias} now: that was owed")
 
 
 def _ends(
@@ -251,7 +261,7 @@ def _ends(
     found: list[Cluster | None] = []
     why = {}
     for alias in (flow.source, flow.target):
-        if asked.force and alias == flow.source:
+        if asked.force and asked.kind is Kind.FAILOVER and alias == flow.source:
             found.append(None)
             continue
         try:
@@ -263,6 +273,7 @@ def _ends(
     if asked.abort:
         if source is None and target is None:
             raise MirrorError("; ".join(why.values()))
+        complain(*why.values())
         return source, target
     if target is None:
         raise MirrorError(why[flow.target])
@@ -277,58 +288,3 @@ def _ends(
             f"`mirror switch '{flow.name}'`; --force fails over all the same"
         )
     return source, target
-
-
-def _show_plan(stage: Stage, output: Form) -> None:
-    from mirror.switching.steps import STEPS  # noqa: PLC0415
-    from mirror.switching.steps.assess import places_of  # noqa: PLC0415
-
-    done = STEPS["assess"].do(stage)
-    places = places_of(stage)
-    if output is Form.JSON:
-        told: dict[str, Any] = {
-            "step": "assess",
-            "text": done.text,
-            "warnings": list(done.warnings),
-            "notes": dict(done.notes),
-            "groups": [
-                dict(zip(PLACE_COLUMNS, row, strict=True)) for row in _rows(places)
-            ],
-        }
-        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
-        return
-    sys.stdout.write(f"ready: {done.text}\n")
-    complain(*(f"warning: {each}" for each in done.warnings))
-    if rows := _rows(places):
-        blank_line()
-        table(PLACE_COLUMNS, rows)
-
-
-def _rows(places: GroupPlaces) -> list[tuple[object, ...]]:
-    return [
-        (
-            group,
-            place.came_from,
-            f"{key[0]}-{key[1]}",
-            place.offset if place.offset >= 0 else NOTHING,
-            str(place.exactness),
-        )
-        for group, found in sorted(places.places.items())
-        for key, place in sorted(found.items())
-    ]
-
-
-def _show_end(operator: Operator, lines: _Lines) -> None:
-    assert operator.run is not None
-    first, last = operator.run.first, operator.run.last
-    seconds = last.at - first.at
-    back = f"mirror switch '{first.target}->{first.source}'"
-    if first.kind is Kind.SWITCH:
-        complain(f"Done in {seconds:.1f} s. To go back: {back}")
-        return
-    notes = lines.last.notes if lines.last is not None else {}
-    lost = notes.get("lost", [])
-    if lost:
-        blank_line()
-        table(LOST_COLUMNS, [tuple(row) for row in lost])
-    complain(f"{first.target} is active after {seconds:.1f} s; {notes.get('text', '')}")

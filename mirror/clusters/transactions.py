@@ -3,12 +3,14 @@
 Main type: `Producer`. With a transactional id its transactions are v2 (KIP-890)
 where the cluster has them, else v1. It never repairs: after any error its owner
 calls `take_over` again, which aborts an open transaction, and continues from committed
-progress. `write` gets batches to their leaders.
+progress; or `retake`, which never fences another owner. `write` gets batches to their
+leaders.
 """
 
 from __future__ import annotations
 
 from collections import deque
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +22,11 @@ from kafka.protocol.producer import (
 )
 
 from mirror.clusters import codes
-from mirror.errors import PartitionError, UnreachableError
+from mirror.errors import FencedError, PartitionError, UnreachableError
 from mirror.retry import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.connection import Connection
@@ -66,6 +68,8 @@ class Producer:
         self._coordinator = -1
         self._id = self._epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
+        self._asked: int | None = None
+        """The epoch that a `retake` replaces whose answer did not come."""
         self._taken_over = 0
         """Our first epoch. With v2, every transaction from it up to the current epoch
         is committed."""
@@ -110,15 +114,78 @@ class Producer:
             self._coordinator = self._cluster.transaction_coordinator(
                 self.transactional_id
             )
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._transaction_timeout_ms,
-            producer_id=-1,
-            producer_epoch=-1,
+        answer = self._ask(
+            self._init(), "taking over", at_most=_INIT_AT_MOST, state=True
         )
-        answer = self._ask(request, "taking over", at_most=_INIT_AT_MOST, state=True)
         self._begin(answer.producer_id, answer.producer_epoch)
         self._sequences = {}
+
+    def retake(self) -> None:
+        """As `take_over`, but only if no other owner did since: for one that
+        lost an answer, or whose coordinator moved.
+
+        Raises:
+            FencedError: another owner took over.
+            ClusterError: the coordinator does not answer, or refuses.
+        """
+        self._find_coordinator()
+        answer = patiently(self._retake)
+        self._asked = None
+        self._begin(answer.producer_id, answer.producer_epoch)
+        self._sequences = {}
+
+    def _retake(self) -> Any:
+        """Replace the epoch that the coordinator shows, if it is one of ours. Brokers
+        refuse if another owner came in between.
+        """
+        doing = "taking over again"
+        epoch = self._epoch
+        with self._doubting():
+            asked = self._ask_for_state(self._connection())
+            answer = None if asked is None else asked.result()
+        if answer is not None:
+            (shown,) = answer.transaction_states
+            self._check(shown.error_code, doing)
+            self._learn_state(answer)
+            epoch = self._replaces(
+                shown.producer_id, shown.producer_epoch, shown.transaction_state
+            )
+        with self._doubting():
+            connection = self._connection()
+            self._asked = epoch
+            answer = connection.send(
+                self._init(self._id, epoch), at_most=_INIT_AT_MOST
+            ).result()
+        self._check(answer.error_code, doing)
+        return answer
+
+    def _replaces(self, producer_id: int, epoch: int, state: str) -> int:
+        """Which epoch to replace, by what the coordinator shows.
+
+        Raises:
+            FencedError: what it shows is another owner's.
+        """
+        # Our transaction's end may have raised it; another owner begins as Empty.
+        raises = self.v2 or not _COMMITTED.get(state, True)
+        ours = epoch == self._epoch or (
+            epoch == self._epoch + 1 and raises and state in _COMMITTED
+        )
+        if producer_id == self._id and ours:
+            return epoch
+        if producer_id == self._id and epoch - 1 == self._asked and state == "Empty":
+            return epoch - 1  # brokers tell our last attempt from another owner's
+        raise FencedError(
+            f"cluster {self._cluster.alias}: another owner took over "
+            f"{self.transactional_id}"
+        )
+
+    def _init(self, producer_id: int = -1, epoch: int = -1) -> InitProducerIdRequest:
+        return InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
 
     def _begin(self, producer_id: int, epoch: int) -> None:
         if self._id >= 0:
@@ -259,27 +326,35 @@ class Producer:
         """Ask the coordinator until it no longer answers "wait", for a limited time.
         With `state`, each attempt first asks how the last transaction ended.
         """
-        what = f"cluster {self._cluster.alias}: {doing} {self.transactional_id or ''}"
 
         def ask() -> Any:
-            try:
+            with self._doubting():
                 connection = self._connection()
                 shown = self._ask_for_state(connection) if state else None
                 asked = connection.send(request, at_most=at_most)
                 if shown is not None:
                     self._learn_state(shown.result())
                 answer = asked.result()
-            except UnreachableError:
-                self._cluster.doubt(self._coordinator)
-                raise
-            error = _code(answer)
-            if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
-                self._find_coordinator()
-            if error != codes.NONE:
-                raise codes.error_for(error, what.rstrip())
+            self._check(_code(answer), doing)
             return answer
 
         return patiently(ask)
+
+    @contextlib.contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """A coordinator that does not answer is asked last from now on."""
+        try:
+            yield
+        except UnreachableError:
+            self._cluster.doubt(self._coordinator)
+            raise
+
+    def _check(self, error: int, doing: str) -> None:
+        if error in codes.COORDINATOR_MOVED and self.transactional_id is not None:
+            self._find_coordinator()
+        if error != codes.NONE:
+            who = f"{doing} {self.transactional_id or ''}".rstrip()
+            raise codes.error_for(error, f"cluster {self._cluster.alias}: {who}")
 
     def _connection(self) -> Connection:
         if self.transactional_id is None:

@@ -41,6 +41,8 @@ _NOT_SETTINGS = (
 )
 # Kubernetes sets these for a Service that is called "mirror".
 _SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
+# A hook gets these, and may run mirror itself (`switching.hook_calls`).
+_OF_HOOKS = frozenset({"HOOK", "RUN", "STEP", "CALL", "FROM", "TO", "PLANNED"})
 _NAMED = ("clusters", "flows")
 _SETTINGS = {
     name: info for model in SECTIONS.values() for name, info in settings(model).items()
@@ -80,7 +82,7 @@ def lay_over(document: Document, environ: Mapping[str, str]) -> Document:
         if name == variable or not value or name.startswith(_NOT_SETTINGS):
             continue
         if "__" not in name:
-            if not _SERVICE_LINK.fullmatch(name):
+            if not _SERVICE_LINK.fullmatch(name) and name not in _OF_HOOKS:
                 warnings.append(
                     f"{variable}: not a setting, ignored; settings have two "
                     "underscores, as in MIRROR_SERVICE__http_port"

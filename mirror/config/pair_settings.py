@@ -2,7 +2,7 @@
 
 Main type: `PairConfig`, under "A<->B" in the section `recovery`. `active` counts until
 the pair has a role of its own (`recovery.roles`), which switches change. `rules` checks
-a pair against the flows.
+a pair against the flows; `hook_settings` has its hooks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from mirror.config import values
+from mirror.config.hook_settings import HooksConfig  # noqa: TC001  pydantic reads it
 from mirror.config.section import Alias, Number, Section
 from mirror.config.traits import Effect, setting
 
@@ -33,11 +34,13 @@ class PairConfig(Section):
         description="On: both flows copy at all times, for applications that write to "
         "both clusters. Off: the flow into the active cluster rests.",
     )
-    fence: Literal["acl", "confirmed"] = setting(
+    fence: Literal["acl", "hook", "confirmed"] = setting(
         default="acl",
         description="How a switch keeps producers from writing to the cluster that it "
-        "leaves. acl: by ACLs, which it takes back on the way home; confirmed: you "
-        "stop the producers, and the switch waits until nothing is written any more.",
+        "leaves. acl: by ACLs, which it takes back on the way home; hook: the hook "
+        "stop_producers does it; confirmed: you stop the producers, and say so on the "
+        "command line. Whatever it is, the switch waits until nothing is written any "
+        "more.",
     )
     max_lag_seconds: Number = setting(
         default=60.0,
@@ -51,6 +54,17 @@ class PairConfig(Section):
         description="How long a switch may keep producers from writing. If it takes "
         "longer, it is undone, and producers may write where they did before; zero is "
         "refused.",
+    )
+    hooks: HooksConfig | None = setting(
+        default=None,
+        repr=False,
+        on_change=Effect.NONE,
+        description="What a switch or failover calls to move applications: "
+        "stop_producers in step 3, stop_consumers in step 5, redirect_producers and "
+        "then start_consumers in step 8. Each is {command: [program, argument, ...]}, "
+        "run without a shell, or {url: https://..., token_file: ...}, which gets a "
+        "POST; with timeout_seconds, a call that takes longer has failed. Null: the "
+        "command says what to do.",
     )
 
     @property
@@ -68,12 +82,20 @@ class PairConfig(Section):
         return self.other if alias == self.one else self.one
 
     @model_validator(mode="after")
-    def _active_is_a_member(self) -> PairConfig:
+    def _fits(self) -> PairConfig:
         if self.active not in self.members:
             raise values.refusal(
                 "active",
                 f'"{self.active}" is not a cluster of this pair',
                 f"use {self.one} or {self.other}",
+            )
+        if self.fence == "hook" and (
+            self.hooks is None or self.hooks.stop_producers is None
+        ):
+            raise values.refusal(
+                "fence",
+                "nothing stops producers without the hook stop_producers",
+                "add it under hooks, or use confirmed",
             )
         return self
 

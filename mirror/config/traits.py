@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     import re
 
-    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
 
@@ -162,6 +161,16 @@ def is_mapping(info: FieldInfo) -> bool:
 def is_file(info: FieldInfo) -> bool:
     """Whether it names a file that must exist."""
     return any(part is EXISTS for part in _parts(info.annotation))
+
+
+def section_of(info: FieldInfo) -> type[BaseModel] | None:
+    """The section that a setting is, if it is one."""
+    sections = [
+        part
+        for part in _parts(info.annotation)
+        if isinstance(part, type) and issubclass(part, BaseModel)
+    ]
+    return sections[0] if sections else None
 
 
 def is_secret(info: FieldInfo) -> bool:

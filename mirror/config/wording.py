@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config.document import Path, dotted
 from mirror.config.schema import SECTIONS
-from mirror.config.traits import is_secret, may_hide_secrets, settings
+from mirror.config.traits import is_secret, may_hide_secrets, section_of, settings
 from mirror.config.values import near
 
 if TYPE_CHECKING:
@@ -55,17 +55,30 @@ def sentences(
     found = []
     for detail in error.errors(include_url=False):
         context: Mapping[str, Any] = detail.get("ctx", {})
-        # Deeper parts are pydantic's: tags of unions, positions in a list.
-        place = (*path, *(str(part) for part in detail["loc"][:1]))
+        place, section = _place([str(part) for part in detail["loc"]], model, path)
         if detail["type"] == "mirror_section":
-            place = (*path, context["field"])
+            place = (*place, context["field"])
         texts = context.get("each") or [
-            _sentence(detail["type"], detail["input"], context, place, model)
+            _sentence(detail["type"], detail["input"], context, place, section)
         ]
         for text in texts:
             joint = "" if _IN_LIST.match(text) else ": "
             found.append(f"{spelled.get(place, dotted(place))}{joint}{text}")
     return found
+
+
+def _place(
+    parts: list[str], model: type[BaseModel], path: Path
+) -> tuple[Path, type[BaseModel]]:
+    """A finding's place, and the section that it is in. Below a section's settings,
+    parts are pydantic's: tags of unions, positions in a list.
+    """
+    while len(parts) > 1 and parts[0] in model.model_fields:
+        inner = section_of(model.model_fields[parts[0]])
+        if inner is None:
+            break
+        path, model, parts = (*path, parts[0]), inner, parts[1:]
+    return (*path, *parts[:1]), model
 
 
 def _sentence(

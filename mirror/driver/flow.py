@@ -70,6 +70,7 @@ class Flow:
         self._store = store
         self._state = state_folder(config.service.state_dir)
         self._throttle = LogThrottle()
+        self._pairs = pairs
         self._once = once
         self._stopping = threading.Event()
         self._stirred = threading.Event()
@@ -90,7 +91,7 @@ class Flow:
             store=store,
             problems=self._problems,
             topics=self._topics,
-            held=lambda: pairs.holds(flow.source, flow.target),
+            pairs=pairs,
             proofs=None if proofs is None else proofs.of(flow, config, store),
         )
         self._placement = Placement()
@@ -229,6 +230,7 @@ class Flow:
                 for topic in found.topics
                 for partition in range(topic.partitions)
             },
+            begins=self._pairs.begins(self.config.source, self.config.target),
         )
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)

@@ -14,11 +14,12 @@ from mirror.jobs.standby import AccessJob, StandbyJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.copied_topics import CopiedTopics
     from mirror.driver.flow_status import Problems
+    from mirror.driver.pairs import PairFollower
     from mirror.driver.proofs import FlowProofs
     from mirror.status.store import StatusStore
 
@@ -37,17 +38,19 @@ class FlowJobs:
         store: StatusStore,
         problems: Problems,
         topics: CopiedTopics,
-        held: Callable[[], bool],
+        pairs: PairFollower,
         proofs: FlowProofs | None,
     ) -> None:
-        """`held`: whether a switch is under way; `proofs`: None if the copies are never
-        proven.
+        """`pairs` knows whether a switch is under way; `proofs`: None if the copies are
+        never proven.
         """
-        self._held = held
+        self._pairs = pairs
         self._store = store
         self._problems = problems
         self._topics = topics
-        self._of_topics = TopicJobs(flow, config, store=store, tell=problems.tell)
+        self._of_topics = TopicJobs(
+            flow, config, store=store, tell=problems.tell, passive=pairs.passive
+        )
         self._proofs = proofs
         self._jobs: Jobs | None = None
         self.adopt(flow, config)
@@ -83,7 +86,7 @@ class FlowJobs:
             ],
             store=self._store,
             ids=ids,
-            held=self._held,
+            held=lambda: self._pairs.holds(self._flow.source, self._flow.target),
         )
         self._jobs.start()
 

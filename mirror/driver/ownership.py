@@ -51,12 +51,14 @@ _log = structlog.get_logger()
 def take_ownership(
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
+    begins: Mapping[TopicPartition, Position] | None = None,
 ) -> str:  # fmt: skip
     """Return the new generation; from now on only this run writes for the flow.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
-    begin, before anything is copied.
+    begin, before anything is copied. `begins`: where they were to begin, if that was
+    settled earlier; others came later, and begin at their first record.
 
     Raises:
         FencedError: another run started meanwhile.
@@ -80,7 +82,16 @@ def take_ownership(
     batches = [begun.encoded()]
     # Partitions that have a position got it before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
-    if found := starting.begin(source, new, starting.start_point(flow.start)):
+    found = (
+        starting.begin(source, new, starting.start_point(flow.start))
+        if begins is None
+        else {
+            key: begins[key]
+            for key, topic_id in new.items()
+            if key in begins and begins[key].topic_id.hex == topic_id
+        }
+    )
+    if found:
         batches = [*progress.encode(found), *batches]
     _write(target, {progress.topic_name(flow.source): batches}, owner)
     return begun.text

@@ -4,7 +4,7 @@ Main type: `PairFollower`, with a thread per cluster that reads its journal ever
 second. A flow may copy once its target's journal was read and says, together with the
 other one, that its source is active; while a switch is under way, jobs that would
 change what it moves wait. It gives a new pair its first role, and brings to each
-journal what only the other one has.
+journal what only the other one has, except what an operator is about to write there.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.log import LogThrottle
-from mirror.recovery import journal, roles
-from mirror.recovery.journal import JournalReader
-from mirror.status.pairs import MemberStatus, PairStatus
+from mirror.recovery import beginnings, journal, roles
+from mirror.recovery.journal import JournalReader, Kind, StepState
+from mirror.status.pairs import MemberStatus, PairStatus, PassiveStatus, RunStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
+    from mirror.offsets.progress import Position
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role, Run
     from mirror.status.store import StatusStore
 
+TopicPartition = tuple[str, int]
+
 log = structlog.get_logger()
 
 _PAUSE_SECONDS = 1.0
+_MOST_RUNS = 5
+_AGAIN = retry.Backoff(0.5, 2.0)
+"""After a failure: roles are followed within seconds of a cluster's first answer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +52,7 @@ class _Member:
 
     entries: tuple[Entry, ...] = ()
     read_at: float = 0.0
+    read_monotonic: float = 0.0
     error: str = ""
     throttle: LogThrottle = field(default_factory=LogThrottle)
 
@@ -61,6 +70,7 @@ class PairFollower:
         self._members = {
             alias: _Member() for pair in self._pairs.values() for alias in pair.members
         }
+        self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._threads = [
             threading.Thread(
                 target=self._follow, args=(alias,), name=f"mirror-journal-{alias}"
@@ -80,7 +90,7 @@ class PairFollower:
 
     def may_copy(self, source: str, target: str) -> bool | None:
         """Whether the flow between these clusters may copy now; None while the target's
-        journal was never read.
+        journal was never read, or the pair has no role yet.
         """
         pair = self._pair(source, target)
         if pair is None:
@@ -91,12 +101,15 @@ class PairFollower:
             run = self._run(pair)
             if run is not None and run.stops(source, target):
                 return False
-            return pair.both_ways or self._role(pair).active == source
+            role = self._role(pair)
+            if not role.epoch:  # a service with another configuration may be first
+                return None
+            return pair.both_ways or role.active == source
 
-    def trouble(self, target: str) -> str:
-        """Why the journal of a flow's target cannot be read; empty if it can be."""
+    def trouble(self, source: str, target: str) -> str:
+        """Why a journal cannot be read, first the target's; empty if both can be."""
         with self._lock:
-            return self._members[target].error
+            return self._members[target].error or self._members[source].error
 
     def holds(self, source: str, target: str) -> bool:
         """Whether a switch or failover of these clusters is under way."""
@@ -105,6 +118,56 @@ class PairFollower:
             return False
         with self._lock:
             return self._run(pair) is not None
+
+    def entries(self, pair: PairConfig) -> tuple[Entry, ...]:
+        """What both journals say about a pair, as of their last looks."""
+        with self._lock:
+            return self._entries(pair)
+
+    def tell(
+        self,
+        pair: PairConfig,
+        alias: str,
+        *,
+        error: str = "",
+        writes: int | None = None,
+    ) -> None:
+        """Show what a look at a cluster of a pair found. `writes`: None if they could
+        not be counted this time.
+        """
+        with self._lock:
+            last = self._passive.get((pair.name, alias), PassiveStatus())
+            self._passive[pair.name, alias] = PassiveStatus(
+                error=error, writes=last.writes if writes is None else writes
+            )
+
+    def passive(self) -> frozenset[str]:
+        """The names of the flows into the active clusters of all pairs."""
+        with self._lock:
+            return frozenset(
+                f"{pair.other_than(active)}->{active}"
+                for pair in self._pairs.values()
+                for active in [self._role(pair).active]
+            )
+
+    def begins(
+        self, source: str, target: str
+    ) -> Mapping[TopicPartition, Position] | None:
+        """Where the flow between these clusters begins if it has never run; None: where
+        its `start` says.
+        """
+        pair = self._pair(source, target)
+        if pair is None:
+            return None
+        with self._lock:
+            entries, role = self._entries(pair), self._role(pair)
+        if role.active != source:
+            return None
+        for run in reversed(roles.runs(entries)):
+            moved = run.state(roles.ROLE) is StepState.DONE
+            if moved and run.first.epoch == role.epoch:
+                return beginnings.read(run.details(roles.ROLE))
+        return None
 
     def _pair(self, source: str, target: str) -> PairConfig | None:
         return next(
@@ -127,11 +190,11 @@ class PairFollower:
                     pause = _PAUSE_SECONDS
                     member.throttle.clear()
                 except MirrorError as error:
-                    pause = retry.RUN.after(pause)
+                    pause = _AGAIN.after(pause)
                     self._failed(member, str(error))
                 except Exception as error:
                     log.exception("reading the journal failed", cluster=alias)
-                    pause = retry.RUN.after(pause)
+                    pause = _AGAIN.after(pause)
                     self._failed(member, f"{type(error).__name__}: {error}"[:300])
                 self._show()
                 self._closing.wait(pause)
@@ -141,7 +204,8 @@ class PairFollower:
     def _took(self, alias: str, entries: tuple[Entry, ...]) -> None:
         with self._lock:
             member = self._members[alias]
-            member.entries, member.read_at, member.error = entries, time.time(), ""
+            member.entries, member.error = entries, ""
+            member.read_at, member.read_monotonic = time.time(), time.monotonic()
 
     def _failed(self, member: _Member, error: str) -> None:
         with self._lock:
@@ -168,12 +232,14 @@ class PairFollower:
         other = self._members[pair.other_than(alias)]
         if not (there.read_at and other.read_at):
             return ()
-        if not self._entries(pair):
+        entries = self._entries(pair)
+        if not entries and alias == roles.first_member(pair):
             return roles.first_role(pair, at=time.time(), by=self._by)
-        if self._run(pair) is not None:
-            return ()  # its operator writes both journals
-        known = {(each.run, each.number) for each in there.entries}
-        return tuple(e for e in self._entries(pair) if (e.run, e.number) not in known)
+        run = roles.open_run(entries)
+        if run is not None and run.first.kind is Kind.SWITCH and not run.moved:
+            # Its operator writes both journals, and may still undo it.
+            entries = tuple(each for each in entries if each.run != run.first.run)
+        return journal.missing(entries, there.entries)
 
     def _entries(self, pair: PairConfig) -> tuple[Entry, ...]:
         journals = (self._members[alias].entries for alias in pair.members)
@@ -191,23 +257,51 @@ class PairFollower:
         self._store.pairs = pairs
 
     def _status(self, pair: PairConfig) -> PairStatus:
-        role, run = self._role(pair), self._run(pair)
+        entries = self._entries(pair)
+        role, run = roles.role(entries, pair), roles.open_run(entries)
+        runs = roles.runs(entries)
+        owed = roles.owed(entries) if pair.fence == "acl" else None
         return PairStatus(
             name=pair.name,
             active=role.active,
             epoch=role.epoch,
             since=role.since,
             run=run.text if run is not None else "",
+            remark=roles.remark(entries, pair),
+            step=run.step if run is not None else 0,
+            block_seconds=_block_seconds(runs),
+            fence_owed=owed.source if owed is not None else "",
+            passive=self._passive.get(
+                (pair.name, pair.other_than(role.active)), PassiveStatus()
+            ),
+            runs=tuple(
+                RunStatus(
+                    name=each.name,
+                    text=each.text,
+                    began=each.first.at,
+                    by=each.first.by,
+                )
+                for each in runs[: -_MOST_RUNS - 1 : -1]
+            ),
             members=tuple(
                 MemberStatus(
                     cluster=alias,
                     active=_active(pair, self._members[alias].entries),
                     read_at=self._members[alias].read_at,
+                    read_monotonic=self._members[alias].read_monotonic,
                     error=self._members[alias].error,
                 )
                 for alias in pair.members
             ),
         )
+
+
+def _block_seconds(runs: Sequence[Run]) -> float:
+    """Of the last run that kept producers from writing; -1 if none has."""
+    block = next((each.block for each in reversed(runs) if each.block), None)
+    if block is None:
+        return -1.0
+    return max((block.ended or time.time()) - block.began, 0.0)
 
 
 def _active(pair: PairConfig, entries: tuple[Entry, ...]) -> str:

@@ -22,6 +22,7 @@ from mirror.driver.config_follower import ConfigFollower
 from mirror.driver.flow import Flow
 from mirror.driver.leadership import Leadership
 from mirror.driver.pairs import PairFollower
+from mirror.driver.passive import PassiveClusters
 from mirror.driver.query_progress import QueryListener
 from mirror.driver.session import (
     cores,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
+    from mirror.driver.passive import Settle
     from mirror.driver.proofs import ServiceProofs
     from mirror.driver.reload import Watch
 
@@ -68,9 +70,11 @@ class Service:
         once: bool = False,
         watch: Watch | None = None,
         proofs: ServiceProofs | None = None,
+        settle: Settle | None = None,
     ) -> None:
         """`watch` provides new configurations; None: this one never changes. `proofs`
-        proves copies meanwhile; None: none are proven.
+        proves copies meanwhile; None: none are proven. `settle` lays fences that
+        failovers owe; None: no one looks at passive clusters.
         """
         self._once = once
         self._proofs = proofs
@@ -82,6 +86,16 @@ class Service:
         self._pairs = PairFollower(config, self.store)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
+        )
+        self._passive = (
+            None
+            if settle is None
+            else PassiveClusters(
+                lambda: self._follower.config,
+                self._pairs,
+                settle,
+                leads=self._leadership.leads,
+            )
         )
         self._flows = {
             flow.name: Flow(
@@ -126,6 +140,8 @@ class Service:
             self._follower.start()
             self._leadership.start()
             self._pairs.start()
+            if self._passive is not None:
+                self._passive.start()
             try:
                 # A local session cannot get more threads after its start.
                 slots = max(self._least_slots(), usable_cores())
@@ -158,6 +174,8 @@ class Service:
                     self.store.turned()
             finally:
                 self._follower.close()
+                if self._passive is not None:
+                    self._passive.close()
                 self._leadership.close()
                 self._pairs.close()
                 if spark is not None and is_alive(spark):

@@ -171,7 +171,8 @@ class Supervisor:
         self._store.update(flow.name, lambda old: replace(old, leader=leader))
 
     def _show_resting(self, flow: Flow, leader: str, *, known: bool) -> None:
-        trouble = "" if known else self._pairs.trouble(flow.config.target)
+        ends = (flow.config.source, flow.config.target)
+        trouble = "" if known else self._pairs.trouble(*ends)
         state = FlowState.RESTING if known else FlowState.STARTING
         if trouble:
             state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"

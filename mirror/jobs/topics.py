@@ -15,13 +15,13 @@ from mirror.clusters.reach import Reach
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.metadata import acls, configs
-from mirror.metadata.merging import Merging
+from mirror.metadata.merging import Merging, by_role
 from mirror.status.events import Event, EventKind
 from mirror.status.states import AclState
 from mirror.status.values import AclStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
@@ -44,8 +44,12 @@ class TopicJobs:
         *,
         store: StatusStore,
         tell: Callable[[str, Sequence[str]], None],
+        passive: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        """`tell` receives a job's name and its current problems."""
+        """`tell` receives a job's name and its current problems. `passive`: the names
+        of flows out of clusters that are not active now.
+        """
+        self._passive = passive
         self._store = store
         self._tell = tell
         self._acls = AclStatus()
@@ -56,7 +60,7 @@ class TopicJobs:
         """Use other settings from each job's next run on."""
         self._flow = flow
         self._clusters = config.clusters
-        self._merging = Merging(config.enabled_flows)
+        self._flows = tuple(config.enabled_flows)
         if flow.sync_topic_acls == (self._acls.state is AclState.OFF):
             waiting = AclState.WAITING if flow.sync_topic_acls else AclState.OFF
             self._acls = replace(self._acls, state=waiting, reason="")
@@ -85,9 +89,10 @@ class TopicJobs:
 
     def _sync_configs(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
+        merging = Merging(by_role(self._flows, self._passive()))
         work = configs.sync if self._flow.sync_topic_configs else configs.look
         with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
-            found = work(source, target, self._flow, self._merging, reach)
+            found = work(source, target, self._flow, merging, reach)
         for change in found.corrected:
             self._store.trail.add(
                 Event(

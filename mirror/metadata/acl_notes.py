@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
@@ -24,7 +24,7 @@ from mirror.clusters.admin.access import Acl
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
 
@@ -130,6 +130,11 @@ class AclNotes:
                     ) from error
                 self._take(by, acl, change)
 
+    @property
+    def said(self) -> object:
+        """Equal if the same is noted."""
+        return {by: dict(changes) for by, changes in self._noted.items() if changes}
+
     def noted(self, by: str) -> AclPlan:
         """The changes that are noted as made by this one; sorted, not in order."""
         changes = self._noted.get(by, {})
@@ -180,11 +185,16 @@ class AclNotes:
         )
         self._write(plan.by, new)
 
-    def forget(self, by: str) -> None:
-        """Note that all that this one changed is taken back."""
-        self._write(by, dict.fromkeys(self._noted[by], Change.NONE))
+    def forget(self, by: str, acls: Collection[Acl] | None = None) -> None:
+        """Note that what this one changed is taken back, or that these were not its
+        changes.
+        """
+        gone = self._noted[by] if acls is None else acls
+        self._write(by, dict.fromkeys(gone, Change.NONE))
 
     def _write(self, by: str, changes: Mapping[Acl, Change]) -> None:
+        if not changes:
+            return
         entries = [_record(by, acl, change) for acl, change in changes.items()]
         append(self._cluster, TOPIC, entries)
         for acl, change in changes.items():
@@ -195,6 +205,30 @@ class AclNotes:
             self._noted[by].pop(acl, None)
         else:
             self._noted[by][acl] = change
+
+
+class Notes(Protocol):
+    """What is read from a topic of notes."""
+
+    @property
+    def said(self) -> object:
+        """Equal if the same is noted."""
+
+
+N = TypeVar("N", bound=Notes)
+T = TypeVar("T")
+
+
+def steady(read: Callable[[], N], look: Callable[[], T]) -> tuple[N, T]:
+    """Notes, and what was seen of the ACLs while these did not change: else a fence
+    that is lifted in between would look like ACLs of users.
+    """
+    before = read()
+    while True:
+        seen = look()
+        if (notes := read()).said == before.said:
+            return notes, seen
+        before = notes
 
 
 def decode(key: bytes, value: bytes) -> tuple[str, Acl, Change]:

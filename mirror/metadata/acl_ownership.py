@@ -54,6 +54,12 @@ class AclOwnership:
         self.notes = acl_notes.AclNotes(cluster, visible=visible)
         """What switches have changed."""
 
+    @property
+    def said(self) -> object:
+        """Equal if the same is noted."""
+        owned = {name: dict(each) for name, each in self._by_source.items() if each}
+        return owned, self.notes.said
+
     def of(self, source: str) -> Mapping[Binding, Via]:
         """What flows from this source have added, and through which clusters."""
         return self._by_source.get(source, {})

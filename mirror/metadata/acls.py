@@ -15,6 +15,7 @@ from mirror.clusters.admin import acls
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError
 from mirror.metadata import acl_rules, topics
+from mirror.metadata.acl_notes import steady
 from mirror.metadata.acl_ownership import AclOwnership
 from mirror.metadata.acl_rules import AclChanges, Granted
 from mirror.status.states import AclState
@@ -123,10 +124,12 @@ def _some(problems: list[str]) -> tuple[str, ...]:
 
 def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
     try:
-        granted = acls.describe(source)
-        present = acls.describe(target)
-        ruled = AclOwnership(source)
-        owned = AclOwnership(target)
+        ruled, granted = steady(
+            lambda: AclOwnership(source), lambda: acls.describe(source)
+        )
+        owned, present = steady(
+            lambda: AclOwnership(target), lambda: acls.describe(target)
+        )
     except NoAuthorizerError as error:
         return _Found(state=AclState.NO_AUTHORIZER, reason=str(error))
     except AuthorizationError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from mirror.config.schema import FlowConfig
 
@@ -25,6 +25,25 @@ class Contributor:
 
     flow: FlowConfig
     topic: str
+
+
+def by_role(
+    flows: Iterable[FlowConfig], passive: Collection[str]
+) -> tuple[FlowConfig, ...]:
+    """Flows in order of precedence: of the two flows of a pair, first the one out of
+    the active cluster. `passive`: the names of those out of the other clusters.
+    """
+    given = tuple(flows)
+    order = {(flow.source, flow.target): n for n, flow in enumerate(given)}
+
+    def place(flow: FlowConfig) -> tuple[int, int]:
+        own = order[flow.source, flow.target]
+        back = order.get((flow.target, flow.source))
+        if back is None or given[back].name not in passive:
+            return own, 1
+        return min(own, back), 0
+
+    return tuple(sorted(given, key=place))
 
 
 class Merging:

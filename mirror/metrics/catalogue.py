@@ -9,6 +9,7 @@ them out.
 from __future__ import annotations
 
 from mirror.metrics.of_jobs import JOB_METRICS
+from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.readings import (
     copies,
     known,
@@ -296,4 +297,5 @@ SERVICE_METRICS = {
 
 def names() -> frozenset[str]:
     """The names of all time series."""
-    return frozenset(SERVICE_METRICS).union(*(m.sample_names for m in METRICS))
+    of_flows = (m.sample_names for m in METRICS)
+    return frozenset(SERVICE_METRICS).union({m.name for m in PAIR_METRICS}, *of_flows)

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
+from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import Fold, MetricType
 from mirror.status.measures import HistogramStatus
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
+    from mirror.metrics.of_pairs import PairMetric
     from mirror.metrics.series import Labels, Metric, Value
+    from mirror.status.pairs import PairStatus
     from mirror.status.store import StatusStore
     from mirror.status.values import FlowStatus, ServiceStatus
 
@@ -64,6 +67,8 @@ class StatusCollector(Collector):
         yield from _of_service(status)
         for metric in METRICS:
             yield self._family(metric, status.flows)
+        for each in PAIR_METRICS:
+            yield _of_pairs(each, status.pairs)
 
     def _family(self, metric: Metric, flows: Sequence[FlowStatus]) -> Family:
         labels = metric.labels
@@ -94,7 +99,16 @@ def _per_topic(
     return [((topic,), fold(values)) for topic, values in by_topic.items()]
 
 
-def _new(metric: Metric, labels: Sequence[str]) -> Family:
+def _of_pairs(metric: PairMetric, pairs: Sequence[PairStatus]) -> Family:
+    family = _new(metric, ("pair", *metric.labels))
+    for pair in pairs:
+        for own, value in metric.rows(pair):
+            if value is not None:
+                _add(family, (pair.name, *own), value, ())
+    return family
+
+
+def _new(metric: Metric | PairMetric, labels: Sequence[str]) -> Family:
     families: dict[MetricType, Callable[..., Family]] = {
         MetricType.COUNTER: CounterMetricFamily,
         MetricType.GAUGE: GaugeMetricFamily,

@@ -9,13 +9,16 @@ Java's client. Outside the data's transactions, since Java reads uncommitted rec
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.batches import records, scan
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import TopicWriter, ensure_topic
+from mirror.clusters.admin import topic_admin
 from mirror.errors import CorruptBatchError
 from mirror.offsets.mm2_records import TOPIC_CONFIGS, Checkpoint, checkpoints_topic
 from mirror.offsets.translation import Exactness
@@ -227,6 +230,33 @@ def read(target: Cluster, topic: str) -> Known:
     for found in _read(target, topic):
         _put(found, known)
     return known
+
+
+def times(target: Cluster, topic: str) -> dict[str, float]:
+    """By group, when its last checkpoint was written, epoch seconds; nothing if there
+    is no such topic.
+
+    Raises:
+        ClusterError: the target does not answer, or refuses.
+    """
+    if target.topic(topic) is None:
+        return {}
+    where = (topic, 0)
+    start, end = (
+        topic_admin.list_offsets(
+            target, [where], timestamp=timestamp, committed=False
+        ).get(where, 0)
+        for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)
+    )
+    reader = TopicReader(target, topic, committed=False, position=start)
+    found: dict[str, float] = {}
+    for buffer, rows in reader.batches(end):
+        for number, at in enumerate(rows[:, scan.BASE_TIME].tolist()):
+            for _, key, value in records.decode(buffer, rows[number : number + 1]):
+                with contextlib.suppress(CorruptBatchError):  # `_read` has said so
+                    group = Checkpoint.decode(key, value).group
+                    found[group] = max(at / 1000, found.get(group, 0.0))
+    return found
 
 
 def _read(target: Cluster, topic: str) -> Iterator[Checkpoint]:

@@ -19,6 +19,8 @@ from mirror.host import OLDEST_JAVA, java_version, require_java, usable_cores
 from mirror.preflight.finding import fail, ok, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.config.schema import MirrorConfig
     from mirror.preflight.finding import Finding
 
@@ -28,7 +30,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 def findings(config: MirrorConfig) -> list[Finding]:
     """One finding for each thing that a run needs at its start."""
-    return [_java(), _libraries(), _cores(config), _state_dir(config), _port(config)]
+    return [
+        *(_java(), _libraries(), _cores(config), _state_dir(config), _port(config)),
+        *_hooks(config),
+    ]
 
 
 def _java() -> Finding:
@@ -98,6 +103,17 @@ def _state_dir(config: MirrorConfig) -> Finding:
             "make it writable for this user, or set it to another folder",
         )  # fmt: skip
     return ok(HERE, "state_dir", str(wanted))
+
+
+def _hooks(config: MirrorConfig) -> Iterator[Finding]:
+    """Services call no hooks, so a hook may be missing where only a service runs."""
+    for pair in config.recovery.values():
+        for name, hook in pair.hooks.given() if pair.hooks is not None else ():
+            if why := hook.why_unusable:
+                yield warn(
+                    HERE, "hooks", f"recovery.{pair.name}.hooks.{name}: {why}",
+                    "put it where `mirror switch` is run",
+                )  # fmt: skip
 
 
 def _port(config: MirrorConfig) -> Finding:

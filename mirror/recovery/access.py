@@ -16,7 +16,7 @@ from mirror.clusters.admin import access
 from mirror.clusters.admin.access import Acl
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import MALFORMED, AuthorizationError, UnsupportedBrokerError
-from mirror.metadata.acl_notes import AclNotes
+from mirror.metadata.acl_notes import AclNotes, steady
 from mirror.recovery import standby
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ def _seen(ask: Callable[[], Mapping[str, Fields]]) -> Seen:
 
 
 def _acls(source: Cluster) -> dict[str, Fields]:
-    present = access.acls(source)
-    notes = AclNotes(source, visible=source.topics())
+    notes, present = steady(
+        lambda: AclNotes(source, visible=source.topics()), lambda: access.acls(source)
+    )
     found: dict[str, Fields] = {}
     for acl in sorted(notes.without_fences(present)):
         name = f"{acl.kind}/{acl.pattern}/{acl.name}"

@@ -13,13 +13,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+from mirror import retry
 from mirror.batches import records
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic, write
+from mirror.clusters import hanging
+from mirror.clusters.admin import topic_admin
 from mirror.clusters.transactions import Producer
-from mirror.errors import MALFORMED, ClusterError, RecreatedError
+from mirror.errors import (
+    MALFORMED,
+    BrokerError,
+    ClusterError,
+    FencedError,
+    MirrorError,
+    PartitionError,
+    RecreatedError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,10 +41,22 @@ if TYPE_CHECKING:
 
 VERSION = 1
 TOPIC = "mirror-journal.internal"
-TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_MOST_BYTES = 16 << 20
+"""Of one entry: a step may note many groups, partitions and ACLs."""
+TOPIC_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "max.message.bytes": str(_MOST_BYTES),
+}
 _TIMEOUT_MS = 30_000
 """Brokers abort the transaction of an operator that died after this time; the next
 operator does it at once."""
+_TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS"
+"""Brokers also say so while the coordinator is away."""
+_AGAIN = retry.Backoff(0.05, 1.0)
+PATIENCE_SECONDS = 30.0
+"""How long to try to write an entry: longer than a coordinator or leader takes to
+move."""
 
 
 class Kind(StrEnum):
@@ -41,6 +66,9 @@ class Kind(StrEnum):
     """The pair gets its first role, from the configuration."""
     SWITCH = "SWITCH"
     FAILOVER = "FAILOVER"
+    FENCE = "FENCE"
+    """The fence that a failover owed is laid: an entry of its own, of the same epoch,
+    written while no run is open."""
 
 
 class StepState(StrEnum):
@@ -73,6 +101,13 @@ class Entry:
     by: str
     """user@host, or the service's name."""
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, str, int, str, StepState]:
+        """The same wherever, and however often, it is written. The number alone is not:
+        two operators that each reach one journal may use it twice.
+        """
+        return self.pair, self.run, self.number, self.step, self.state
 
     def record(self) -> tuple[bytes, bytes]:
         """Key and value."""
@@ -169,35 +204,121 @@ class JournalWriter:
             ClusterError: the cluster does not answer, or refuses.
         """
         create(cluster)
+        self.alias = cluster.alias
+        self.in_doubt = False
+        """Whether the last entry may be there although `write` failed."""
         self._cluster = cluster
         self._reader = JournalReader(cluster)
+        self._most = topic_admin.max_message_bytes(cluster, [TOPIC])[TOPIC]
         self._producer = Producer(
             cluster,
             transactional_id=transactional_id(pair),
             transaction_timeout_ms=_TIMEOUT_MS,
         )
         self._producer.take_over()
+        self._end_hanging()
 
     def entries(self) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
         return self._reader.read()
 
-    def write(self, entry: Entry) -> None:
-        """Write one entry, and wait until everyone can read it.
+    def require_room(self, entry: Entry) -> None:
+        """Raises:
+        ClusterError: the topic does not take an entry as large as this one.
+        """
+        size = records.encode([entry.record()]).size
+        most = min(self._most, _MOST_BYTES)
+        if size > most:
+            raise ClusterError(
+                f"cluster {self.alias}: what step {entry.step} notes takes {size} "
+                f"bytes, and {TOPIC} takes {most} at most (max.message.bytes)"
+            )
+
+    def write(self, entry: Entry, *, seconds: float = PATIENCE_SECONDS) -> None:
+        """Write one entry once, and wait until everyone can read it. A leader or
+        coordinator that moves or dies is waited for.
 
         Raises:
-            FencedError: a later operator took over; nothing was written.
-            ClusterError: it may be written or not: look, with a new writer.
+            FencedError: a later operator took over.
+            ClusterError: it was not written, or `in_doubt`: it may have been.
         """
+        self.require_room(entry)
+        until = time.monotonic() + seconds
+        self.in_doubt = False
+        pause = 0.0
+        while True:
+            try:
+                if pause and self._retaken(entry):
+                    return
+                self._write(entry)
+            except MirrorError as error:
+                if time.monotonic() > until or not _passes(error):
+                    raise
+            else:
+                return
+            pause = _AGAIN.after(pause)
+            time.sleep(pause)
+
+    def _write(self, entry: Entry) -> None:
         batch = records.encode([entry.record()])
         write(self._cluster, {TOPIC: [batch]}, self._producer)
+        self.in_doubt = True
         self._producer.commit()
         # Waits for the transaction's end, without which the next one could undo it.
-        written = {(each.run, each.number) for each in self._reader.read()}
-        if (entry.run, entry.number) not in written:
+        if not self._shows(entry):
             raise ClusterError(
-                f"cluster {self._cluster.alias}: {TOPIC} does not show what was written"
+                f"cluster {self.alias}: {TOPIC} does not show what was written"
             )
+        self.in_doubt = False
+
+    def _retaken(self, entry: Entry) -> bool:
+        """After a failed attempt, whether the entry is there all the same.
+
+        Raises:
+            FencedError: a later operator took over, or wrote this entry's successor.
+        """
+        self._producer.retake()  # which ends what is open, one way or the other
+        self._end_hanging()
+        there = self._shows(entry)
+        self.in_doubt = False
+        if not there:
+            self._require_alone(entry)
+        return there
+
+    def _shows(self, entry: Entry) -> bool:
+        return entry.identity in {each.identity for each in self.entries()}
+
+    def _require_alone(self, entry: Entry) -> None:
+        for each in self.entries():
+            if each.run == entry.run and each.number >= entry.number:
+                raise FencedError(
+                    f"cluster {self.alias}: {each.by} goes on with "
+                    f"{entry.kind.lower()} {entry.source}->{entry.target}"
+                )
+
+    def _end_hanging(self) -> None:
+        """A transaction that was left open would keep everyone from reading on.
+
+        Raises:
+            ClusterError: there is one that only people can end.
+        """
+        topics = self._cluster.topics([TOPIC])
+        looked = hanging.complete(self._cluster, [self._producer], topics, [(TOPIC, 0)])
+        for each in looked.hanging:
+            if not each.ended:
+                why = each.refused or "brokers do not know how it ended"
+                raise ClusterError(
+                    f"cluster {self.alias}: a transaction of {each.transactional_id} "
+                    f"was left open in {TOPIC}, and {why}: end it with "
+                    "`kafka-transactions.sh abort`, then run the command again"
+                )
+
+
+def _passes(error: MirrorError) -> bool:
+    """Whether a later attempt may succeed."""
+    if isinstance(error, PartitionError):
+        return error.reason.startswith(_TOO_FEW_REPLICAS)
+    return isinstance(error, UnreachableError | BrokerError | RecreatedError)
 
 
 def transactional_id(pair: str) -> str:
@@ -208,6 +329,12 @@ def transactional_id(pair: str) -> str:
 def create(cluster: Cluster) -> None:
     """Create the journal, unless it is there."""
     ensure_topic(cluster, TOPIC, replication_factor=-1, configs=TOPIC_CONFIGS)
+
+
+def missing(entries: Iterable[Entry], there: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries that a journal does not have, in order."""
+    known = {each.identity for each in there}
+    return tuple(each for each in entries if each.identity not in known)
 
 
 def copy(cluster: Cluster, entries: Iterable[Entry]) -> None:

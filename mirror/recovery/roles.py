@@ -1,12 +1,13 @@
 """Which cluster of a pair is active, and which run is open, from the journals.
 
-Main functions: `role` and `open_run`, over the entries of one journal or, by `merged`,
-of both. The role with the highest epoch counts. Pure.
+Main functions: `role`, `open_run`, and `owed`, the failover whose fence is not laid
+yet, over the entries of one journal or, by `merged`, of both. The role with the highest
+epoch counts. Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirror.recovery.journal import Entry, Kind, StepState
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
 
 ROLE = "open"
 """The step that makes the other cluster active."""
+FIRST_EPOCH = 1
 _FIRST = "start"
 """The name of the run that gives a pair its first role."""
 END = "end"
 """The last entry of a run: DONE, or UNDONE if it was aborted."""
+STEPS = (
+    *("assess", "hold", "fence", "drain", "consumers", "positions"),
+    *(ROLE, "redirect", "prove"),
+)
+BLOCKS = ("fence", ROLE)
+"""Producers cannot write from the beginning of the first to the end of the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,15 @@ class Role:
     epoch: int
     since: float
     """Epoch seconds; 0 for a role that only the configuration gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """For how long a run kept producers from writing; epoch seconds."""
+
+    began: float
+    ended: float | None = None
+    """None: it still does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +74,14 @@ class Run:
     @property
     def open(self) -> bool:
         """Whether it is neither through nor undone."""
-        return self.last.step != END
+        return all(entry.step != END for entry in self.entries)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it has made the other cluster active: one journal is enough, and
+        nothing that was noted later takes it back.
+        """
+        return self.state(ROLE) is StepState.DONE
 
     @property
     def text(self) -> str:
@@ -65,19 +89,45 @@ class Run:
         last = self.last
         return f"{last.kind} {last.source}->{last.target}: {last.step} {last.state}"
 
+    @property
+    def step(self) -> int:
+        """The number of its last step, from 1; 0 before the first and at the end."""
+        step = self.last.step
+        return STEPS.index(step) + 1 if step in STEPS else 0
+
+    @property
+    def block(self) -> Block | None:
+        """The last block of producers; None if there was none."""
+        fences = BLOCKS[0]
+        found: Block | None = None
+        for entry in self.entries:
+            blocks = found is not None and found.ended is None
+            if entry.step == fences and entry.state is not StepState.UNDONE:
+                if not blocks:
+                    found = Block(began=entry.at)
+            elif (
+                found is not None
+                and blocks
+                and (entry.step == fences or _makes_active(entry))
+            ):  # undone, or through
+                found = replace(found, ended=entry.at)
+        return found
+
     def stops(self, source: str, target: str) -> bool:
         """Whether nothing may be copied between these clusters until the other one is
         active: into the one that is left, which must be quiet, and from one that is
         gone.
         """
-        if self.state(ROLE) is StepState.DONE:
+        if self.moved:
             return False
         gone = self.first.kind is Kind.FAILOVER and self.first.source == source
         return gone or self.first.source == target
 
     def state(self, step: str) -> StepState | None:
-        """What was last said about a step."""
+        """What was last said about a step; of `ROLE`, DONE if that was ever said."""
         said = [entry.state for entry in self.entries if entry.step == step]
+        if step == ROLE and StepState.DONE in said:
+            return StepState.DONE
         return said[-1] if said else None
 
     def details(self, step: str) -> dict[str, object]:
@@ -90,34 +140,43 @@ class Run:
 
 
 def merged(*journals: Iterable[Entry], pair: str) -> tuple[Entry, ...]:
-    """The entries of one pair from several journals, in order, each once."""
-    found: dict[tuple[str, int], Entry] = {}
+    """The entries of one pair from several journals, in order, each once. Of several
+    first roles the one that was written first counts.
+    """
+    found: dict[object, Entry] = {}
     for journal in journals:
         for entry in journal:
             if entry.pair == pair:
-                found.setdefault((entry.run, entry.number), entry)
+                found.setdefault(entry.identity, entry)
     began: dict[str, float] = {}
     for entry in found.values():
         began[entry.run] = min(entry.at, began.get(entry.run, entry.at))
     return tuple(
         sorted(
             found.values(),
-            key=lambda each: (each.epoch, began[each.run], each.run, each.number),
+            key=lambda each: (
+                *(each.epoch, began[each.run], each.run, each.number, each.at),
+            ),
         )
     )
 
 
 def role(entries: Sequence[Entry], pair: PairConfig) -> Role:
     """Of these entries of the pair; without any, as configured, with epoch 0."""
-    made = [
-        entry
-        for entry in entries
-        if entry.step == ROLE and entry.state is StepState.DONE
-    ]
-    if not made:
+    newest = newest_role(entries)
+    if newest is None:
         return Role(active=pair.active, epoch=0, since=0.0)
-    newest = max(made, key=lambda entry: entry.epoch)
     return Role(active=newest.target, epoch=newest.epoch, since=newest.at)
+
+
+def newest_role(entries: Sequence[Entry]) -> Entry | None:
+    """The entry that gives the pair its role, if there is one."""
+    made = [entry for entry in entries if _makes_active(entry)]
+    return max(made, key=lambda entry: entry.epoch, default=None)
+
+
+def _makes_active(entry: Entry) -> bool:
+    return entry.step == ROLE and entry.state is StepState.DONE
 
 
 def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:
@@ -133,15 +192,69 @@ def open_run(entries: Sequence[Entry]) -> Run | None:
     return next((run for run in reversed(runs(entries)) if run.open), None)
 
 
+def owed(entries: Sequence[Entry]) -> Entry | None:
+    """The role of a failover whose source has no fence yet; None if nothing is owed, or
+    another run is open: it lays and lifts fences itself.
+    """
+    made = newest_role(entries)
+    if made is None or made.kind is not Kind.FAILOVER:
+        return None
+    if any(e.kind is Kind.FENCE and e.epoch == made.epoch for e in entries):
+        return None
+    run = open_run(entries)
+    return made if run is None or run.first.run == made.run else None
+
+
+def leads_to(entries: Sequence[Entry], pair: PairConfig) -> str:
+    """The cluster to which producers write, or are about to by the open run."""
+    run = open_run(entries)
+    return role(entries, pair).active if run is None else run.first.target
+
+
+def fence_laid(made: Entry, *, at: float, by: str) -> Entry:
+    """What says that the fence which this role owed is laid; from every writer it is
+    the same entry.
+    """
+    return replace(
+        made,
+        run=f"fence-{made.epoch}",
+        number=0,
+        kind=Kind.FENCE,
+        step=END,
+        at=at,
+        by=by,
+        details={},
+    )
+
+
+def first_member(pair: PairConfig) -> str:
+    """The cluster whose journal gets a pair's first role before the other one's."""
+    return min(pair.members)
+
+
+def remark(entries: Sequence[Entry], pair: PairConfig) -> str:
+    """What is odd about the pair's first role; empty if nothing is."""
+    found = role(entries, pair)
+    if found.epoch != FIRST_EPOCH or found.active == pair.active:
+        return ""
+    by = next(entry.by for entry in entries if entry.run == _FIRST)
+    return (
+        f"this configuration says active: {pair.active}, but the pair began with "
+        f"{found.active} ({by}), which counts"
+    )
+
+
 def first_role(pair: PairConfig, *, at: float, by: str) -> tuple[Entry, ...]:
-    """The entries that give a pair its first role, the same for every writer."""
+    """The entries that give a pair its first role. The first to be written to the
+    journal of `first_member` decide it, also if configurations differ.
+    """
     return tuple(
         Entry(
             pair=pair.name,
             run=_FIRST,
             number=number,
             kind=Kind.START,
-            epoch=1,
+            epoch=FIRST_EPOCH,
             source=pair.other_than(pair.active),
             target=pair.active,
             step=step,

@@ -18,8 +18,32 @@ class MemberStatus:
     """The active cluster; empty while the journal has no role."""
     read_at: float = 0.0
     """When its journal was last read, epoch seconds; 0 for never."""
+    read_monotonic: float = 0.0
+    """The same, monotonic."""
     error: str = ""
     """Why it could not be read last time; empty if it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassiveStatus:
+    """What the last look at the passive cluster found."""
+
+    error: str = ""
+    """Why it could not be looked at, or fenced; empty if it was."""
+    writes: int = -1
+    """Offsets that applications have used there since it is passive; -1: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """One run of the journal."""
+
+    name: str
+    text: str
+    """How far it got, such as `SWITCH A->B: end DONE`."""
+    began: float
+    """Epoch seconds."""
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,4 +58,16 @@ class PairStatus:
     """Since when it is active, epoch seconds; 0 if not known."""
     run: str = ""
     """The open switch or failover, such as `SWITCH A->B: fence BEGUN`."""
+    step: int = 0
+    """The number of that run's step, 1 to 9; 0 if no run is open."""
+    block_seconds: float = -1.0
+    """How long the open run has kept producers from writing, or else the last one did;
+    -1 if none has."""
+    fence_owed: str = ""
+    """The cluster that a failover left without a fence; empty if there is none."""
+    passive: PassiveStatus = PassiveStatus()
+    runs: tuple[RunStatus, ...] = ()
+    """The last ones, the newest first."""
+    remark: str = ""
+    """What is odd about its role, such as a configuration that says another."""
     members: tuple[MemberStatus, ...] = ()

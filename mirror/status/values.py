@@ -290,4 +290,7 @@ class ServiceStatus:
             ):
                 del part["counts"]
                 part.update(partition.counts.by_status_name)
+        for pair in document["pairs"]:
+            for member in pair["members"]:
+                del member["read_monotonic"]
         return document

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mirror.clusters.admin import abilities, access, acls, allowed
 from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError, FenceError, UnreachableError
-from mirror.metadata.acl_notes import AclNotes, AclPlan
+from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
 from mirror.policy.names import HEARTBEATS, is_internal
 from mirror.switching import fencing
@@ -66,13 +66,14 @@ def look(
             f"clusters.{cluster.alias}.principal, such as User:mirror"
         )
     try:
-        present = access.acls(cluster)
+        owned, present = steady(
+            lambda: AclOwnership(cluster), lambda: access.acls(cluster)
+        )
     except NoAuthorizerError as error:
         raise FenceError(
             f"cluster {cluster.alias} has no authorizer, so ACLs keep no one from "
             "writing: use `fence: hook` or `fence: confirmed`"
         ) from error
-    owned = AclOwnership(cluster)
     found = frozenset(owned.notes.without_fences(present))
     bare = fencing.without_acls(found, topics)
     return Known(
@@ -107,8 +108,13 @@ def lay(
     before = _again_until(deadline, lambda: allowed.of_topics(cluster, plan.topics))
 
     def laying() -> None:
-        AclNotes(cluster).note(plan, replication_factor=replication_factor)
+        owned = AclOwnership(cluster)
+        known = {*owned.notes.added(), *owned.claimed()}
+        owned.notes.note(plan, replication_factor=replication_factor)
         there = _on_any_broker(cluster)
+        # Somebody has added these since `look`: they stay when the fence goes.
+        theirs = [acl for acl in plan.adds if acl in there and acl not in known]
+        owned.notes.forget(plan.by, theirs)
         begun = {acl.name for acl in plan.adds if acl in there}
         # Where a later step has begun, everyone must not be let in again.
         bridges = [acl for acl in plan.bridges if acl.name not in begun]

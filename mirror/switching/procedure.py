@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role, Run
 
-STEPS = (
-    *("assess", "hold", "fence", "drain", "consumers", "positions"),
-    *(roles.ROLE, "redirect", "prove"),
-)
-BLOCKS = ("fence", roles.ROLE)
-"""Producers cannot write from the beginning of the first to the end of the second."""
+STEPS, BLOCKS = roles.STEPS, roles.BLOCKS
 
 
 def left(run: Run | None) -> tuple[str, ...]:
@@ -41,7 +36,7 @@ def undoing(run: Run) -> tuple[str, ...]:
     Raises:
         MirrorError: the other cluster is active already.
     """
-    if run.state(roles.ROLE) is StepState.DONE:
+    if run.moved:
         raise MirrorError(
             f"{run.first.target} is active since {run.first.kind.lower()} {run.name}: "
             f"finish it, then go back with `mirror switch '{run.first.target}->"
@@ -54,16 +49,32 @@ def undoing(run: Run) -> tuple[str, ...]:
     )
 
 
+def may_have_moved(run: Run) -> bool:
+    """Whether the target may be active, by the journal of the source alone.
+
+    A switch writes each entry to it after the target's, so the target's is one entry
+    ahead at most: where `open` is not BEGUN here, it is not DONE there. A failover
+    writes to the target's alone.
+    """
+    begun = run.state(roles.ROLE) is StepState.BEGUN
+    return run.moved or begun or run.first.kind is not Kind.SWITCH
+
+
 def blocked_since(run: Run) -> float | None:
     """When the run began to keep producers from writing, epoch seconds; None if it
     does not.
     """
-    first, last = BLOCKS
-    if run.state(first) in {None, StepState.UNDONE}:
-        return None
-    if run.state(last) is StepState.DONE:
-        return None
-    return next(entry.at for entry in run.entries if entry.step == first)
+    block = run.block
+    return block.began if block is not None and block.ended is None else None
+
+
+def times(run: Run) -> dict[str, tuple[float, float]]:
+    """When each step began and when it was last heard of, epoch seconds."""
+    found: dict[str, tuple[float, float]] = {}
+    for entry in run.entries:
+        began, _ = found.get(entry.step, (entry.at, entry.at))
+        found[entry.step] = (began, entry.at)
+    return found
 
 
 def is_due(
@@ -72,14 +83,18 @@ def is_due(
     """Whether there is something to begin, or to go on with; not if `target` is active
     already, as after the same command.
 
-    A failover may take the place of a switch that the source's death stopped.
+    A failover may take the place of a switch that the source's death stopped, or finish
+    it if `target` is active already.
 
     Raises:
         MirrorError: another run is open, or `source` is not the active cluster.
     """
     if run is not None and not gives_way(run, kind, source):
         first = run.first
-        if (first.kind, first.source, first.target) != (kind, source, target):
+        finishes = run.moved and kind is Kind.FAILOVER and first.kind is Kind.SWITCH
+        if (first.source, first.target) != (source, target) or not (
+            first.kind is kind or finishes
+        ):
             raise MirrorError(
                 f"{first.kind.lower()} {first.source}->{first.target} {run.name} is "
                 f"open, at step {run.last.step}, begun by {first.by}: finish it with "
@@ -104,7 +119,7 @@ def gives_way(run: Run, kind: Kind, source: str) -> bool:
         kind is Kind.FAILOVER
         and run.first.kind is Kind.SWITCH
         and run.first.source == source
-        and run.state(roles.ROLE) is not StepState.DONE
+        and not run.moved
     )
 
 

@@ -1,15 +1,16 @@
 """Carries out a run step by step, and keeps the journals of both clusters.
 
-Main type: `Operator`, the only one of a pair: opening the journals fences earlier ones,
-which then cannot write what they do next. Each step is noted before it begins and when
-it is done, on the target first, so the target's journal alone can finish a run and
-either one can undo it. If a step fails before the point of no return, or producers are
-blocked for too long, what was done is undone.
+Main type: `Operator`. It looks at the journals; once it begins it is the only one of
+its pair, since it fences earlier ones, which then cannot write what they do next. Each
+step is noted before it begins and when it is done, on the target first, so the target's
+journal alone can finish a run and either one can undo it. If a step fails before the
+point of no return, or producers are blocked for too long, what was done is undone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 import getpass
 import os
 import socket
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING
 import uuid
 
 from mirror.errors import FencedError, MirrorError, UnreachableError
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
-from mirror.switching import procedure
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
+from mirror.switching import hooks, procedure
 from mirror.switching.stage import Stage, StepError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.roles import Role, Run
     from mirror.switching.stage import Done, Notes, Step
+
+
+_BRIEF_SECONDS = 2.0
+"""How long to wait for one journal on the way back, where the other one is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +60,8 @@ class Operator:
         source: tuple[str, Cluster | None],
         target: tuple[str, Cluster | None],
     ) -> None:
-        """Fences earlier operators. `source` and `target`: alias and cluster; no
-        cluster if it does not answer.
+        """Only looks. `source` and `target`: alias and cluster; no cluster if it does
+        not answer.
 
         Raises:
             MirrorError: this cannot be done now, or a cluster refuses.
@@ -64,27 +69,50 @@ class Operator:
         self._pair = pair
         self._kind = kind
         self._ends = (source[0], target[0])
-        self._by = f"{_user()}@{socket.gethostname()}"
-        clusters = [each for each in (target[1], source[1]) if each is not None]
-        self._journals = [JournalWriter(each, pair.name) for each in clusters]
-        self._read()
-        self.due = procedure.is_due(kind, *self._ends, role=self.role, run=self.run)
-        """Whether there is anything to do."""
+        self._by = operator_name()
+        self._clusters = [each for each in (target[1], source[1]) if each is not None]
+        self._journals: list[JournalWriter] = []
+        self._undecided = False
+        """Whether the target may be active: that was written, but not seen."""
+        looks = [JournalReader(each) for each in self._clusters]
+        self._heed(*(each.read(wait=False) for each in looks))
 
-    def _read(self) -> None:
-        entries = roles.merged(
-            *(journal.entries() for journal in self._journals), pair=self._pair.name
-        )
+    def _heed(self, *journals: tuple[Entry, ...]) -> None:
+        entries = roles.merged(*journals, pair=self._pair.name)
         self.role: Role = roles.role(entries, self._pair)
         self.run: Run | None = roles.open_run(entries)
+        self._epoch = max(self.role.epoch, roles.FIRST_EPOCH) + 1
+        self.due = procedure.is_due(
+            self._kind, *self._ends, role=self.role, run=self.run
+        )
+        """Whether there is anything to do."""
+
+    def _begin(self) -> None:
+        """Fence earlier operators, and look again at what they did until then. What one
+        journal does not have is brought to it.
+
+        Raises:
+            MirrorError: this cannot be done any more, or a cluster refuses.
+        """
+        pair = self._pair.name
+        self._journals = [JournalWriter(each, pair) for each in self._clusters]
+        found = [each.entries() for each in self._journals]
+        self._heed(*found)
+        entries = roles.merged(*found, pair=pair)
+        for cluster, there in zip(self._clusters, found, strict=True):
+            if lacks := journal.missing(entries, there):
+                journal.copy(cluster, lacks)
 
     def carry_out(self, steps: Mapping[str, Step], stage: Stage, terms: Terms) -> None:
-        """Do all steps that are left.
+        """Do all steps that are left; none if another operator has done them meanwhile.
 
         Raises:
             MirrorError: a step failed. Before the point of no return, everything was
                 undone, unless the text says otherwise.
         """
+        self._begin()
+        if not self.due:
+            return
         if self.run is not None and procedure.gives_way(
             self.run, self._kind, self._ends[0]
         ):
@@ -103,26 +131,88 @@ class Operator:
             terms.did(name, done, time.monotonic() - began)
         self._note(roles.END, StepState.DONE, {})
 
-    def undo(
-        self, steps: Mapping[str, Step], stage: Stage, terms: Terms
+    def abort(
+        self,
+        steps: Mapping[str, Step],
+        stage: Stage,
+        terms: Terms,
+        *,
+        target_lost: bool = False,
     ) -> list[tuple[str, str]]:
         """Undo what an open run has done; returns for each step what is so now.
+
+        `target_lost`: the target does not answer, and never will.
 
         Raises:
             MirrorError: nothing can be undone, or a step could not be: try again.
         """
-        if self.run is None:
+        self._require_undoable(stage, target_lost=target_lost)
+        self._begin()
+        run = self._require_undoable(stage, target_lost=target_lost)
+        lost = stage.target_or_none is None and procedure.may_have_moved(run)
+        if lost:
+            self._take_role_back(run)
+        return self._undo(steps, stage, terms, target_lost=lost)
+
+    def _require_undoable(self, stage: Stage, *, target_lost: bool) -> Run:
+        run, (source, target) = self.run, self._ends
+        if run is None:
             raise MirrorError(f"no run of {self._pair.name} is open")
+        procedure.undoing(run)
+        if target_lost or stage.target_or_none is not None:
+            return run
+        if procedure.may_have_moved(run):
+            kind = run.first.kind
+            way_out = (
+                f". If it is lost for good, --force makes {source} active"
+                if kind is Kind.SWITCH
+                else ""
+            )
+            raise MirrorError(
+                f"{target} may be active since {kind.lower()} {run.name}, which only "
+                "its own journal tells, and it does not answer: try again once it "
+                f"does{way_out}"
+            )
+        return run
+
+    def _take_role_back(self, run: Run) -> None:
+        """The target may have become active before it was lost. Should it come back, a
+        newer role keeps it passive. It comes first: without it, nothing may be undone.
+        """
+        mine = self.run, self._kind, self._ends
+        self.run, self._epoch = None, max(self._epoch, run.first.epoch + 1)
+        self._kind, self._ends = Kind.FAILOVER, (self._ends[1], self._ends[0])
+        for step in (roles.ROLE, roles.END):
+            self._note(step, StepState.DONE, {"instead": run.first.run})
+        self.run, self._kind, self._ends = mine
+
+    def _undo(
+        self,
+        steps: Mapping[str, Step],
+        stage: Stage,
+        terms: Terms,
+        *,
+        target_lost: bool = False,
+    ) -> list[tuple[str, str]]:
         undone, failures = [], []
-        for name in procedure.undoing(self.run):
+        for name in procedure.undoing(self._require_run()):
+            staged = replace(
+                self._staged(stage, name, terms),
+                note=partial(self._note_where_possible, name, StepState.BEGUN),
+            )
             try:
-                text = steps[name].undo(self._staged(stage, name, terms))
+                try:
+                    text = steps[name].undo(staged)
+                except UnreachableError:
+                    if not target_lost:
+                        raise
+                    text = f"{self._ends[1]} is lost"
+                self._note_where_possible(name, StepState.UNDONE)
             except FencedError:
                 raise
             except MirrorError as error:  # the other steps matter all the more
                 failures.append(f"step {name}: {error}")
                 continue
-            self._note_where_possible(name, StepState.UNDONE)
             undone.append((name, text))
         if failures:
             raise MirrorError("; ".join(failures))
@@ -138,9 +228,21 @@ class Operator:
         error: MirrorError,
     ) -> StepError:
         """Undo everything, if that is still possible; returns what to tell."""
-        self._note_where_possible(name, StepState.FAILED, {"error": str(error)})
         failed = f"step {name} failed: {error}"
-        if self._require_run().state(roles.ROLE) is StepState.DONE:
+        if self._undecided:
+            return StepError(
+                f"{failed}. Whether {self._ends[1]} is active is not known: run the "
+                "same command again once both clusters answer"
+            )
+        moved = self._require_run().moved
+        if not (moved and name == roles.ROLE):
+            try:
+                self._note_where_possible(name, StepState.FAILED, {"error": str(error)})
+            except FencedError:
+                raise
+            except MirrorError as other:
+                failed = f"{failed}. That could not be noted ({other})"
+        if moved:
             return StepError(f"{failed}. Run the same command again to go on")
         if self._kind is Kind.FAILOVER:
             return StepError(
@@ -148,13 +250,25 @@ class Operator:
                 "give up"
             )
         try:
-            self.undo(steps, stage, terms)
+            self._undo(steps, stage, terms)
+        except FencedError:
+            raise
         except MirrorError as other:
             return StepError(
                 f"{failed}. It could not be undone ({other}): producers may still be "
                 "blocked; run the same command with --abort"
             )
-        return StepError(f"{failed}. Everything was undone")
+        left = self.left and f"; {self.left}"
+        return StepError(f"{failed}. Everything was undone{left}")
+
+    @property
+    def left(self) -> str:
+        """What people must put right after everything was undone; empty: nothing."""
+        return hooks.put_right(self._notes(self._require_run()), self._ends[0])
+
+    @staticmethod
+    def _notes(run: Run) -> Mapping[str, Notes]:
+        return {step: run.details(step) for step in procedure.STEPS}
 
     def _staged(self, stage: Stage, name: str, terms: Terms) -> Stage:
         """The stage for one step."""
@@ -167,7 +281,9 @@ class Operator:
             deadline = min(deadline, time.monotonic() + left)
         return replace(
             stage,
-            notes={step: run.details(step) for step in procedure.STEPS},
+            run=run.first.run,
+            times=procedure.times(run),
+            notes=self._notes(run),
             note=lambda notes: self._note(name, StepState.BEGUN, notes),
             tell=lambda text: terms.tell(name, text),
             deadline=deadline,
@@ -185,9 +301,16 @@ class Operator:
             MirrorError: a journal cannot be written: run the command again.
         """
         entry = self._entry(step, state, notes)
-        for journal in self._journals:
-            journal.write(entry)
-        self._add(entry)
+        for each in self._journals:
+            each.require_room(entry)
+        for each in self._journals:
+            try:
+                each.write(entry, seconds=self._patience())
+            except MirrorError:
+                moves = (step, state) == (roles.ROLE, StepState.DONE)
+                self._undecided = moves and each.in_doubt and entry not in self._noted
+                raise
+            self._add(entry)
 
     def _note_where_possible(
         self, step: str, state: StepState, notes: Notes = MappingProxyType({})
@@ -200,27 +323,46 @@ class Operator:
             MirrorError: no journal can be written.
         """
         entry = self._entry(step, state, notes)
-        for journal in tuple(self._journals):
+        for each in tuple(self._journals):
+            last = len(self._journals) == 1
             try:
-                journal.write(entry)
-            except UnreachableError:
-                self._journals.remove(journal)
-                if not self._journals:
+                each.write(entry, seconds=self._patience() if last else _BRIEF_SECONDS)
+            except FencedError:
+                raise
+            except MirrorError:
+                if last:
                     raise
-        self._add(entry)
+                self._journals.remove(each)
+            else:
+                self._add(entry)
+
+    def _patience(self) -> float:
+        """How long to wait for a journal: not much longer than producers may be
+        blocked.
+        """
+        blocked = None if self.run is None else procedure.blocked_since(self.run)
+        if blocked is None or self._kind is not Kind.SWITCH:
+            return journal.PATIENCE_SECONDS
+        left = blocked + self._pair.block_seconds - time.time()
+        return min(max(left, _BRIEF_SECONDS), journal.PATIENCE_SECONDS)
+
+    @property
+    def _noted(self) -> tuple[Entry, ...]:
+        return self.run.entries if self.run is not None else ()
 
     def _add(self, entry: Entry) -> None:
-        before = self.run.entries if self.run is not None else ()
-        self.run = roles.Run(entries=(*before, entry))
+        """It counts from the first journal on that has it, so its number is used."""
+        if entry not in self._noted:
+            self.run = roles.Run(entries=(*self._noted, entry))
 
     def _entry(self, step: str, state: StepState, notes: Notes) -> Entry:
         run = self.run
         return Entry(
             pair=self._pair.name,
             run=run.first.run if run is not None else uuid.uuid4().hex,
-            number=procedure.number(run.entries if run is not None else ()),
+            number=procedure.number(self._noted),
             kind=run.first.kind if run is not None else self._kind,
-            epoch=run.first.epoch if run is not None else self.role.epoch + 1,
+            epoch=run.first.epoch if run is not None else self._epoch,
             source=self._ends[0],
             target=self._ends[1],
             step=step,
@@ -229,6 +371,11 @@ class Operator:
             by=self._by,
             details=notes,
         )
+
+
+def operator_name() -> str:
+    """user@host, for the journal."""
+    return f"{_user()}@{socket.gethostname()}"
 
 
 def _user() -> str:

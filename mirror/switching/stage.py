@@ -62,6 +62,12 @@ class Stage:
     """Until when the step may wait, monotonic."""
     abort_transactions: bool = False
     """Whether transactions that do not end in time are aborted."""
+    run: str = ""
+    """The id of the run."""
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """When each step began and when it was last heard of, epoch seconds."""
+    agree: Callable[[str], bool] = lambda _question: True
+    """Asks the user something; with --yes the answer is yes."""
 
     @property
     def planned(self) -> bool:

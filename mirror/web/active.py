@@ -25,7 +25,7 @@ def is_active(
 ) -> Response:
     """200 if it is, 503 if it is not or if that is unknown, 404 if there is none.
 
-    `name`: the pair, its clusters in any order; `now`: epoch seconds.
+    `name`: the pair, its clusters in any order; `now`: monotonic.
     """
     members = {
         member.cluster: member
@@ -39,13 +39,14 @@ def is_active(
             {"error": f"no cluster {cluster} of a pair {name}", "known": known},
             HTTPStatus.NOT_FOUND,
         )
-    late = now - member.read_at
+    read = member.read_at > 0
+    late = now - member.read_monotonic
     told = {
         "pair": name,
         "cluster": cluster,
         "active": member.active,
-        "read_seconds_ago": round(late, 1) if member.read_at else None,
+        "read_seconds_ago": round(late, 1) if read else None,
         "error": member.error,
     }
-    sure = late <= _VALID_SECONDS and member.active == cluster
+    sure = read and late <= _VALID_SECONDS and member.active == cluster
     return as_json(told, HTTPStatus.OK if sure else HTTPStatus.SERVICE_UNAVAILABLE)

@@ -147,7 +147,7 @@ class StatusServer:
     def _active(self, asked: Request) -> Response:
         """Whether a cluster is active, for load balancers: /active/A<->B/B."""
         name, _, cluster = asked.path.removeprefix("/active/").rpartition("/")
-        return is_active(self._store.pairs, name, cluster, now=time.time())
+        return is_active(self._store.pairs, name, cluster, now=time.monotonic())
 
     def _scraped(self, asked: Request) -> Response:
         kind, body = self._metrics(asked.accept)

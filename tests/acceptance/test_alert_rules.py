@@ -100,6 +100,10 @@ JOB = f'mirror_job_failing{{{FLOW},job_name="j"}}'
 GROUP = f'mirror_group_unknown_partitions{{{FLOW},group="g"}}'
 DEAD = f"mirror_dead_letter_records_total{{{PARTITION}}}"
 RESTARTS = f"mirror_flow_restarts_total{{{FLOW}}}"
+PAIR = 'job="mirror",instance="i",pair="A<->B"'
+STEP = f"mirror_switch_step{{{PAIR}}}"
+OWED = f'mirror_fence_owed{{{PAIR},cluster="A"}}'
+ON_PASSIVE = f'mirror_writes_on_passive_records_total{{{PAIR},cluster="A"}}'
 BUILD = 'mirror_build_info{job="mirror",instance="i"}'
 
 
@@ -297,6 +301,26 @@ CASES = [
         "MirrorStandbyStale",
         ("60 s old", {STANDBY_AT: "-60+60x60"}, 20),
         ("61 s old", {STANDBY_AT: "-61+60x60"}, 2),
+    ),
+    *both(
+        "MirrorSwitchStuck",
+        ("open for 9 minutes", steady(3, STEP), 9),
+        ("open for 10 minutes, at one step and another", {STEP: "3x5 4x60"}, 10),
+    ),
+    *both(
+        "MirrorFenceOwed",
+        ("for 4 minutes", steady(1, OWED), 4),
+        ("for 5 minutes", steady(1, OWED), 5),
+    ),
+    *both(
+        "MirrorWritesOnPassive",
+        ("none since long ago", {ON_PASSIVE: "0 17x60"}, 20),
+        ("a single record", {ON_PASSIVE: "17x9 18x60"}, 12),
+    ),
+    *both(
+        "MirrorWritesOnPassive",
+        ("some before the first look", steady(17, ON_PASSIVE), 20),
+        ("after a role changed", {ON_PASSIVE: "17x9 2x60"}, 12),
     ),
     *both(
         "MirrorCopyDiffers",

@@ -208,3 +208,62 @@ class Going:
             self.refused.append((time.monotonic(), topic, refusal))
         elif not refusal:
             self.done += 1
+
+
+class Persistent:
+    """A producer that writes on while its cluster is gone; a context manager.
+
+    It never learns of a switch: what it was told, `acknowledged` or refused, has the
+    time (monotonic). A thread beside it notes when the cluster first answered anyone.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], bootstrap: str, topic: str) -> None:
+        """`settings` are the producer's; `bootstrap` is for whoever asks if the cluster
+        answers.
+        """
+        self.acknowledged: list[float] = []
+        self.refused: list[tuple[float, str]] = []
+        self.answered: list[float] = []
+        quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+        self._settings = {**settings, **quick, "message.timeout.ms": 2000}
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **quick})
+        self._topic = topic
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=each) for each in (self._write, self._ask)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self) -> None:
+        client = Producer({**self._settings, "linger.ms": 0})
+
+        def told(error: KafkaError | None, _: object) -> None:
+            now = time.monotonic()
+            if error is None:
+                self.acknowledged.append(now)
+            elif "AUTHORIZATION" in error.name():
+                self.refused.append((now, error.name()))
+
+        while not self._stopping.wait(_PAUSE_SECONDS):
+            try:
+                client.produce(self._topic, b"v", on_delivery=told)
+            except KafkaException as error:  # it remembers what it was refused
+                told(error.args[0], None)
+            client.flush(30)
+
+    def _ask(self) -> None:
+        while not self._stopping.wait(_PAUSE_SECONDS):
+            try:
+                self._admin.list_topics(timeout=0.5)
+            except KafkaException:
+                continue
+            self.answered.append(time.monotonic())

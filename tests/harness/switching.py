@@ -15,10 +15,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from mirror.playground.secured import PASSWORDS
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
 
 
 def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[str, Any]:
@@ -39,6 +42,26 @@ def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[st
             f"{one[0]}<->{other[0]}": {"active": one[0], "fence": "confirmed"}
         },
     }
+
+
+def secured_pair_of(
+    one: tuple[str, PlaygroundCluster], other: tuple[str, PlaygroundCluster], topic: str
+) -> dict[str, Any]:
+    """The same with clusters that have users: mirror is a super user, and switches
+    fence by ACLs.
+    """
+    document = pair_of((one[0], ""), (other[0], ""), topic)
+    document["recovery"] = {f"{one[0]}<->{other[0]}": {"active": one[0]}}
+    document["defaults"]["sync_topic_acls"] = False
+    for alias, cluster in (one, other):
+        assert cluster.sasl is not None
+        document["clusters"][alias] = {
+            "bootstrap_servers": cluster.sasl.bootstrap,
+            **cluster.sasl.client_config,
+            "sasl_username": "admin",
+            "sasl_password": PASSWORDS["admin"],
+        }
+    return document
 
 
 class Switch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 import json
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,72 @@ def test_the_active_cluster_dies(topic_name: str, tmp_path: Path) -> None:
             application.require_each_once()
         shown = json.loads(command(tmp_path, "pair", "-o", "json", fails=True))
         assert shown["pairs"][0]["active"] == "FB"
+
+
+def test_the_report_counts_what_is_lost(topic_name: str, tmp_path: Path) -> None:
+    """Of a paused topic nothing is copied while the service goes on looking at it: the
+    report of the failover names, partition by partition, exactly as many records as the
+    producer has counted since, with their bytes and how long before the last look the
+    first of them was accepted. The group's position is as old as its checkpoint at
+    least, and it reads no more again than the report says. A hook that cannot stop
+    anything on the dead cluster does not hold the failover up.
+    """
+    with playground(("a", "b"), root=tmp_path / "clusters", given=False) as made:
+        ends = {"RA": made["a"].bootstrap, "RB": made["b"].bootstrap}
+        create_topic(ends["RA"], topic_name, 2)
+        application = Application(topic_name, 2, f"app-{topic_name}")
+        document = pair_of(("RA", ends["RA"]), ("RB", ends["RB"]), topic_name)
+        document["recovery"]["RA<->RB"]["hooks"] = {
+            "stop_producers": {"command": ["sh", "-c", "echo no such cluster; exit 1"]}
+        }
+        copy = f"RA.{topic_name}"
+        with RunningMirror(document, tmp_path) as mirror:
+            mirror.wait_running("RA->RB")
+            application.write(ends["RA"], 400)
+            application.consume(ends["RA"], [topic_name], most=300)
+            read = application.read.total()
+            mirror.wait_copied(ends["RA"], topic_name, flow="RA->RB")
+            mirror.wait_until(lambda _: mirror.flow("RA->RB")["checkpoint_at"])
+            mirror.wait_until(lambda _: mirror.flow("RA->RB")["group_count"])
+            command(tmp_path, "pause", "RA/RB", "--yes")
+            mirror.wait_until(
+                lambda _: (
+                    {p["state"] for p in mirror.flow("RA->RB")["partitions"]}
+                    == {"PAUSED"}
+                )
+            )
+            before = len(application.written)
+            application.write(ends["RA"], 151)
+            lost = Counter(
+                int(key.partition(b":")[0]) for key in application.written[before:]
+            )
+            assert lost.total() == 151
+            mirror.wait_until(
+                lambda _: mirror.flow("RA->RB")["risk"]["records"] == lost.total()
+            )
+            made["a"].kill()
+            run = Switch(tmp_path, "failover", "RA/RB", "--yes", "-o", "json")
+            steps = [json.loads(line) for line in run.succeeds().splitlines()]
+            report = steps[-1]["notes"]
+
+            assert report["records"] == 151
+            rows = {each["partition"]: each for each in report["lost"]}
+            assert {n: each["records"] for n, each in rows.items()} == lost
+            for number, each in rows.items():
+                # A record of this test has 100 bytes and its key.
+                assert 100 * lost[number] < each["bytes"] < 160 * lost[number]
+                assert 0 < each["seconds"] <= report["rpo_seconds"]
+            assert report["bytes"] == sum(each["bytes"] for each in rows.values())
+            assert report["rto_seconds"] <= sum(report["step_seconds"].values()) + 5
+            assert set(report["step_seconds"]) >= {"assess", "drain", "positions"}
+            (group,) = report["groups"]
+            assert group["group"] == application.group
+            assert group["position_age_seconds"] > 0
+            # It counts offsets, so the markers of the copy's transactions as well.
+            assert 400 - read <= group["may_read_again"] <= 400 - read + 50
+            assert group["unknown_partitions"] == 0
+            (fence,) = [each for each in steps if each["step"] == "fence"]
+            assert fence["warnings"] == [
+                "hook stop_producers failed: exit code 1: no such cluster"
+            ]
+            assert application.consume(ends["RB"], [copy]) == 400 - read

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import ResourceType
 import pytest
 
+from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
@@ -506,6 +507,61 @@ def test_no_flow_copies_a_fence(
         settle(made, f"{alias}->B")
     assert about(here, topic_name) == before
     assert about(there, topic_name) == copied
+
+
+def test_what_others_do_between_a_look_and_a_change(  # noqa: PLR0917  fixtures
+    cluster: PlaygroundCluster,
+    standby: PlaygroundCluster,
+    config: ClusterConfig,
+    own: Cluster,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An ACL that somebody adds by hand after a fence was planned with it stays when
+    the fence goes. A fence that goes while a flow, the standby topic or another fence
+    looks at ACLs is not taken for ACLs of users.
+    """
+    here, there = cluster.admin_bootstrap, standby.admin_bootstrap
+    alias = topic_name[-8:]
+    for bootstrap in (here, there):
+        create_topic(bootstrap, topic_name)
+    allow(here, "alice", "WRITE", topic_name)
+    made = plan(own, config, [topic_name], topic_name)
+    allow(here, "alice", "WRITE", topic_name, permission="DENY")
+    before = about(here, topic_name)
+    fences.lay(own, made)
+    fences.lift(own, made.by)
+    assert about(here, topic_name) == before
+    revoke(here, "alice", "WRITE", topic_name, permission="DENY")
+
+    def lifting(look: Any) -> Any:
+        """It looks right before the fence goes, once."""
+
+        done = False
+
+        def looking(seen: Cluster, **options: Any) -> Any:
+            nonlocal done
+            found = look(seen, **options)
+            if seen.alias in {alias, "A"} and not done:
+                done = True
+                fences.lift(own, made.by)
+            return found
+
+        return looking
+
+    with both(cluster, standby, topic_name, alias) as flows:
+        name = f"{alias}->B"
+        for room, read, look in (
+            (acls, "describe", lambda: flows.sync_acls(name)),
+            (admin_access, "acls", lambda: access.look(flows.reach(alias))),
+            (admin_access, "acls", lambda: fences.look(own, config, [topic_name])),
+        ):
+            fences.lay(own, made)
+            with monkeypatch.context() as patch:
+                patch.setattr(room, read, lifting(getattr(room, read)))
+                found = look()
+            assert not AclNotes(own).noted(made.by).changes
+            assert "DENY" not in str(found)
 
 
 def test_rights_move_with_producers(

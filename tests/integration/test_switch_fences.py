@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import ResourceType
 import pytest
 
+from mirror.errors import FencedError, MirrorError
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS
+from mirror.recovery.journal import JournalWriter
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
-from tests.harness.metadata import allow
+from tests.harness.metadata import allow, revoke
 from tests.harness.producers import Going, add_users, all_acls, scram, write
+from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, pair_of
+from tests.harness.switching import Switch, secured_pair_of
+from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
@@ -30,6 +34,65 @@ DENIED = "TOPIC_AUTHORIZATION_FAILED"
 def allowed(cluster: PlaygroundCluster) -> set[tuple[str, ...]]:
     """The ACLs that allow something."""
     return {acl for acl in all_acls(cluster.admin_bootstrap) if "ALLOW" in acl}
+
+
+def test_somebody_takes_the_fence_away(topic_name: str, tmp_path: Path) -> None:
+    """Somebody deletes the fence's ACLs after everything was copied. If a producer got
+    through, the switch is undone; if none did, it fences again and goes through. An
+    operator that slept while a later one took over lays no fence.
+    """
+    root = tmp_path / "clusters"
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        one, two = made["a"], made["b"]
+        for cluster in (one, two):
+            create_topic(cluster.admin_bootstrap, topic_name, 1)
+            add_users(cluster, ["alice"])
+        allow(one.admin_bootstrap, "alice", "WRITE", topic_name)
+        before = all_acls(one.admin_bootstrap)
+        alice = scram(one, "alice", "alice")
+        sections = {
+            alias: {
+                "bootstrap_servers": cluster.sasl.bootstrap,
+                **cluster.sasl.client_config,
+                "sasl_username": "admin",
+                "sasl_password": PASSWORDS["admin"],
+            }
+            for alias, cluster in (("GA", one), ("GB", two))
+            if cluster.sasl is not None
+        }
+        with Rehearsal(
+            ("GA", ""), ("GB", ""), topic_name, clusters=sections,
+            pair={"fence": "acl"}, sync_topic_acls=False,
+        ) as rehearsal:  # fmt: skip
+            copy = f"GA.{topic_name}"
+            assert write(alice, topic_name) == ""
+            rehearsal.copy(two.admin_bootstrap, copy, 1)
+
+            def take_over() -> None:
+                JournalWriter(rehearsal.cluster("GB"), "GA<->GB")
+
+            with pytest.raises(FencedError):
+                rehearsal.carry_out({"fence": take_over})
+            assert all_acls(one.admin_bootstrap) == before
+
+            def take_away() -> None:
+                assert write(alice, topic_name) == DENIED
+                revoke(
+                    one.admin_bootstrap, "alice", "WRITE", topic_name, permission="DENY"
+                )
+
+            def write_once() -> None:
+                take_away()
+                wait_for(lambda: write(alice, topic_name) == "")
+
+            with pytest.raises(MirrorError, match="after everything was copied"):
+                rehearsal.carry_out({"open": write_once})
+            assert all_acls(one.admin_bootstrap) == before
+            there = len(order_of(one.admin_bootstrap, topic_name)[0])
+            rehearsal.copy(two.admin_bootstrap, copy, there)
+            rehearsal.carry_out({"open": take_away})
+            assert write(alice, topic_name) == DENIED
+            assert write(scram(two, "alice", "alice"), topic_name) == ""
 
 
 def test_a_producer_that_does_not_stop(topic_name: str, tmp_path: Path) -> None:
@@ -50,17 +113,8 @@ def test_a_producer_that_does_not_stop(topic_name: str, tmp_path: Path) -> None:
         allow(one.admin_bootstrap, "alice", "WRITE", topic_name)
         allow(one.admin_bootstrap, "alice", "READ", group, kind=ResourceType.GROUP)
         before = {id(each): allowed(each) for each in (one, two)}
-        document = pair_of(("FA", ""), ("FB", ""), topic_name)
-        document["recovery"]["FA<->FB"] = {"active": "FA", "block_seconds": 8}
-        document["defaults"]["sync_topic_acls"] = False
-        for alias, cluster in (("FA", one), ("FB", two)):
-            assert cluster.sasl is not None
-            document["clusters"][alias] = {
-                "bootstrap_servers": cluster.sasl.bootstrap,
-                **cluster.sasl.client_config,
-                "sasl_username": "admin",
-                "sasl_password": PASSWORDS["admin"],
-            }
+        document = secured_pair_of(("FA", one), ("FB", two), topic_name)
+        document["recovery"]["FA<->FB"]["block_seconds"] = 8
         alice = {id(each): scram(each, "alice", "alice") for each in (one, two)}
 
         def may_write(cluster: PlaygroundCluster) -> str:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
+from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.status.states import FlowState
 
 pytestmark = pytest.mark.unit
@@ -196,7 +197,7 @@ def test_panels_do_not_overlap():
 def test_every_metric_is_documented():
     """The reference has each metric once, with its help as it is exposed."""
     text = (FOLDER.parent / "docs" / "reference" / "metrics.md").read_text()
-    for metric in METRICS:
+    for metric in (*METRICS, *PAIR_METRICS):
         assert text.count(f"| `{metric.name}` |") == 1
         assert metric.help in text
     for name in SERVICE_METRICS:

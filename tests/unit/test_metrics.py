@@ -18,6 +18,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
+from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
 from mirror.status.counts import Counts
@@ -27,6 +28,7 @@ from mirror.status.measures import (
     TopicTimes,
     TransactionStatus,
 )
+from mirror.status.pairs import MemberStatus, PairStatus, PassiveStatus
 from mirror.status.risk import RiskStatus, TopicRisk
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -138,7 +140,24 @@ def full_store(**changes: Any) -> StatusStore:
         ),
     }
     show(store, "A->B", **known | changes)
+    store.pairs = (pair_status(),)
     return store
+
+
+def pair_status(**changes: Any) -> PairStatus:
+    """After a failover from A, which is back and has writers."""
+    known: dict[str, Any] = {
+        "name": "A<->B",
+        "active": "B",
+        "epoch": 4,
+        "since": 1.0,
+        "step": 8,
+        "block_seconds": 12.5,
+        "fence_owed": "A",
+        "passive": PassiveStatus(writes=17),
+        "members": (MemberStatus(cluster="A"), MemberStatus(cluster="B")),
+    }
+    return PairStatus(**known | changes)
 
 
 def scrape(store: StatusStore, *, per_partition: bool = True) -> Samples:
@@ -184,7 +203,9 @@ def test_every_field_of_a_partition_is_shown():
     assert declared - {"counts"} == numbers | elsewhere
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric", [*METRICS, *PAIR_METRICS], ids=lambda metric: metric.name
+)
 def test_names_follow_prometheus(metric):
     """One prefix, base units, _total on counters and on nothing else."""
     assert re.fullmatch(r"mirror_[a-z]+(_[a-z]+)*", metric.name)
@@ -226,6 +247,32 @@ def test_values():
     assert shown[key(f"{name}_bucket", topic="orders", le="+Inf")] == everything
     assert shown[key(f"{name}_count", topic="orders")] == everything
     assert shown[key(f"{name}_sum", topic="orders")] == 7.5
+
+
+def test_values_of_pairs():
+    """Roles, steps, blocks and debts by pair and cluster; what is not known has no
+    value.
+    """
+    store = full_store()
+    shown = scrape(store)
+
+    def of(name: str, **labels: str) -> float | None:
+        return shown.get((name, frozenset({"pair": "A<->B", **labels}.items())))
+
+    assert of("mirror_active", cluster="A") == 0
+    assert of("mirror_active", cluster="B") == 1
+    assert of("mirror_pair_epoch") == 4
+    assert of("mirror_switch_step") == 8
+    assert of("mirror_switch_block_seconds") == 12.5
+    assert of("mirror_fence_owed", cluster="A") == 1
+    assert of("mirror_fence_owed", cluster="B") == 0
+    assert of("mirror_writes_on_passive_records_total", cluster="A") == 17
+    assert of("mirror_writes_on_passive_records_total", cluster="B") is None
+
+    store.pairs = (pair_status(block_seconds=-1.0, passive=PassiveStatus()),)
+    shown = scrape(store)
+    assert of("mirror_switch_block_seconds") is None
+    assert of("mirror_writes_on_passive_records_total", cluster="A") is None
 
 
 def test_per_topic():

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
+from mirror.status.pairs import PairStatus, PassiveStatus, RunStatus
 from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -155,6 +156,33 @@ def test_all_is_well():
 
     assert "All 2 flows are healthy" in page.text
     assert "other:8" in page.text
+
+
+def test_pairs():
+    """The overview names the active cluster, the open run, what is owed and why, what
+    applications write on the passive cluster, and the last runs; without pairs there
+    is no such section.
+    """
+    store = board_of()
+    assert "Fence owed" not in ask(store, "/")[0].text
+    store.pairs = (
+        PairStatus(
+            name="A<->B",
+            active="B",
+            epoch=4,
+            since=1.0,
+            run="FAILOVER A->B: redirect BEGUN",
+            fence_owed="A",
+            passive=PassiveStatus(error="A refuses", writes=1234),
+            runs=(RunStatus(name="r", text="START B->A: end DONE", began=1.0, by="s"),),
+        ),
+    )
+    page, _ = ask(store, "/")
+    for text in (
+        *("A<->B", "B since", "FAILOVER A->B: redirect BEGUN", "1,234"),
+        *("START B->A: end DONE", "A refuses"),
+    ):
+        assert text in page.text
 
 
 def test_a_refused_configuration():

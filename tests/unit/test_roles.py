@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
+import uuid
 
 import pytest
 
 from mirror.config.pair_settings import PairConfig
-from mirror.errors import ClusterError
-from mirror.recovery import journal, roles
+from mirror.errors import ClusterError, MirrorError
+from mirror.offsets.progress import UNSETTLED, Position
+from mirror.recovery import beginnings, journal, roles
 from mirror.recovery.journal import Entry, Kind, StepState
+from mirror.recovery.roles import Run
 from mirror.status.pairs import MemberStatus, PairStatus
+from mirror.switching import procedure
 from mirror.web.active import is_active
 
 pytestmark = pytest.mark.unit
@@ -72,10 +76,145 @@ def test_a_run_is_open_until_its_end() -> None:
     assert roles.open_run([*so_far, entry(3, roles.END)]) is None
 
 
+def failed_over(epoch: int = 2) -> list[Entry]:
+    """A failover from A, through."""
+    steps = ("fence", roles.ROLE, roles.END)
+    return [
+        replace(entry(n, step, epoch=epoch), kind=Kind.FAILOVER)
+        for n, step in enumerate(steps)
+    ]
+
+
+def test_a_failover_owes_a_fence_until_it_is_noted() -> None:
+    """From the moment the other cluster is active, and after the command died; a
+    planned switch owes none.
+    """
+    through = failed_over()
+    made = through[1]
+    assert roles.owed(through[:1]) is None
+    assert roles.owed(through[:2]) == made, "its own run is open still"
+    assert roles.owed(through) == made
+    noted = roles.fence_laid(made, at=5.0, by="service")
+    assert roles.owed([*through, noted]) is None
+    assert roles.open_run([*through, noted]) is None
+    assert roles.role([*through, noted], PAIR) == roles.role(through, PAIR)
+    assert roles.owed([replace(each, kind=Kind.SWITCH) for each in through]) is None
+
+
+def test_two_services_note_the_same_fence() -> None:
+    """Both journals together have one entry, whoever wrote each."""
+    made = failed_over()[1]
+    one, other = (roles.fence_laid(made, at=5.0, by=by) for by in ("one", "other"))
+    assert len(roles.merged([one], [other], pair=PAIR.name)) == 1
+
+
+def test_the_next_run_settles_what_is_owed() -> None:
+    """While a switch home is open its own steps decide, and once it is through nothing
+    is owed; if it is undone, the fence is owed as before.
+    """
+    begun = [*failed_over(), entry(0, "assess", StepState.BEGUN, epoch=3)]
+    assert roles.owed(begun) is None
+    assert roles.leads_to(begun, PAIR) == "A"
+    assert roles.owed([*begun, entry(1, roles.ROLE, epoch=3)]) is None
+    undone = [*begun, entry(1, roles.END, StepState.UNDONE, epoch=3)]
+    assert roles.owed(undone) == failed_over()[1]
+    assert roles.leads_to(undone, PAIR) == "B"
+
+
+def at(seconds: float, *said: tuple[str, StepState]) -> roles.Run:
+    """A run whose entries are a second apart."""
+    entries = [
+        replace(entry(n, step, state), at=seconds + n)
+        for n, (step, state) in enumerate(said)
+    ]
+    return roles.Run(entries=tuple(entries))
+
+
+def test_for_how_long_producers_are_blocked() -> None:
+    """From the beginning of the fence to the step that makes B active, or until the
+    fence is undone; a fence that begins once more after that counts from there.
+    """
+    begun, done, undone = StepState.BEGUN, StepState.DONE, StepState.UNDONE
+    assert at(10, ("assess", begun), ("hold", done)).block is None
+    fenced = [("hold", done), ("fence", begun), ("fence", done)]
+    assert at(10, *fenced).block == roles.Block(began=11)
+    through = at(10, *fenced, (roles.ROLE, begun), (roles.ROLE, done))
+    assert through.block == roles.Block(began=11, ended=14)
+    back = [*fenced, ("fence", StepState.FAILED), ("fence", undone)]
+    assert at(10, *back).block == roles.Block(began=11, ended=14)
+    assert at(10, *back, ("fence", begun)).block == roles.Block(began=15)
+
+
+def test_the_step_of_a_run() -> None:
+    """Steps count from 1, as the command prints them; a run that ended has none."""
+    begun = StepState.BEGUN
+    assert at(1, ("assess", begun)).step == 1
+    assert at(1, ("fence", begun), ("prove", begun)).step == 9
+    assert at(1, ("prove", begun), (roles.END, StepState.DONE)).step == 0
+
+
 def test_entries_of_other_pairs_do_not_count() -> None:
-    """Several pairs share one journal."""
+    """Several pairs share one journal: another pair's first role, which has the same
+    run and number, is not this one's.
+    """
     other = replace(entry(0, roles.ROLE), pair="A<->C")
     assert roles.merged([other], pair=PAIR.name) == ()
+    start = roles.first_role(PAIR, at=1.0, by="service")
+    others = [replace(each, pair="A<->C") for each in start]
+    assert journal.missing(start, others) == start
+    assert journal.missing(start, [*others, *start]) == ()
+
+
+def test_a_role_is_decided_once() -> None:
+    """B is active once one journal says so, whatever another operator, which could not
+    read that, wrote under the same number to the other one.
+    """
+    so_far = [entry(0, "fence"), entry(1, roles.ROLE, StepState.BEGUN)]
+    there = [*so_far, entry(2, roles.ROLE)]
+    here = [
+        *so_far,
+        entry(2, roles.ROLE, StepState.FAILED),
+        entry(3, roles.ROLE, StepState.UNDONE),
+    ]
+    for journals in ((there, here), (here, there)):
+        run = roles.open_run(roles.merged(*journals, pair=PAIR.name))
+        assert run is not None
+        assert run.moved
+        assert procedure.left(run)[-2:] == ("redirect", "prove")
+        assert roles.ROLE not in procedure.left(run)
+        with pytest.raises(MirrorError, match="B is active since switch"):
+            procedure.undoing(run)
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "may"),
+    [
+        ("positions", StepState.DONE, False),
+        (roles.ROLE, StepState.BEGUN, True),
+        (roles.ROLE, StepState.FAILED, False),
+        (roles.ROLE, StepState.UNDONE, False),
+        (roles.ROLE, StepState.DONE, True),
+    ],
+)
+def test_what_the_journal_of_the_source_tells(
+    step: str, state: StepState, *, may: bool
+) -> None:
+    """The target's journal is one entry ahead at most, so it can say that B is active
+    only if A's has `open` BEGUN; of a failover, A's journal says nothing.
+    """
+    last = entry(9, step, state)
+    assert procedure.may_have_moved(Run(entries=(last,))) is may
+    failed_over = replace(last, kind=Kind.FAILOVER)
+    assert procedure.may_have_moved(Run(entries=(failed_over,)))
+
+
+def test_a_configuration_that_says_another_active_cluster() -> None:
+    """It is told while the pair has its first role, and not once it was switched."""
+    start = roles.first_role(PAIR, at=1.0, by="service here:1")
+    other = PairConfig(one="A", other="B", active="B")
+    assert roles.remark(start, PAIR) == ""
+    assert "active: B, but the pair began with A (service" in roles.remark(start, other)
+    assert roles.remark((*start, entry(0, roles.ROLE)), PAIR) == ""
 
 
 def test_an_entry_comes_back_as_it_was() -> None:
@@ -113,10 +252,34 @@ def test_a_damaged_entry_is_refused(change: dict[str, object], text: str) -> Non
 )
 def test_active(asked: str, active: str, read_at: float, status: int) -> None:
     """The cluster asked about is active by its own journal, read in the last 30
-    seconds; what the other journal says does not matter.
+    seconds; what the other journal says does not matter, nor a clock that was set.
     """
-    mine = MemberStatus(cluster="B", active=active, read_at=read_at)
-    other = MemberStatus(cluster="A", active="A", read_at=100.0)
+    mine = MemberStatus(cluster="B", active=active, read_at=5.0, read_monotonic=read_at)
+    other = MemberStatus(cluster="A", active="A", read_at=9e9, read_monotonic=100.0)
     pair = PairStatus(name="A<->B", active="A", epoch=9, since=0, members=(other, mine))
     for name in ("A<->B", "B<->A"):
         assert is_active([pair], name, asked, now=101.0).status == status
+
+
+def test_beginnings_come_back_as_they_were() -> None:
+    """Where a flow begins after a failover outlasts the journal's JSON, also for a
+    partition that did not answer; other entries say nothing about it.
+    """
+    ids = [uuid.UUID(int=number) for number in (1, 2)]
+    given = {
+        ("t", 0): Position(offset=7, topic_id=ids[0]),
+        ("t", 11): Position(offset=UNSETTLED, leader_epoch=3, topic_id=ids[0]),
+        ("u", 0): Position(offset=0, topic_id=ids[1]),
+    }
+    details = {beginnings.BEGINS: beginnings.noted(given)}
+    assert beginnings.read(json.loads(json.dumps(details))) == given
+    assert beginnings.read({}) is None
+
+
+def test_active_before_the_journal_was_read() -> None:
+    """A machine that has just started has a monotonic clock near zero: a journal that
+    was never read says nothing even then.
+    """
+    member = MemberStatus(cluster="B", active="B")
+    pair = PairStatus(name="A<->B", active="B", epoch=1, since=0, members=(member,))
+    assert is_active([pair], "A<->B", "B", now=3.0).status == 503

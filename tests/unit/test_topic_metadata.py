@@ -15,7 +15,7 @@ from mirror.config.schema import FlowConfig, MirrorConfig
 from mirror.metadata import acl_rules, config_rules
 from mirror.metadata.acl_rules import AclChanges, Granted, WantedAcls
 from mirror.metadata.config_rules import Part
-from mirror.metadata.merging import Merging
+from mirror.metadata.merging import Merging, by_role
 from mirror.status.values import ConfigDrift, TopicDrift
 
 pytestmark = pytest.mark.unit
@@ -195,6 +195,17 @@ def test_one_flow_of_a_circle_leads_back() -> None:
     assert leading_back("A->B", "B->A") == set()
     everyone = leading_back("A->B", "B->A", "B->C", "C->B", "A->C", "C->A", **identity)
     assert everyone == {"B->A", "C->B", "C->A"}
+
+
+def test_the_active_cluster_decides() -> None:
+    """Of a pair's two flows the one out of the active cluster takes precedence, in
+    either order of the file, and the others keep their order.
+    """
+    made = flows("B->A", "C->A", "A->B", policy="identity")
+    assert [each.name for each in by_role(made, {"B->A"})] == ["A->B", "B->A", "C->A"]
+    assert by_role(made, {"A->B"}) == by_role(made, set()) == tuple(made)
+    led = Merging(by_role(made, {"B->A"}))
+    assert [flow.name for flow in made if led.leads_back(flow, "t")] == ["B->A"]
 
 
 def test_flows_of_other_processes_count() -> None:

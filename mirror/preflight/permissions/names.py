@@ -77,6 +77,12 @@ def is_paired(flow: FlowConfig, config: MirrorConfig) -> bool:
     return pair_name(flow.source, flow.target) in config.recovery
 
 
+def is_fenced(flow: FlowConfig, config: MirrorConfig) -> bool:
+    """Whether switches of the flow's pair keep producers out by ACLs."""
+    pair = config.recovery.get(pair_name(flow.source, flow.target))
+    return pair is not None and pair.fence == "acl"
+
+
 def pairs(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
     """The transactional id under which operators of the flow's pair write."""
     return named(journal.transactional_id(pair_name(flow.source, flow.target)))

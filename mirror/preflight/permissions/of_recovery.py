@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.config.pair_settings import pair_name
 from mirror.metadata import acl_notes
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
@@ -16,16 +15,10 @@ from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Sid
 from mirror.recovery import journal
 
 if TYPE_CHECKING:
-    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.preflight.permissions.need import Condition, Names
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 _BY_ACLS = "`fence: acl`"
-
-
-def _fences_by_acls(flow: FlowConfig, config: MirrorConfig) -> bool:
-    pair = config.recovery.get(pair_name(flow.source, flow.target))
-    return pair is not None and pair.fence == "acl"
 
 
 def _both(
@@ -76,7 +69,7 @@ ROWS: tuple[Need, ...] = (
         (Operation.ALTER,),
         names.cluster,
         "",
-        when=_fences_by_acls,
+        when=names.is_fenced,
         setting=_BY_ACLS,
     ),
     *_both(
@@ -85,7 +78,7 @@ ROWS: tuple[Need, ...] = (
         (_CREATE, _READ, _WRITE),
         lambda *_: named(acl_notes.TOPIC),
         f"`{acl_notes.TOPIC}`",
-        when=_fences_by_acls,
+        when=names.is_fenced,
         setting=_BY_ACLS,
     ),
     *(

@@ -5,7 +5,7 @@ Main name: `ROWS`, on the source first, then on the target.
 
 from __future__ import annotations
 
-from mirror.metadata import acl_ownership
+from mirror.metadata import acl_notes, acl_ownership
 from mirror.offsets import commit_records, progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.names import HEARTBEATS
@@ -207,6 +207,35 @@ ROWS: tuple[Need, ...] = (
             setting="`recovery`",
         )
         for side in (Side.SOURCE, Side.TARGET)
+    ),
+    *(
+        Need(
+            feature="fences of pairs",
+            side=Side.SOURCE,
+            kind=kind,
+            operations=operations,
+            names=which,
+            called=called,
+            when=names.is_fenced,
+            setting="`recovery` with `fence: acl`",
+        )
+        for kind, operations, which, called in (
+            (ResourceKind.CLUSTER, (Operation.ALTER,), names.cluster, ""),
+            (
+                ResourceKind.TOPIC,
+                (_CREATE, _WRITE),
+                lambda *_: named(acl_notes.TOPIC),
+                f"`{acl_notes.TOPIC}`",
+            ),
+            (
+                ResourceKind.TOPIC,
+                (_READ,),
+                lambda *_: (
+                    beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
+                ),
+                "`mirror-acls.` as a prefix",
+            ),
+        )
     ),
     *(
         Need(

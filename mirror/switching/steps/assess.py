@@ -10,16 +10,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
-from mirror.offsets.progress import ProgressReader
+from mirror.offsets.progress import NO_ID, ProgressReader
+from mirror.recovery import ends, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, some
-from mirror.switching import fences, group_places
+from mirror.switching import failover_report, fences, group_places, hooks
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mirror.status.risk import RiskStatus
     from mirror.switching.group_places import GroupPlaces
@@ -37,8 +39,9 @@ def _assess(stage: Stage) -> Done:
     risk = look(stage)
     found = places_of(stage)
     topics = len(risk.topics)
-    lag = max((each.seconds for each in risk.topics), default=0.0)
+    lag = risk.seconds
     if stage.planned:
+        hooks.require_usable(stage.pair)
         _require_current(stage, lag)
         _require_partitions(stage)
         if stage.pair.fence == "acl":
@@ -56,17 +59,20 @@ def _assess(stage: Stage) -> Done:
             f"share groups have no offsets to move: {named(found.not_covered)}"
         )
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
+    if stage.planned:
+        warnings += [*_other_writers(stage), *_renewed(stage)]
     text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
     if stage.planned:
         text += f"lag {duration(max(lag, 0.0))}"
     else:
-        text += lost(risk)
+        text += failover_report.lost(risk)
     return Done(
         text=text,
         notes={
             "topics": topics,
             "groups": len(found.places),
             "records_at_risk": risk.records,
+            "as_of": risk.at,
         },
         warnings=tuple(warnings),
     )
@@ -83,16 +89,21 @@ def look(stage: Stage) -> RiskStatus:
     if not stage.planned:
         return from_standby(stage.target, flow, lambda: reader.read(wait=False))
     names = [topic.topic for topic in select(stage.source, flow).topics]
-    looking = Looking({}, lambda: reader.read(wait=False))
-    return looking.look(stage.source, names, at=time.time()).risk
+    # What the service saw says since when something is not copied.
+    kept = standby.read(stage.target, flow.source, {ends.KIND})
+    known = {} if kept is None else ends.read(kept, flow.source)
+    looking = Looking(known, lambda: reader.read(wait=False))
+    found = looking.look(stage.source, names, at=time.time()).risk
 
+    def unknown() -> str:
+        nonlocal found
+        if found.seconds < 0:
+            found = looking.look(stage.source, names, at=time.time()).risk
+        how_far = "how far behind the copy is, is not known: it does not go on"
+        return how_far if found.seconds < 0 else ""
 
-def lost(risk: RiskStatus) -> str:
-    """What a failover loses, in words."""
-    text = f"{some(risk.records, 'record')} not copied"
-    if risk.unknown:
-        text += f", and an unknown number in {some(risk.unknown, 'partition')}"
-    return text
+    stage.wait(unknown)
+    return found
 
 
 def _require_current(stage: Stage, lag: float) -> None:
@@ -117,6 +128,44 @@ def _require_partitions(stage: Stage) -> None:
                 f"{stage.flow.target} and {source[topic.topic].partitions} on "
                 f"{stage.flow.source}: keys would move to other partitions; add "
                 f"partitions on {stage.flow.source} first"
+            )
+
+
+def _other_writers(stage: Stage) -> Iterator[str]:
+    """Flows that copy into what is to be quiet: no ACL keeps mirror from writing."""
+    source, reverse = stage.flow.source, stage.reverse.name
+    writers = Merging(stage.config.enabled_flows)
+    into: dict[str, list[str]] = {}
+    for topic in select(stage.source, stage.flow).topics:
+        for each in writers.contributors(source, topic.topic):
+            if each.flow.name != reverse:
+                into.setdefault(each.flow.name, []).append(topic.topic)
+    for name, topics in into.items():
+        yield (
+            f"flow {name} copies into {named(topics)} on {source}, which gets quiet "
+            "only while it copies nothing: pause these topics there"
+        )
+
+
+def _renewed(stage: Stage) -> Iterator[str]:
+    """Topics that were made again since they were copied."""
+    ends = ((stage.flow, stage.source, stage.target),
+            (stage.reverse, stage.target, stage.source))  # fmt: skip
+    for flow, source, target in ends:
+        if target.topic(progress.topic_name(flow.source)) is None:
+            continue
+        known = progress.read(target, progress.topic_name(flow.source), wait=False)
+        ids = {topic.topic: topic.topic_id for topic in select(source, flow).topics}
+        renewed = {
+            topic
+            for (topic, _), each in known.positions.items()
+            if topic in ids and each.topic_id != NO_ID
+            if ids[topic] not in {NO_ID.hex, each.topic_id.hex}
+        }
+        if renewed:
+            yield (
+                f"made again on {source.alias} since {flow.name} copied it: "
+                f"{named(sorted(renewed))}; the flow's on_recreated_topic decides"
             )
 
 

@@ -7,16 +7,23 @@ back: they read the journals every second.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from mirror.driver.ownership import take_over
 from mirror.offsets import progress
-from mirror.offsets.progress import ProgressReader
+from mirror.offsets.progress import NO_ID, Progress, ProgressReader
+from mirror.recovery import risk
 from mirror.status.wording import some
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 from mirror.switching.steps.fence import cut_of
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _WATCH_SECONDS = 3.0
 """A service notices within two that the flow may not copy."""
+_GENERATION = "generation"
+"""Noted: who may write for the flow; another one means that a service came back."""
 
 
 def _drain(stage: Stage) -> Done:
@@ -26,13 +33,15 @@ def _drain(stage: Stage) -> Done:
 def _catch_up(stage: Stage) -> Done:
     reader = ProgressReader(stage.target, progress.topic_name(stage.flow.source))
     cut = {key: end for key, end in cut_of(stage).items() if end > 0}
+    ids: Mapping[str, str] = stage.notes["fence"].get("ids", {})
 
     def behind() -> str:
-        known = reader.read(wait=False).positions
+        known = reader.read(wait=False)
         left = [
             key
             for key, end in cut.items()
-            if key not in known or known[key].offset < end
+            # A position in an earlier topic of this name says nothing.
+            if (risk.position(known, key, ids.get(key[0], NO_ID.hex)) or 0) < end
         ]
         if not left:
             return ""
@@ -43,10 +52,25 @@ def _catch_up(stage: Stage) -> Done:
     return Done(text=f"{len(cut)} of {some(len(cut), 'partition')} at their end")
 
 
+def stop_again(stage: Stage) -> bool:
+    """Right before the role moves: fence what has begun to copy again since the step
+    was done, such as a service that slept. Returns whether there was any.
+    """
+    name = progress.topic_name(stage.flow.source)
+    now = progress.read(stage.target, name, committed=False).generation
+    if now == stage.notes["drain"].get(_GENERATION):
+        return False
+    _stop(stage)
+    return True
+
+
 def _stop(stage: Stage) -> Done:
     name = progress.topic_name(stage.flow.source)
+    ours = Progress()
 
     def copies() -> str:
+        nonlocal ours
+        stage.note({})
         take_over(stage.flow, stage.target)
         ours = progress.read(stage.target, name, committed=False)
         until = time.monotonic() + _WATCH_SECONDS
@@ -58,7 +82,10 @@ def _stop(stage: Stage) -> Done:
         return ""
 
     stage.wait(copies)
-    return Done(text=f"{stage.flow.name} is stopped; what it had open is aborted")
+    return Done(
+        text=f"{stage.flow.name} is stopped; what it had open is aborted",
+        notes={_GENERATION: ours.generation},
+    )
 
 
 STEP = Step(do=_drain, undo=nothing_to_undo)

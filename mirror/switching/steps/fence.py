@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from mirror.metadata.topics import select
 from mirror.status.wording import some
-from mirror.switching import fences, fencing, quiet
+from mirror.switching import fences, fencing, hooks, quiet
 from mirror.switching.quiet import Quiet
-from mirror.switching.stage import Done, Stage, Step
+from mirror.switching.stage import Done, Stage, Step, StepError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
@@ -26,12 +28,18 @@ TopicPartition = tuple[str, int]
 
 def _fence(stage: Stage) -> Done:
     if not stage.planned:
-        return Done(text=f"{stage.flow.source} does not answer: its fence is owed")
-    fenced = "producers stopped"
+        called, warnings = hooks.attempt(stage, hooks.STOP_PRODUCERS)
+        text = f"{stage.flow.source} does not answer: its fence is owed"
+        return Done(text="; ".join(filter(None, (called, text))), warnings=warnings)
+    called = hooks.call(stage, hooks.STOP_PRODUCERS)
+    fenced = called or "producers stopped"
+    if stage.pair.fence == "confirmed" and not called:
+        _require_agreed(stage)
     if stage.pair.fence == "acl":
         plan = lay(stage, stage.source, stage.flow)
         denied = {acl.principal for acl in plan.adds if acl.permission == "DENY"}
-        fenced = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
+        laid = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
+        fenced = "; ".join(filter(None, (called, laid)))
     topics = topics_of(stage.source, stage.flow)
     found = Quiet(cuts={})
     # Transactions first get time to end by themselves.
@@ -41,10 +49,10 @@ def _fence(stage: Stage) -> Done:
     def busy() -> str:
         nonlocal found
         found = quiet.look(stage.source, topics)
-        if not (stage.abort_transactions and time.monotonic() > patience):
-            return found.text
-        refused = _abort(stage, found, aborted)
-        return "; ".join([found.text, *refused] if refused else [found.text])
+        text = found.text
+        if stage.abort_transactions and time.monotonic() > patience:
+            text = "; ".join(filter(None, (text, *_abort(stage, found, aborted))))
+        return f"although {called}: {text}" if called and text else text
 
     stage.wait(busy)
     return Done(
@@ -53,7 +61,8 @@ def _fence(stage: Stage) -> Done:
             "cut": {
                 topic: [found.cuts[topic, number] for number in range(count)]
                 for topic, count in topics.items()
-            }
+            },
+            "ids": ids_of(stage),
         },
         warnings=(f"transactions aborted: {', '.join(sorted(aborted))}",)
         if aborted
@@ -71,6 +80,14 @@ def _abort(stage: Stage, found: Quiet, aborted: set[str]) -> list[str]:
     return [f"{name} cannot be aborted: {why}" for name, why in refused.items()]
 
 
+def _require_agreed(stage: Stage) -> None:
+    """Logs that stand still for a second do not say that no one will write again."""
+    source = stage.flow.source
+    stage.tell(f"stop the producers of {source} now")
+    if not stage.agree(f"Have all producers of {source} stopped?"):
+        raise StepError(f"the producers of {source} are not confirmed to have stopped")
+
+
 def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
     """Fence what a flow copies from this cluster; copies there are mirror's alone.
 
@@ -84,13 +101,54 @@ def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
     settings = stage.config.clusters[flow.source]
     known = fences.look(cluster, settings, topics, copies=copies - topics.keys())
     plan = fencing.plan(known, topics, pair=stage.pair.name)
+    stage.note({})
     fences.lay(cluster, plan)
     return plan
+
+
+def require_cut(stage: Stage) -> None:
+    """Look once more, right before the role moves: the source is fenced, and its logs
+    end where they were drained to. An ACL that somebody took away is added again.
+
+    Raises:
+        StepError: somebody wrote after the cut, and that is not copied.
+        MirrorError: as `lay`.
+    """
+    source = stage.source
+    if stage.pair.fence == "acl":
+        lay(stage, source, stage.flow)
+    topics = topics_of(source, stage.flow)
+    cut, ids = cut_of(stage), ids_of(stage)
+    noted: Mapping[str, str] = stage.notes["fence"].get("ids", {})
+    if other := sorted(t for t, known in noted.items() if ids.get(t) != known):
+        raise StepError(
+            f"topic {other[0]} on {source.alias} was deleted or re-created meanwhile"
+        )
+
+    def busy() -> str:
+        found = quiet.look(source, topics, pause=0.0)
+        moved = sorted(k for k, end in found.cuts.items() if end != cut.get(k, 0))
+        if moved:
+            first = f"{moved[0][0]}-{moved[0][1]}"
+            raise StepError(
+                f"somebody wrote to {source.alias} after everything was copied: "
+                f"{some(len(moved), 'partition')}, such as {first}, which ended at "
+                f"{cut.get(moved[0], 0)} and ends at {found.cuts[moved[0]]} now"
+            )
+        return found.text
+
+    stage.wait(busy)
 
 
 def topics_of(source: Cluster, flow: FlowConfig) -> dict[str, int]:
     """The topics that a flow copies, with their partitions."""
     return {each.topic: each.partitions for each in select(source, flow).topics}
+
+
+def ids_of(stage: Stage) -> dict[str, str]:
+    """The ids of the topics that move, in hex."""
+    found = select(stage.source, stage.flow).topics
+    return {each.topic: each.topic_id for each in found}
 
 
 def cut_of(stage: Stage) -> dict[TopicPartition, int]:
@@ -109,6 +167,7 @@ def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
 
 def _lift(stage: Stage) -> str:
     if stage.pair.fence == "acl":
+        stage.note({})
         fences.lift(stage.source, fencing.name(stage.pair.name))
     return f"producers may write to {stage.flow.source}"
 

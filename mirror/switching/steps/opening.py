@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.driver.ownership import Rewriting, rewrite_progress
+from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
-from mirror.offsets import progress
+from mirror.offsets import progress, starting
 from mirror.offsets.covers import find_starts
-from mirror.offsets.progress import Position
-from mirror.recovery import access, roles, standby
+from mirror.offsets.progress import NO_ID, Position
+from mirror.recovery import access, ends, roles, standby
+from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
-from mirror.switching import fences, fencing, rights
+from mirror.switching import arrivals, fences, fencing, rights
 from mirror.switching.stage import Done, Stage, Step
-from mirror.switching.steps import fence
+from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ _FENCED = "fenced"
 def _open(stage: Stage) -> Done:
     warnings: tuple[str, ...] = ()
     text = ""
+    if stage.planned and arrivals.ENDS not in stage.notes[roles.ROLE]:
+        topics = fence.topics_of(stage.source, stage.flow)
+        stage.note({arrivals.ENDS: arrivals.ends(stage.target, topics)})
+    if not stage.planned:
+        _note_beginnings(stage)
     if stage.pair.fence == "acl":
         try:
             text, warnings = _grant(stage)
@@ -47,11 +53,36 @@ def _open(stage: Stage) -> Done:
             warnings = (f"rights on {stage.flow.target} were not granted: {error}",)
     if stage.planned:
         _begin_back(stage)
+        positions.require_settled(stage)
+        fence.require_cut(stage)
+    elif drain.stop_again(stage):
+        positions.require_settled(stage)
     return Done(
         text=f"{text}{stage.flow.target} is active; {stage.reverse.name} starts, "
         f"{stage.flow.name} rests",
         warnings=warnings,
     )
+
+
+def _note_beginnings(stage: Stage) -> None:
+    """Where the flow back begins, unless it has run: its positions would be in the
+    cluster that is gone.
+    """
+    reverse = stage.reverse
+    if reverse.start == "earliest" or BEGINS in stage.notes[roles.ROLE]:
+        return
+    place = starting.start_point(reverse.start)
+    found = starting.begin(stage.target, _partitions_back(stage), place)
+    stage.note({BEGINS: noted(found)})
+
+
+def _partitions_back(stage: Stage) -> dict[TopicPartition, str]:
+    """What the flow back copies, with the topics' ids in hex."""
+    return {
+        (topic.topic, number): topic.topic_id
+        for topic in select(stage.target, stage.reverse).topics
+        for number in range(topic.partitions)
+    }
 
 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
@@ -66,10 +97,12 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
         known = fences.look(stage.source, settings, ()).acls
         topics = list(fence.topics_of(stage.source, stage.flow))
     else:
-        kept = standby.read(target, alias, access.KINDS)
+        kept = standby.read(target, alias, {*access.KINDS, ends.KIND})
         known = frozenset() if kept is None else access.read(kept, alias).acls
-        positions = progress.read(target, progress.topic_name(alias)).positions
-        topics = sorted({topic for topic, _ in positions})
+        copied = progress.read(target, progress.topic_name(alias)).positions
+        # Also topics of which nothing was copied yet.
+        seen = () if kept is None else ends.read(kept, alias)
+        topics = sorted({*seen, *(topic for topic, _ in copied)})
     plan = rights.plan(
         stage.flow,
         pair=stage.pair.name,
@@ -79,16 +112,27 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
         here=fences.look(target, stage.config.clusters[stage.flow.target], ()),
         own=stage.config.clusters[alias].own_principal,
     )
+    stage.note({})
     fences.lay(target, plan)
     principals = {acl.principal for acl in plan.adds}
     return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
 
 
 def _begin_back(stage: Stage) -> None:
-    """Where both flows write one topic, the flow back begins at the first record that
-    was not copied from there.
+    """The flow back has its positions before anyone may write to the target: if it has
+    never run, what `start` says now; and where both flows write one topic, the first
+    record that was not copied from there.
     """
     flow, reverse = stage.flow, stage.reverse
+    stage.note({})
+    if reverse.start != "earliest":
+        take_ownership(
+            reverse,
+            stage.target,
+            stage.source,
+            slots=1,
+            partitions=_partitions_back(stage),
+        )
     writers = Merging(stage.config.enabled_flows)
     copies = {
         (topic.target_topic, number): (topic.topic, number)
@@ -101,13 +145,19 @@ def _begin_back(stage: Stage) -> None:
     ids = {name: each.topic_id for name, each in stage.target.topics().items()}
 
     def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
-        before = {key: each.offset for key, each in known.items()}
+        # A position in an earlier topic of this name says nothing.
+        ours = {key: each for key, each in known.items() if key in copies}
+        before = {
+            key: each.offset
+            for key, each in ours.items()
+            if each.topic_id == NO_ID or each.topic_id == ids.get(key[0])
+        }
         starts = find_starts(flow, stage.target, copies, before)
         return Rewriting(
             positions={
                 key: Position(offset=start.offset, topic_id=ids[key[0]])
                 for key, start in starts.items()
-                if start.offset > before.get(key, 0)
+                if start.offset > before.get(key, 0) or key in ours.keys() - before
             }
         )
 
@@ -116,6 +166,7 @@ def _begin_back(stage: Stage) -> None:
 
 def _take_back(stage: Stage) -> str:
     if stage.pair.fence == "acl":
+        stage.note({})
         fences.lift(stage.target, rights.name(stage.pair.name))
         if stage.notes[roles.ROLE].get(_FENCED):
             fence.lay(stage, stage.target, stage.reverse)

@@ -14,11 +14,15 @@ from mirror.clusters import codes
 from mirror.clusters.admin import group_offsets
 from mirror.clusters.admin.group_offsets import Committed
 from mirror.status.wording import some
+from mirror.switching import arrivals, failover_report
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.switching.steps import consumers
 from mirror.switching.steps.assess import named, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from mirror.switching.group_places import GroupPlaces
 
 TopicPartition = tuple[str, int]
 
@@ -34,15 +38,8 @@ def _set(stage: Stage) -> Done:
             f"{len(unknown) - 1} more: `mirror group describe` shows them; leave the "
             "group out with groups_exclude, or set its offsets there afterwards"
         )
-    wanted = {
-        group: {
-            key: Committed(place.offset, place.metadata)
-            for key, place in places.items()
-            if place.offset >= 0
-        }
-        for group, places in found.places.items()
-    }
-    back = _apply(stage, wanted)
+    wanted = _wanted(found)
+    back, sums = _apply(stage, wanted)
     exact = Counter(
         str(place.exactness)
         for places in found.places.values()
@@ -53,7 +50,13 @@ def _set(stage: Stage) -> Done:
     return Done(
         text=f"{some(len(wanted), 'group')}, {some(partitions, 'partition')} set on "
         f"{stage.flow.target} and read back: {counts or 'none'}",
-        notes={"groups": len(wanted), "exactness": dict(exact), "moved_back": back},
+        notes={
+            "groups": len(wanted),
+            "exactness": dict(exact),
+            "moved_back": back,
+            arrivals.SUMS: sums,
+            failover_report.STANDING: failover_report.standing(stage, found),
+        },
         warnings=tuple(
             f"{name}: its position is not known; it begins where its "
             "auto.offset.reset says"
@@ -62,10 +65,38 @@ def _set(stage: Stage) -> Done:
     )
 
 
+def require_settled(stage: Stage) -> None:
+    """Set again what groups have committed since; from here on they stand still.
+
+    Raises:
+        StepError: a group came back, or an offset cannot be set.
+    """
+    found = places_of(stage)
+    if stage.planned and (problems := (*found.failures, *found.unknown)):
+        raise StepError(f"no longer known: {named(problems)}")
+    _apply(stage, _wanted(found))
+    if not stage.planned:
+        return
+    if left := consumers.busy(stage, found.places):
+        raise StepError(f"{left}: they came back after the groups were empty")
+
+
+def _wanted(found: GroupPlaces) -> dict[str, dict[TopicPartition, Committed]]:
+    return {
+        group: {
+            key: Committed(place.offset, place.metadata)
+            for key, place in places.items()
+            if place.offset >= 0
+        }
+        for group, places in found.places.items()
+    }
+
+
 def _apply(
     stage: Stage, wanted: Mapping[str, Mapping[TopicPartition, Committed]]
-) -> list[str]:
-    """Set offsets and read them back; returns what moved back, in words.
+) -> tuple[list[str], dict[str, int]]:
+    """Set offsets and read them back; returns what moved back, in words, and what
+    `arrivals` compares with later.
 
     Raises:
         StepError: they are not as they should be.
@@ -89,6 +120,8 @@ def _apply(
         for key, value in changed.items()
         if (old := there.groups.get(group, {}).get(key)) and old.offset > value.offset
     ]
+    if steps:
+        stage.note({})
     refused = group_offsets.commit(target, steps)
     for group, answers in refused.items():
         key, code = next(iter(answers.items()))
@@ -106,7 +139,7 @@ def _apply(
                     f"{found.offset if found else 'no offset'}, not at {value.offset}: "
                     "something else sets it"
                 )
-    return back
+    return back, arrivals.sums(now.groups)
 
 
 STEP = Step(do=_set, undo=nothing_to_undo)

@@ -1,63 +1,116 @@
 """Step 9: what a look from outside shows after the switch.
 
-The logs of the cluster that was active must stand where they were cut: a producer that
-goes on writing there is a warning, with the partition.
+Producers write to the new cluster, groups go on there, the logs of the other one stand
+where they were cut, and the last records are the same on both. Where hooks have moved
+the applications, it waits for them; else it looks once. What is not so is a warning,
+since the switch is done. After a failover it says what was lost.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
-from mirror.status.wording import moment, some
+from mirror.recovery import roles
+from mirror.status.wording import some
+from mirror.switching import arrivals, failover_report, hooks, last_records
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
-from mirror.switching.steps.assess import look, lost
+from mirror.switching.steps.assess import look, named
 from mirror.switching.steps.fence import cut_of
 
 if TYPE_CHECKING:
-    from mirror.status.risk import RiskStatus
+    from collections.abc import Callable
+
+_PAUSE_SECONDS = 0.2
+_COMMIT_SECONDS = 10.0
+"""Consumers commit every five seconds by default. One with nothing to read does not."""
 
 
 def _prove(stage: Stage) -> Done:
     if not stage.planned:
-        return _told(look(stage), stage)
+        return failover_report.told(stage, look(stage))
+    compared = last_records.compare(stage)  # applications arrive meanwhile
+    wrote, producers_missing = _producers(stage)
+    moved, groups_missing = _groups(stage)
+    noise = _noise(stage)
+    quiet = f"{stage.flow.source} is {'not quiet' if noise else 'quiet'}"
+    return Done(
+        text="; ".join(filter(None, (wrote, moved, quiet, compared.text))),
+        warnings=(*producers_missing, *groups_missing, *noise, *compared.warnings),
+    )
+
+
+def _producers(stage: Stage) -> tuple[str, list[str]]:
+    before = stage.notes[roles.ROLE].get(arrivals.ENDS)
+    if before is None:
+        return "", []
+    found: float | None = None
+
+    def missing() -> str:
+        nonlocal found
+        found = arrivals.first_write(stage.target, before)
+        return f"no write on {stage.flow.target} yet" if found is None else ""
+
+    waits = hooks.has(stage.pair, hooks.REDIRECT_PRODUCERS)
+    left = _look(stage, missing, patient=waits)
+    if found is None:
+        return left, [left] if waits else []
+    began, _ = stage.times["fence"]
+    seconds = max(min(found, time.time()) - began, 0.0)
+    return f"first write on {stage.flow.target} after {seconds:.1f} s", []
+
+
+def _groups(stage: Stage) -> tuple[str, list[str]]:
+    before = stage.notes["positions"].get(arrivals.SUMS) or {}
+    still: list[str] = []
+
+    def missing() -> str:
+        nonlocal still
+        still, absent = arrivals.standing(stage.target, before)
+        where = f"neither read on {stage.flow.target} nor have members there"
+        return (
+            f"{some(len(absent), 'group')} {where}: {named(absent)}" if absent else ""
+        )
+
+    waits = hooks.has(stage.pair, hooks.START_CONSUMERS)
+    left = _look(stage, missing, patient=waits)
+    until = time.monotonic() + _COMMIT_SECONDS
+    while waits and not left and still and time.monotonic() < until:
+        time.sleep(_PAUSE_SECONDS)
+        left = missing()
+    verb = "advances" if len(before) == 1 else "advance"
+    text = (
+        f"{len(before) - len(still)} of {some(len(before), 'group')} {verb}"
+        if before
+        else ""
+    )
+    return text, [left] if waits and left else []
+
+
+def _look(stage: Stage, missing: Callable[[], str], *, patient: bool) -> str:
+    """What is still missing when time is up."""
+    while (left := missing()) and patient and time.monotonic() < stage.deadline:
+        stage.tell(left)
+        time.sleep(_PAUSE_SECONDS)
+    return left
+
+
+def _noise(stage: Stage) -> list[str]:
     cut = cut_of(stage)
     now = topic_admin.list_offsets(
         stage.source, list(cut), timestamp=topic_admin.LATEST, committed=False
     )
     grown = sorted(key for key, end in now.items() if end > cut[key])
-    warnings = []
-    if grown:
-        first = f"{grown[0][0]}-{grown[0][1]}"
-        warnings.append(
-            f"somebody writes to {stage.flow.source} still: "
-            f"{some(len(grown), 'partition')}, such as {first}. These records are not "
-            f"copied: point the producer at {stage.flow.target}"
-        )
-    return Done(
-        text=f"{stage.flow.source} is {'not quiet' if warnings else 'quiet'}",
-        warnings=tuple(warnings),
+    if not grown:
+        return []
+    first = f"{grown[0][0]}-{grown[0][1]}"
+    text = (
+        f"somebody writes to {stage.flow.source} still: "
+        f"{some(len(grown), 'partition')}, such as {first}. These records are not "
+        f"copied: point the producer at {stage.flow.target}"
     )
-
-
-def _told(risk: RiskStatus, stage: Stage) -> Done:
-    """What was lost, now that nothing copies any more."""
-    text = f"as of {moment(risk.at)}, {lost(risk)}"
-    return Done(
-        text=f"{stage.flow.target} is active; {text}",
-        notes={
-            "text": text,
-            "records": risk.records,
-            "bytes": risk.bytes,
-            "seconds": risk.seconds,
-            "unknown_partitions": risk.unknown,
-            "as_of": risk.at,
-            "lost": [
-                [each.topic, each.partition, each.records, each.seconds, each.reason]
-                for each in risk.partitions
-            ],
-        },
-    )
+    return [text]
 
 
 STEP = Step(do=_prove, undo=nothing_to_undo)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from mirror.switching import fences, rights
+from mirror.switching import fences, hooks, rights
 from mirror.switching.stage import Done, Stage, Step, nothing_to_undo
 
 
 def _redirect(stage: Stage) -> Done:
     if stage.planned and stage.pair.fence == "acl":
+        stage.note({})
         # What an earlier switch to this cluster granted there.
         fences.lift(stage.source, rights.name(stage.pair.name))
-    return Done(
-        text=f"producers may write to {stage.flow.target}, and consumers begin there: "
-        "point them at it now"
+    producers = hooks.call(stage, hooks.REDIRECT_PRODUCERS)
+    consumers = hooks.call(stage, hooks.START_CONSUMERS)
+    texts = (
+        producers or f"producers may write to {stage.flow.target}: point them at it",
+        consumers or f"consumers go on at {stage.flow.target}: start them there",
     )
+    return Done(text="; ".join(texts))
 
 
 STEP = Step(do=_redirect, undo=nothing_to_undo)

@@ -1,0 +1,191 @@
+"""Keeps an eye on the passive clusters of pairs: owed fences, and who writes there.
+
+Main type: `PassiveClusters`, with a thread for each member of a pair, since one that is
+gone keeps only its own thread waiting. Of several instances the one that leads the flow
+into the active cluster changes ACLs; all count. What lays fences stands above this
+room: the command line passes it in.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from mirror.clusters.cluster import Cluster
+from mirror.errors import MirrorError
+from mirror.log import LogThrottle
+from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader
+from mirror.recovery.passive_writes import PassiveWrites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import MirrorConfig
+    from mirror.driver.pairs import PairFollower
+    from mirror.recovery.journal import Entry
+
+log = structlog.get_logger()
+
+_PAUSE_SECONDS = 0.5
+_LOOK_SECONDS = 10.0
+"""Between looks at clusters that owe nothing."""
+
+
+class Settle(Protocol):
+    """Lays the fence that a cluster owes, and lifts one that must not be there."""
+
+    def __call__(
+        self,
+        config: MirrorConfig,
+        pair: PairConfig,
+        cluster: Cluster,
+        entries: Callable[[], Sequence[Entry]],
+        *,
+        by: str,
+    ) -> bool:
+        """As `switching.owed.settle`."""
+
+
+class PassiveClusters:
+    """Looks at the members of all pairs until closed."""
+
+    def __init__(
+        self,
+        config: Callable[[], MirrorConfig],
+        follower: PairFollower,
+        settle: Settle,
+        *,
+        leads: Callable[[str], bool],
+    ) -> None:
+        """`config`: the one in effect; `leads`: whether this instance leads a flow."""
+        self._closing = threading.Event()
+        self._members = [
+            _Member(config, pair, alias, follower, settle=settle, leads=leads)
+            for pair in config().recovery.values()
+            for alias in pair.members
+        ]
+        self._threads = [
+            threading.Thread(
+                target=member.keep_looking,
+                args=(self._closing,),
+                name=f"mirror-passive-{member.name}",
+            )
+            for member in self._members
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+
+class _Member:
+    """One cluster of one pair."""
+
+    def __init__(
+        self,
+        config: Callable[[], MirrorConfig],
+        pair: PairConfig,
+        alias: str,
+        follower: PairFollower,
+        *,
+        settle: Settle,
+        leads: Callable[[str], bool],
+    ) -> None:
+        self.name = f"{pair.name}-{alias}"
+        self._config, self._pair, self._alias = config, pair, alias
+        self._follower = follower
+        self._settle = settle
+        self._leads = leads
+        self._by = f"service {socket.gethostname()}:{os.getpid()}"
+        self._throttle = LogThrottle()
+        self._looked_at = 0.0
+        self._laid = 0
+        """The epoch of the last fence that was laid here."""
+        self._writes: PassiveWrites | None = None
+
+    def keep_looking(self, closing: threading.Event) -> None:
+        cluster = self._new_cluster()
+        while not closing.wait(_PAUSE_SECONDS):
+            try:
+                self._turn(cluster)
+                continue
+            except MirrorError as error:
+                self._failed(str(error))
+            except Exception as error:
+                log.exception("a look at a pair failed", cluster=self._alias)
+                self._failed(f"{type(error).__name__}: {error}"[:300])
+            cluster.close()  # its brokers may come back elsewhere
+            cluster = self._new_cluster()
+        cluster.close()
+
+    def _new_cluster(self) -> Cluster:
+        clusters = self._config().clusters
+        cluster = Cluster(clusters[self._alias], client_id="mirror.passive")
+        self._reader = JournalReader(cluster)
+        return cluster
+
+    def _failed(self, error: str) -> None:
+        self._follower.tell(self._pair, self._alias, error=error)
+        if self._throttle.due(error):
+            log.warning("a look at a pair failed", cluster=self._alias, error=error)
+
+    def _turn(self, cluster: Cluster) -> None:
+        """Raises MirrorError: try again."""
+        entries = self._follower.entries(self._pair)
+        role = roles.role(entries, self._pair)
+        if not role.epoch:
+            return
+        other = self._pair.other_than(role.active)
+        acts = self._pair.fence == "acl" and self._leads(f"{other}->{role.active}")
+        made = roles.owed(entries) if acts and self._laid != role.epoch else None
+        now = time.monotonic()
+        if not (
+            (made is not None and made.source == self._alias)
+            or now - self._looked_at > _LOOK_SECONDS
+        ):
+            return
+        self._looked_at = now
+        if not cluster.cluster_id:
+            cluster.connect()
+        if acts:
+            self._settle_here(cluster, role.epoch)
+        writes = None
+        if self._alias == other and not self._pair.both_ways:
+            writes = self._count(cluster, entries, role.epoch)
+        self._follower.tell(self._pair, self._alias, writes=writes)
+        self._throttle.clear()
+
+    def _settle_here(self, cluster: Cluster, epoch: int) -> None:
+        def now() -> tuple[Entry, ...]:
+            here = self._reader.read(wait=False)
+            known = self._follower.entries(self._pair)
+            return roles.merged(here, known, pair=self._pair.name)
+
+        if self._settle(self._config(), self._pair, cluster, now, by=self._by):
+            if self._laid != epoch:
+                log.info("the fence that was owed is laid", cluster=self._alias)
+            self._laid = epoch
+
+    def _count(self, cluster: Cluster, entries: Sequence[Entry], epoch: int) -> int:
+        """-1: no topic tells."""
+        # Also those that another instance runs (`mirror run --clusters`).
+        flows = {flow.name: flow for flow in self._config().enabled_flows}
+        other = self._pair.other_than(self._alias)
+        out, back = flows[f"{self._alias}->{other}"], flows[f"{other}->{self._alias}"]
+        if self._writes is None or self._writes.epoch != epoch:
+            self._writes = PassiveWrites(entries)
+        found = self._writes.look(cluster, out, back, at=time.time())
+        return -1 if found is None else found

@@ -1,0 +1,96 @@
+"""Whether applications have arrived at the cluster that is active now.
+
+Main functions: `ends` and `sums`, noted before they could write and read there, and
+`first_write` and `standing`, which look what has changed since. A group with nothing to
+read does not move, so one with members has arrived as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.batches import scan
+from mirror.batches.reading import TopicReader
+from mirror.clusters.admin import group_offsets, groups, topic_admin
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from mirror.clusters.admin.group_offsets import Committed
+    from mirror.clusters.cluster import Cluster
+
+TopicPartition = tuple[str, int]
+
+ENDS = "ends"
+SUMS = "sums"
+_MOST_READ = 100
+"""Partitions in which the first new record is read."""
+_FETCH_BYTES = 64 << 10
+
+
+def ends(cluster: Cluster, topics: Collection[str]) -> dict[str, list[int]]:
+    """Where the partitions of these topics end, in their order; -1: not known. A topic
+    that does not exist has none.
+    """
+    there = cluster.topics()
+    keys = [
+        (name, number)
+        for name in topics
+        if name in there
+        for number in range(there[name].partitions)
+    ]
+    found = topic_admin.list_offsets(
+        cluster, keys, timestamp=topic_admin.LATEST, committed=False
+    )
+    by_topic: dict[str, list[int]] = {name: [] for name in topics}
+    for key in keys:
+        by_topic[key[0]].append(found.get(key, -1))
+    return by_topic
+
+
+def first_write(cluster: Cluster, before: Mapping[str, list[int]]) -> float | None:
+    """When the first record came after these ends, by its own timestamp, epoch seconds;
+    None if none has come. Topics that did not exist then have an empty list.
+    """
+    grown = [
+        ((name, number), start)
+        for name, now in ends(cluster, before).items()
+        for number, end in enumerate(now)
+        for start in [max(dict(enumerate(before[name])).get(number, 0), 0)]
+        if end > start
+    ]
+    times = [_time_at(cluster, *each) for each in grown[:_MOST_READ]]
+    return min(times, default=None)
+
+
+def _time_at(cluster: Cluster, key: TopicPartition, offset: int) -> float:
+    reader = TopicReader(
+        cluster, key[0], partition=key[1], position=offset, committed=False,
+        fetch_bytes=_FETCH_BYTES,
+    )  # fmt: skip
+    for _, rows in reader.batches(offset + 1):
+        if len(rows):
+            return float(rows[0, scan.BASE_TIME]) / 1000
+    return float("inf")  # no record: markers only
+
+
+def sums(
+    groups_offsets: Mapping[str, Mapping[TopicPartition, Committed]],
+) -> dict[str, int]:
+    """By group, the sum of its offsets: it changes when the group goes on."""
+    return {
+        group: sum(place.offset for place in places.values())
+        for group, places in groups_offsets.items()
+    }
+
+
+def standing(
+    cluster: Cluster, before: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """The groups that have not moved since these sums, and those of them that have no
+    members, so that they have not arrived.
+    """
+    now = sums(group_offsets.fetch(cluster, before).groups)
+    still = sorted(name for name, at in before.items() if now.get(name, at) == at)
+    there = groups.list_groups(cluster) if still else {}
+    return still, [name for name in still if name not in there or there[name].idle]

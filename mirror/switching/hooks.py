@@ -1,0 +1,157 @@
+"""Calls the hooks of a pair until they say that they are done.
+
+Main functions: `call`, for a step; `attempt`, where the run goes on without it; and
+`put_right`, what is left to people when a run is undone. A call is in the journal
+before it is made, with an id that stays the same: it may be made again, also by another
+machine. What a hook says is not believed: the steps look at its effect.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from mirror.config.traits import is_file, settings
+from mirror.errors import MirrorError
+from mirror.switching import hook_calls
+from mirror.switching.hook_calls import Call, Said
+from mirror.switching.stage import StepError
+from mirror.web.access import read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.config.hook_settings import HookConfig
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import MirrorConfig
+    from mirror.switching.hook_calls import Answer
+    from mirror.switching.stage import Notes, Stage
+
+STOP_PRODUCERS = "stop_producers"
+STOP_CONSUMERS = "stop_consumers"
+REDIRECT_PRODUCERS = "redirect_producers"
+START_CONSUMERS = "start_consumers"
+_STEPS = {
+    STOP_PRODUCERS: "fence",
+    STOP_CONSUMERS: "consumers",
+    REDIRECT_PRODUCERS: "redirect",
+    START_CONSUMERS: "redirect",
+}
+_PAUSE_SECONDS = 1.0
+_SECRET_FILES = ("password_file", "secret_file", "token_file")
+
+
+def has(pair: PairConfig, hook: str) -> bool:
+    return _settings(pair, hook) is not None
+
+
+def require_usable(pair: PairConfig) -> None:
+    """Check the hooks before anything is done.
+
+    Raises:
+        StepError: one cannot be called on this machine.
+    """
+    for name, hook in pair.hooks.given() if pair.hooks is not None else ():
+        if why := hook.why_unusable:
+            raise StepError(f"hook {name}: {why}")
+
+
+def call(stage: Stage, hook: str) -> str:
+    """Call a hook until it is done; returns what to say about it, nothing if there is
+    none. One that was done before is not called again.
+
+    Raises:
+        StepError: it failed, or was not done in time.
+        ClusterError: the journal cannot be written.
+    """
+    given = _settings(stage.pair, hook)
+    if given is None:
+        return ""
+    step = _STEPS[hook]
+    noted = dict(stage.notes.get(step, {}).get(hook, {}))
+    if noted.get("said") == Said.DONE:
+        return f"{hook} was called before"
+    asked = Call(
+        hook=hook,
+        run=stage.run,
+        step=step,
+        call=f"{stage.run}-{hook}",
+        source=stage.flow.source,
+        target=stage.flow.target,
+        planned=stage.planned,
+    )
+    stage.note({hook: {"call": asked.call, "at": round(time.time(), 3)}})
+    answer = _until_done(stage, given, asked)
+    output = hook_calls.masked(answer.output, _secrets(stage.config, given))
+    why = hook_calls.masked(answer.why, _secrets(stage.config, given))
+    stage.note({hook: {"call": asked.call, "said": answer.said, "output": output}})
+    if answer.said is not Said.DONE:
+        last = output.strip().splitlines()[-1:]
+        said = "failed" if answer.said is Said.FAILED else "still says: not yet"
+        raise StepError(": ".join(filter(None, [f"hook {hook} {said}", why, *last])))
+    return f"{hook} called"
+
+
+def attempt(stage: Stage, hook: str) -> tuple[str, tuple[str, ...]]:
+    """The same in a failover, which goes on without those who cannot be told: what to
+    say, and warnings.
+
+    Raises:
+        ClusterError: the journal cannot be written.
+    """
+    try:
+        return call(stage, hook), ()
+    except StepError as error:
+        return "", (str(error),)
+
+
+def put_right(notes: Mapping[str, Notes], source: str) -> str:
+    """After a run was undone: which hooks were called, empty if none was."""
+    called = [hook for hook, step in _STEPS.items() if hook in notes.get(step, {})]
+    if not called:
+        return ""
+    return (
+        f"hooks that were called, and are not taken back: {', '.join(called)}; what "
+        f"they stopped on {source} must be started there again"
+    )
+
+
+def _until_done(stage: Stage, given: HookConfig, asked: Call) -> Answer:
+    while True:
+        left = max(stage.deadline - time.monotonic(), 0.0)
+        seconds = min(left, given.timeout_seconds or left)
+        if given.command is not None:
+            answer = hook_calls.run(given.command, asked, seconds=seconds)
+        else:
+            answer = hook_calls.post(
+                given.url or "", given.token_file, asked, seconds=seconds
+            )
+        if answer.said is not Said.LATER:
+            return answer
+        stage.tell(f"{asked.hook} says: not yet")
+        # Another call needs time as well, or it would be ended at once.
+        if time.monotonic() + 2 * _PAUSE_SECONDS > stage.deadline:
+            return answer
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _settings(pair: PairConfig, hook: str) -> HookConfig | None:
+    return None if pair.hooks is None else getattr(pair.hooks, hook)
+
+
+def _secrets(config: MirrorConfig, hook: HookConfig) -> set[str]:
+    """All that this configuration keeps secret, as far as it can be read here."""
+    found = set()
+    for section in (*config.clusters.values(), config.service, hook):
+        for name, info in settings(type(section)).items():
+            value = getattr(section, name)
+            if isinstance(value, SecretStr):
+                found.add(value.get_secret_value())
+            elif value is not None and is_file(info) and name.endswith(_SECRET_FILES):
+                try:
+                    found.add(read_secret(value, None))
+                except MirrorError:  # then the hook could not read it, either
+                    continue
+    return found

@@ -1,0 +1,98 @@
+"""Lays the fence that a failover owes, once the cluster that was gone answers.
+
+Main function: `settle`, for one cluster of a pair: it lays what is owed there, notes it
+in the journal, and lifts a fence that somebody laid who had missed that the cluster is
+active again. It can be called again after any failure, on any machine.
+
+A cluster becomes active by an entry in its own journal, before any other. That journal
+is read right before a fence is laid and right after, so no old role decides.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from mirror.metadata.acl_notes import AclNotes
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import Kind
+from mirror.switching import fences, fencing
+from mirror.switching.stage import Stage
+from mirror.switching.steps import fence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
+    from mirror.config.schema import MirrorConfig
+    from mirror.recovery.journal import Entry
+
+_STRAY_SECONDS = 2.0
+"""Less than a switch takes until it lays a fence of its own."""
+
+
+def settle(
+    config: MirrorConfig,
+    pair: PairConfig,
+    cluster: Cluster,
+    entries: Callable[[], Sequence[Entry]],
+    *,
+    by: str,
+) -> bool:
+    """Lay the pair's fence if this cluster owes it, lift it if it must not be there;
+    returns whether it was laid. `entries`: those of the pair now, at least from this
+    cluster's journal; `by`: for the journal.
+
+    Raises:
+        FenceError: ACLs cannot do it, or not now; call it again.
+        ClusterError: the cluster does not answer, or refuses; the same.
+    """
+    before = entries()
+    made = roles.owed(before)
+    if made is None or made.source != cluster.alias:
+        if roles.leads_to(before, pair) == cluster.alias:
+            _lift_stray(pair, cluster, entries)
+        return False
+    stage = _stage(config, pair, cluster)
+    fence.lay(stage, cluster, stage.flow)
+    now = entries()
+    if roles.leads_to(now, pair) == cluster.alias:  # it went home meanwhile
+        fences.lift(cluster, fencing.name(pair.name))
+        return False
+    if roles.owed(now) == made and roles.open_run(now) is None:
+        noted = roles.fence_laid(made, at=time.time(), by=by)
+        journal.copy(cluster, [noted])
+    return True
+
+
+def _lift_stray(
+    pair: PairConfig, cluster: Cluster, entries: Callable[[], Sequence[Entry]]
+) -> None:
+    """Lift a fence on the active cluster; not while a run is open, which may lay it."""
+    name = fencing.name(pair.name)
+    if not AclNotes(cluster).noted(name).changes:
+        return
+    now = entries()
+    is_active = roles.role(now, pair).active == cluster.alias
+    if is_active and roles.open_run(now) is None:
+        fences.lift(cluster, name, seconds=_STRAY_SECONDS)
+
+
+def _stage(config: MirrorConfig, pair: PairConfig, cluster: Cluster) -> Stage:
+    # Also those that another instance runs (`mirror run --clusters`).
+    flows = {flow.name: flow for flow in config.enabled_flows}
+    here, other = cluster.alias, pair.other_than(cluster.alias)
+    return Stage(
+        kind=Kind.FENCE,
+        config=config,
+        pair=pair,
+        flow=flows[f"{here}->{other}"],
+        reverse=flows[f"{other}->{here}"],
+        source_or_none=cluster,
+        target_or_none=None,
+        notes={},
+        note=lambda _notes: None,
+        tell=lambda _text: None,
+        deadline=time.monotonic(),
+    )

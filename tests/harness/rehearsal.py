@@ -1,0 +1,163 @@
+"""Switches without a service, so that a test acts in between the steps.
+
+Main type: `Rehearsal`. The operator and the steps are the real ones; what a service
+would copy is copied before the switch begins, or in what the test does `before` a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from mirror.clusters.reach import Reach
+from mirror.config.schema import MirrorConfig
+from mirror.jobs.standby import StandbyJob
+from mirror.metadata.topics import select
+from mirror.recovery.journal import Kind
+from mirror.status.store import StatusStore
+from mirror.switching.runner import Operator, Terms
+from mirror.switching.stage import Done, Stage, Step
+from mirror.switching.steps import STEPS
+from tests.harness.slots import SparklessFlow, copy_until
+from tests.harness.switching import pair_of
+from tests.harness.witness import Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.recovery.roles import Run
+
+
+class Rehearsal:
+    """A pair of two clusters and one topic; a context manager."""
+
+    def __init__(
+        self,
+        one: tuple[str, str],
+        other: tuple[str, str],
+        topic: str,
+        *,
+        clusters: Mapping[str, Mapping[str, Any]] | None = None,
+        flows: Mapping[str, Any] | None = None,
+        pair: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`one` and `other`: alias and bootstrap. Further clusters and flows, or their
+        settings, and settings of the pair and of all flows.
+        """
+        document = pair_of(one, other, topic)
+        document["defaults"] |= settings
+        for alias, more in (clusters or {}).items():
+            document["clusters"].setdefault(alias, {}).update(more)
+        document["flows"].update(flows or {})
+        for each in document["recovery"].values():
+            each.update(pair or {})
+        self.document = document
+        """For a service, or a command."""
+        self.config = MirrorConfig.model_validate(document)
+        self.topic = topic
+        self.said: dict[str, Done] = {}
+        """What steps said, by step."""
+        self.run: Run | None = None
+        """As the last operator knows it."""
+        self._sections = document["clusters"]
+        self._settings = {"heartbeats_replication": False, **settings}
+        self._ends = one[0], other[0]
+        self._reach = Reach(self.config.clusters, client_id="rehearsal")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reach.__exit__(None, None, None)
+
+    def cluster(self, alias: str) -> Cluster:
+        return self._reach(alias)
+
+    def copying(self, *, back: bool = False) -> SparklessFlow:
+        """One of the flows, which takes over as its driver does; or the one back."""
+        source, target = self._ends[::-1] if back else self._ends
+        return SparklessFlow(
+            source=self._sections[source],
+            target=self._sections[target],
+            topic=self.topic,
+            alias=source,
+            into=target,
+            settings=self._settings,
+        )
+
+    def copy(
+        self, bootstrap: str, copy: str, count: int, *, back: bool = False
+    ) -> None:
+        """Copy until a witness finds so many records in a copy."""
+        flow = self.copying(back=back).own()
+        with flow.slot() as slot, Witness(bootstrap) as witness:
+            witness.begin(copy)
+            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+
+    def see(self) -> None:
+        """Look at the source, as the service does all the time."""
+        one, other = self._ends
+        name = f"{one}->{other}"
+        flow = self.config.flows[name]
+        names = [each.topic for each in select(self.cluster(one), flow).topics]
+        job = StandbyJob(flow, lambda: names, store=StatusStore((name,))).job()
+        job.work(self.cluster(one), self.cluster(other))
+
+    def stage(self, kind: Kind = Kind.SWITCH, *, seconds: float = 60.0) -> Stage:
+        one, other = self._ends
+        return Stage(
+            kind=kind,
+            config=self.config,
+            pair=next(iter(self.config.recovery.values())),
+            flow=self.config.flows[f"{one}->{other}"],
+            reverse=self.config.flows[f"{other}->{one}"],
+            source_or_none=self.cluster(one) if kind is Kind.SWITCH else None,
+            target_or_none=self.cluster(other),
+            notes={},
+            note=lambda _: None,
+            tell=lambda _: None,
+            deadline=time.monotonic() + seconds,
+        )
+
+    def carry_out(
+        self,
+        before: Mapping[str, Callable[[], object]] | None = None,
+        *,
+        kind: Kind = Kind.SWITCH,
+        step_seconds: float = 30.0,
+        tell: Callable[[str, str], None] = lambda _step, _text: None,
+    ) -> None:
+        """Switch. `before`: what to do right before steps. Raises what that raises."""
+        stage = self.stage(kind)
+        operator = Operator(
+            stage.pair,
+            kind,
+            (stage.flow.source, stage.source_or_none),
+            (stage.flow.target, stage.target_or_none),
+        )
+        acts = before or {}
+        steps = {
+            name: _after(acts[name], step) if name in acts else step
+            for name, step in STEPS.items()
+        }
+
+        def did(step: str, done: Done, _seconds: float) -> None:
+            self.said[step] = done
+
+        try:
+            operator.carry_out(
+                steps, stage, Terms(step_seconds=step_seconds, tell=tell, did=did)
+            )
+        finally:
+            self.run = operator.run
+
+
+def _after(act: Callable[[], object], step: Step) -> Step:
+    def do(stage: Stage) -> Done:
+        act()
+        return step.do(stage)
+
+    return replace(step, do=do)

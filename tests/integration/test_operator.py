@@ -1,0 +1,357 @@
+"""Operators of a pair and the services beside them, on real journals: who may do what,
+and what holds after either cluster was lost at the worst moment. The steps themselves
+do nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.clusters.cluster import Cluster
+from mirror.config.schema import MirrorConfig
+from mirror.driver.pairs import PairFollower
+from mirror.errors import FencedError, MirrorError
+from mirror.recovery import journal, roles
+from mirror.recovery.journal import JournalReader, Kind, StepState
+from mirror.status.store import StatusStore
+from mirror.switching import procedure
+from mirror.switching.runner import Operator, Terms
+from mirror.switching.stage import Done, Stage, Step
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.recovery.journal import Entry
+
+pytestmark = pytest.mark.integration
+
+TERMS = Terms(
+    step_seconds=10, tell=lambda _step, _text: None, did=lambda _step, _done, _s: None
+)
+
+
+def lost() -> tuple[Rule, ...]:
+    """A cluster that does not answer, however it is asked."""
+    apis = ("Produce", "EndTxn", "FindCoordinator", "Metadata", "ListOffsets", "Fetch")
+    return tuple(Rule(api=api, mishap=Mishap.LOST, times=None) for api in apis)
+
+
+@dataclass(slots=True)
+class Pair:
+    """A pair of clusters that can be lost, under names of its own."""
+
+    names: tuple[str, str]
+    proxies: dict[str, BrokerProxy]
+    happens: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """What happens in a step."""
+    done: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
+
+    def config(self, **recovery: Any) -> MirrorConfig:
+        one, two = self.names
+        given = {"active": one, "fence": "confirmed", "block_seconds": 5} | recovery
+        return MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    alias: {"bootstrap_servers": proxy.bootstrap}
+                    for alias, proxy in self.proxies.items()
+                },
+                "flows": {f"{one}->{two}": {}, f"{two}->{one}": {}},
+                "recovery": {f"{one}<->{two}": given},
+            }
+        )
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        def step(name: str) -> Step:
+            def do(_stage: Stage) -> Done:
+                self.done.append(name)
+                self.happens.get(name, lambda: None)()
+                return Done(text="done")
+
+            def undo(_stage: Stage) -> str:
+                self.undone.append(name)
+                return "undone"
+
+            return Step(do=do, undo=undo)
+
+        return {name: step(name) for name in procedure.STEPS}
+
+    @contextlib.contextmanager
+    def operator(
+        self,
+        *,
+        kind: Kind = Kind.SWITCH,
+        back: bool = False,
+        without: int | None = None,
+    ) -> Iterator[tuple[Operator, Stage]]:
+        """One for a run there or `back`, `without` one of the clusters."""
+        config = self.config()
+        (pair,) = config.recovery.values()
+        with contextlib.ExitStack() as stack:
+            ends = [
+                (
+                    alias,
+                    None
+                    if number == without
+                    else stack.enter_context(
+                        contextlib.closing(Cluster(config.clusters[alias]).connect())
+                    ),
+                )
+                for number, alias in enumerate(self.names)
+            ]
+            source, target = reversed(ends) if back else ends
+            made = Operator(pair, kind, source, target)
+            yield (
+                made,
+                Stage(
+                    kind=kind,
+                    config=config,
+                    pair=pair,
+                    flow=config.flows[f"{source[0]}->{target[0]}"],
+                    reverse=config.flows[f"{target[0]}->{source[0]}"],
+                    source_or_none=source[1],
+                    target_or_none=target[1],
+                    notes={},
+                    note=lambda _notes: None,
+                    tell=lambda _text: None,
+                    deadline=time.monotonic() + 10,
+                ),
+            )
+
+    def carry_out(self, **which: Any) -> None:
+        with self.operator(**which) as (operator, stage):
+            operator.carry_out(self.steps, stage, TERMS)
+
+    def abort(self, *, target_lost: bool = False, **which: Any) -> None:
+        with self.operator(**which) as (operator, stage):
+            operator.abort(self.steps, stage, TERMS, target_lost=target_lost)
+
+    def fails(self, text: str, call: Callable[..., None], **arguments: Any) -> None:
+        with pytest.raises(MirrorError, match=text):
+            call(**arguments)
+
+    def lose_in(self, step: str, number: int, *rules: Rule) -> contextlib.ExitStack:
+        """From the middle of a step on, one of the clusters answers no more."""
+        stack = contextlib.ExitStack()
+        proxy = self.proxies[self.names[number]]
+        chosen = rules or lost()
+        self.happens[step] = lambda: stack.enter_context(proxy.rules(*chosen))
+        return stack
+
+    def journal(self, number: int) -> tuple[Entry, ...]:
+        """The pair's entries on one of the clusters."""
+        config = self.config()
+        settings = config.clusters[self.names[number]]
+        with contextlib.closing(Cluster(settings).connect()) as cluster:
+            entries = JournalReader(cluster).read()
+        return roles.merged(entries, pair=next(iter(config.recovery)))
+
+    def active(self, number: int) -> str:
+        """The active cluster, by the journal of one of them."""
+        return roles.role(self.journal(number), self._settings).active
+
+    @property
+    def _settings(self) -> Any:
+        (pair,) = self.config().recovery.values()
+        return pair
+
+    def same(self) -> bool:
+        one, other = ({e.identity for e in self.journal(n)} for n in (0, 1))
+        return one == other and bool(one)
+
+    @contextlib.contextmanager
+    def service(self, **recovery: Any) -> Iterator[StatusStore]:
+        """What follows the journals in a service."""
+        config = self.config(**recovery)
+        store = StatusStore(tuple(config.flows))
+        follower = PairFollower(config, store)
+        follower.start()
+        try:
+            yield store
+        finally:
+            follower.close()
+
+
+@pytest.fixture
+def pair(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Iterator[Pair]:
+    name = topic_name[-8:]
+    names = (f"A{name}", f"B{name}")
+    with (
+        BrokerProxy(clusters["a"].bootstrap) as one,
+        BrokerProxy(clusters["b"].bootstrap) as other,
+    ):
+        yield Pair(names, dict(zip(names, (one, other), strict=True)))
+
+
+def killed_in(pair: Pair, step: str) -> None:
+    """The operator dies in this step."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    pair.happens = {step: die}
+    with pytest.raises(KeyboardInterrupt):
+        pair.carry_out()
+    pair.happens = {}
+
+
+def test_the_role_is_in_one_journal_alone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A is lost just as B becomes active, so only B's journal says that. It is decided:
+    nothing is undone, --abort is refused, a service brings it to A although nobody goes
+    on with the switch, and the same command goes forward from there.
+    """
+    one, two = pair.names
+    monkeypatch.setattr(journal, "PATIENCE_SECONDS", 3.0)
+    with pair.lose_in("open", 0):
+        pair.fails("step open failed.*same command again to go on", pair.carry_out)
+    assert pair.undone == []
+    assert (pair.active(0), pair.active(1)) == (one, two)
+    pair.fails(f"{two} is active since switch", pair.abort)
+    pair.fails(f"{two} is active since switch", pair.abort, without=0)
+
+    with pair.service() as store:
+        wait_for(lambda: pair.active(0) == two)
+        wait_for(lambda: bool(store.pairs) and store.pairs[0].run.endswith("open DONE"))
+
+    pair.happens, pair.done = {}, []
+    pair.carry_out()
+    assert pair.done == ["redirect", "prove"]
+    assert pair.same()
+
+
+def test_it_is_not_known_whether_the_role_was_written(pair: Pair) -> None:
+    """B is lost after it was told to be active, before it answered. Nothing is undone,
+    since B may be active; A alone does not suffice to abort. Once B answers, the same
+    command finds out and goes forward.
+    """
+    _, two = pair.names
+    gone = (
+        Rule(api="EndTxn", mishap=Mishap.ANSWER_LOST, times=None),
+        Rule(api="FindCoordinator", mishap=Mishap.LOST, times=None),
+    )
+    with pair.lose_in("open", 1, *gone):
+        pair.fails(f"Whether {two} is active is not known", pair.carry_out)
+        assert pair.undone == []
+        pair.fails("only its own journal tells", pair.abort, without=1)
+    assert pair.undone == []
+    pair.happens, pair.done = {}, []
+    pair.carry_out()
+    assert pair.done == ["redirect", "prove"]
+    assert (pair.active(0), pair.active(1)) == (two, two)
+
+
+def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
+    """A dies after B became active, and so does the operator: the switch needs A, but a
+    failover goes on with it and ends it, and B stays active.
+    """
+    _, two = pair.names
+    killed_in(pair, "redirect")
+    pair.done = []
+    pair.carry_out(kind=Kind.FAILOVER, without=0)
+    assert pair.done == ["redirect", "prove"]
+    assert pair.active(1) == two
+    assert not roles.runs(pair.journal(1))[-1].open
+    with pair.service():
+        wait_for(pair.same)
+
+
+@pytest.mark.parametrize("step", ["fence", "positions", "open"])
+def test_the_target_dies(pair: Pair, step: str) -> None:
+    """B dies before it was told to be active: everything is undone on A within seconds,
+    and A's journal says so. Once B is back, a service brings it what it missed, and the
+    next switch goes through.
+    """
+    one, two = pair.names
+    with pair.lose_in(step, 1):
+        began = time.monotonic()
+        pair.fails("Everything was undone", pair.carry_out)
+        assert time.monotonic() - began < 15
+    assert pair.undone[0] == step
+    assert pair.undone[-1] == "assess"
+    run = roles.runs(pair.journal(0))[-1]
+    assert (run.open, run.last.state) == (False, StepState.UNDONE)
+    with pair.service():
+        wait_for(pair.same)
+    assert (pair.active(0), pair.active(1)) == (one, one)
+    pair.happens = {}
+    pair.carry_out()
+    assert (pair.active(0), pair.active(1)) == (two, two)
+
+
+def test_aborted_without_the_target(pair: Pair) -> None:
+    """The operator and B die. In any step before 7, A's journal is enough to abort. In
+    step 7 it is not, as B may be active; with B lost for good, A gets a newer role,
+    which also counts should B come back with its own.
+    """
+    one, _ = pair.names
+    killed_in(pair, "positions")
+    pair.abort(without=1)
+    assert not roles.runs(pair.journal(0))[-1].open
+    killed_in(pair, "open")
+    pair.fails("may be active since switch", pair.abort, without=1)
+    assert roles.runs(pair.journal(0))[-1].open
+    pair.abort(without=1, target_lost=True)
+    assert pair.active(0) == one
+    newest = roles.role(pair.journal(0), pair._settings)
+    assert newest.epoch == 3, "above what B may have"
+    with pair.service() as store:
+        wait_for(pair.same)
+        wait_for(lambda: store.pairs[0].epoch == 3)
+        assert (store.pairs[0].active, store.pairs[0].run) == (one, "")
+
+
+def test_a_refused_command_fences_nobody(pair: Pair) -> None:
+    """In the middle of a switch, commands for the other direction or another kind of
+    run are refused; so is, at its end, one that has nothing to do. The operator at work
+    goes on. The same command again takes its place.
+    """
+    one, two = pair.names
+
+    def others() -> None:
+        for which in ({"back": True}, {"kind": Kind.FAILOVER, "back": True}):
+            with pytest.raises(MirrorError, match=r"is open, at step drain"):
+                pair.carry_out(**which)
+
+    def late() -> None:
+        pair.happens = {}
+        pair.carry_out(back=True)
+
+    pair.happens = {"drain": others}
+    pair.carry_out()
+    assert pair.active(1) == two
+    with pair.operator() as (operator, _):
+        assert not operator.due
+    pair.happens = {"drain": late}
+    with pytest.raises(FencedError):
+        pair.carry_out(back=True)
+    assert (pair.active(0), pair.active(1)) == (one, one)
+
+
+def test_services_with_different_files(pair: Pair) -> None:
+    """Two services start a new pair, and their files name different active clusters.
+    The first to write A's journal decides: both journals and both services say the
+    same, and the other service says what is wrong with its file.
+    """
+    one, two = pair.names
+    with pair.service(active=one) as first, pair.service(active=two) as second:
+        wait_for(lambda: all(s.pairs and s.pairs[0].epoch for s in (first, second)))
+        wait_for(pair.same)
+        time.sleep(2.5)  # either may still write
+        (active,) = {pair.active(0), pair.active(1)}
+        assert {s.pairs[0].active for s in (first, second)} == {active}
+        remarks = {s.pairs[0].remark for s in (first, second)}
+        other = two if active == one else one
+        assert sorted(map(bool, remarks)) == [False, True]
+        assert any(f"says active: {other}" in remark for remark in remarks)

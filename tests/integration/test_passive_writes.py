@@ -1,0 +1,68 @@
+"""Applications that write to the passive cluster of a pair are counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.service import RunningMirror
+from tests.harness.switching import Switch, pair_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_as_many_as_the_producer_counts(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """After a switch the count is what the producer's acknowledgements say, for a topic
+    that was there at the cut and for one that is made later, whatever mirror writes to
+    that cluster meanwhile. Another service counts the same, and the way back begins a
+    count of its own.
+    """
+    ends = {"PA": clusters["a"].bootstrap, "PB": clusters["b"].bootstrap}
+    for bootstrap in ends.values():
+        create_topic(bootstrap, topic_name, 2)
+    document = pair_of(("PA", ends["PA"]), ("PB", ends["PB"]), f"{topic_name}.*")
+    document["defaults"]["emit_heartbeats"] = True
+    group = f"app-{topic_name}"
+    application = Application(topic_name, 2, group)
+
+    def counted(mirror: RunningMirror, wanted: int, active: str) -> None:
+        def shown(status: dict[str, Any]) -> bool:
+            (pair,) = status["pairs"]
+            writes = pair["passive"]["writes"]
+            return bool(pair["active"] == active and writes == wanted)
+
+        mirror.wait_until(shown)
+
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("PA->PB")
+        application.write(ends["PA"], 300)
+        counted(mirror, 0, "PA")
+        Switch(tmp_path, "switch", "PA/PB", "--yes").succeeds()
+        mirror.wait_running("PB->PA")
+        counted(mirror, 0, "PB")
+        assert application.write(ends["PB"], 50)
+        assert application.write(ends["PA"], 37)
+        later = Application(f"{topic_name}-later", 1, group)
+        create_topic(ends["PA"], later.topic, 1)
+        assert later.write(ends["PA"], 4)
+        mirror.wait_copied(ends["PB"], topic_name, flow="PB->PA")
+        counted(mirror, 41, "PB")
+
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("PB->PA")
+        counted(mirror, 41, "PB")
+        Switch(tmp_path, "switch", "PB/PA", "--yes").succeeds()
+        mirror.wait_running("PA->PB")
+        counted(mirror, 0, "PA")
+        assert application.write(ends["PB"], 5)
+        counted(mirror, 5, "PA")

@@ -1,0 +1,228 @@
+"""What others do while a switch is under way: it stops, or it takes it along."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+import pytest
+
+from mirror.errors import FencedError, MirrorError
+from mirror.offsets import progress
+from mirror.recovery.journal import JournalWriter, Kind
+from tests.harness.admin import create_topic, delete_topic
+from tests.harness.application import Application
+from tests.harness.group_moves import Reader, commit_for, committed
+from tests.harness.load import producer
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.service import RunningMirror
+from tests.harness.witness import order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 50
+
+
+class Play:
+    """A pair with a topic of one partition, of which everything is copied, and a group
+    that has read a part of it.
+    """
+
+    def __init__(
+        self, clusters: dict[str, PlaygroundCluster], topic: str, **settings: Any
+    ) -> None:
+        tag = topic[-6:]
+        self.a, self.b = clusters["a"].bootstrap, clusters["b"].bootstrap
+        self.one, self.other, self.topic = f"A{tag}", f"B{tag}", topic
+        self.group = f"app-{topic}"
+        identity = settings.get("policy") == "identity"
+        self.copy = topic if identity else f"{self.one}.{topic}"
+        create_topic(self.a, topic, 1)
+        self.application = Application(topic, 1, self.group)
+        self.rehearsal = Rehearsal(
+            (self.one, self.a), (self.other, self.b), topic, **settings
+        )
+
+    def fill(self) -> None:
+        assert self.application.write(self.a, RECORDS)
+        self.rehearsal.copy(self.b, self.copy, RECORDS)
+        commit_for(self.a, self.group, {self.topic: 10})
+
+    def there(self) -> int | None:
+        """The group's offset in the copy."""
+        return committed(self.b, self.group, self.copy)
+
+    def active(self) -> bool:
+        """Whether the switch went through."""
+        assert self.rehearsal.run is not None
+        return self.rehearsal.run.state("open") == "DONE"
+
+
+@pytest.fixture
+def play(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Iterator[Play]:
+    made = Play(clusters, topic_name)
+    made.fill()
+    with made.rehearsal:
+        yield made
+
+
+def test_a_record_after_the_drain(play: Play) -> None:
+    """What somebody writes to the cluster that is left after everything was copied
+    would never be copied: the switch is undone, and says where.
+    """
+    with pytest.raises(MirrorError, match=f"{play.topic}-0, which ended at 50") as told:
+        play.rehearsal.carry_out({"open": lambda: play.application.write(play.a, 1)})
+    assert "Everything was undone" in str(told.value)
+    assert not play.active()
+
+
+def test_a_commit_after_the_positions(play: Play) -> None:
+    """A group that commits on the cluster that is left after its position was set goes
+    on at what it committed last.
+    """
+    play.rehearsal.carry_out(
+        {"open": lambda: commit_for(play.a, play.group, {play.topic: 20})}
+    )
+    assert play.active()
+    assert play.there() == 20
+
+
+def test_a_group_that_comes_back(play: Play) -> None:
+    """A consumer that joins again after the groups were empty reads on where nothing is
+    copied from: the switch is undone.
+    """
+    with ExitStack() as stack:
+
+        def join() -> None:
+            stack.enter_context(Reader(play.a, play.group, [play.topic])).join()
+
+        with pytest.raises(MirrorError, match="they came back"):
+            play.rehearsal.carry_out({"open": join})
+    assert not play.active()
+
+
+def test_offsets_in_a_transaction(play: Play) -> None:
+    """A transaction that is about to set a group's offset, and has written nothing, is
+    waited for: the group goes on at what it commits.
+    """
+    client = producer(play.a, transactional_id=f"mover-{play.topic}")
+    client.init_transactions(30)
+    reader = Consumer({"bootstrap.servers": play.a, "group.id": play.group})
+    client.begin_transaction()
+    place = TopicPartition(play.topic, 0, 30)
+    client.send_offsets_to_transaction([place], reader.consumer_group_metadata(), 30)
+    reader.close()
+    waits: list[str] = []
+
+    def tell(_step: str, text: str) -> None:
+        if "open transactions" in text and not waits:
+            waits.append(text)
+            client.commit_transaction(30)
+
+    play.rehearsal.carry_out(tell=tell)
+    assert waits
+    assert play.there() == 30
+
+
+def test_an_operator_that_was_superseded(play: Play) -> None:
+    """An operator that slept while a later one took over changes nothing when it wakes
+    up: it finds that out right before it would set offsets.
+    """
+
+    def take_over() -> None:
+        pair = next(iter(play.rehearsal.config.recovery))
+        JournalWriter(play.rehearsal.cluster(play.other), pair)
+
+    with pytest.raises(FencedError):
+        play.rehearsal.carry_out({"positions": take_over})
+    assert play.there() is None
+
+
+def test_a_position_in_an_earlier_topic(play: Play) -> None:
+    """A topic that was deleted and made again is not drained because the earlier one
+    was copied further: the switch waits for its records, and is undone.
+    """
+
+    def renew() -> None:
+        delete_topic(play.a, play.topic)
+        create_topic(play.a, play.topic, 1)
+        assert play.application.write(play.a, 5)
+
+    with pytest.raises(MirrorError, match="step drain failed: still waiting"):
+        play.rehearsal.carry_out({"fence": renew}, step_seconds=5)
+    assert not play.active()
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_the_way_back_begins_at_the_cut(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, policy: str
+) -> None:
+    """A flow back with `start: latest` that has never run copies all that producers
+    write to the new active cluster before it first runs, and not what was there before:
+    in a topic of their own there, and in one that both flows write, empty so far.
+    """
+    play = Play(clusters, topic_name, policy=policy, start="latest")
+    back = topic_name
+    with play.rehearsal as rehearsal:
+        rehearsal.copying().own()
+        if policy == "default":
+            back = f"{play.other}.{topic_name}"
+            create_topic(play.b, topic_name, 1)
+            assert Application(topic_name, 1, "old").write(play.b, 5)
+            play.fill()
+        rehearsal.carry_out()
+        assert play.application.write(play.b, 7)
+        rehearsal.copy(play.a, back, 7, back=True)
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_the_way_back_after_a_failover(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """After a failover, too, a flow back with `start: latest` that has never run copies
+    all that producers write to the new active cluster before it first runs, and not
+    what was there before. The failover asks nothing of the cluster that it leaves.
+    """
+    play = Play(clusters, topic_name, policy=policy, start="latest")
+    back = topic_name
+    with play.rehearsal as rehearsal:
+        rehearsal.copying().own()
+        if policy == "default":
+            back = f"{play.other}.{topic_name}"
+            create_topic(play.b, topic_name, 1)
+            assert Application(topic_name, 1, "old").write(play.b, 5)
+            play.fill()
+        rehearsal.see()
+        rehearsal.carry_out(kind=Kind.FAILOVER)
+        assert play.application.write(play.b, 7)
+        with RunningMirror(rehearsal.document, tmp_path) as mirror:
+            mirror.wait_running(f"{play.other}->{play.one}")
+            mirror.wait_copied(play.b, topic_name, flow=f"{play.other}->{play.one}")
+        assert len(order_of(play.a, back)[0]) == 7
+
+
+def test_a_service_that_comes_back(play: Play) -> None:
+    """A service that slept begins to copy again after the failover had stopped all: it
+    is fenced before the role moves.
+    """
+    flow = play.rehearsal.copying()
+    known = progress.topic_name(play.one)
+
+    def wake_up() -> None:
+        flow.own()
+
+    play.rehearsal.see()
+    play.rehearsal.carry_out({"open": wake_up}, kind=Kind.FAILOVER)
+    assert play.active()
+    now = progress.read(play.rehearsal.cluster(play.other), known).generation
+    assert now != flow.generation

@@ -1,0 +1,122 @@
+"""What single steps of a switch find out about real clusters."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.driver.pairs import PairFollower
+from mirror.jobs.topics import CONFIGS, TopicJobs
+from mirror.metadata.topics import select
+from mirror.recovery import ends
+from mirror.recovery.ends import PartitionEnd, TopicEnds
+from mirror.recovery.standby import StandbyWriter
+from mirror.status.store import StatusStore
+from mirror.switching.stage import StepError
+from mirror.switching.steps import STEPS
+from tests.harness.admin import alter_topic, create_topic, delete_topic
+from tests.harness.application import Application
+from tests.harness.metadata import overrides
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def rehearsal_of(
+    made_of: dict[str, PlaygroundCluster], topic: str, **more: Any
+) -> Rehearsal:
+    """A pair with a topic of one partition, of which ten records are copied."""
+    ends_of = [made_of[name].bootstrap for name in "ab"]
+    one, other = f"A{topic[-6:]}", f"B{topic[-6:]}"
+    create_topic(ends_of[0], topic, 1)
+    assert Application(topic, 1, "app").write(ends_of[0], 10)
+    made = Rehearsal((one, ends_of[0]), (other, ends_of[1]), topic, **more)
+    copy = topic if more.get("policy") == "identity" else f"{one}.{topic}"
+    made.copy(ends_of[1], copy, 10)
+    return made
+
+
+def test_a_copy_that_is_too_far_behind(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A switch is refused while the copy is further behind than `max_lag_seconds`, by
+    what the service saw, and the refusal names both. If no service saw anything, it is
+    not known and not taken for zero.
+    """
+    with rehearsal_of(clusters, topic_name, pair={"max_lag_seconds": 40}) as rehearsal:
+        stage = rehearsal.stage()
+        assert "lag 0" in STEPS["assess"].do(stage).text
+        Application(topic_name, 1, "app").write(clusters["a"].bootstrap, 5)
+        with pytest.raises(StepError, match="how far behind the copy is, is not known"):
+            STEPS["assess"].do(rehearsal.stage(seconds=1))
+        seen = time.time() - 100
+        (topic,) = select(stage.source, stage.flow).topics
+        found = PartitionEnd(end=10, stable=10, at=seen)
+        of_topic = TopicEnds(topic_id=topic.topic_id, partitions=(found,))
+        StandbyWriter(stage.flow, {ends.KIND}).keep(
+            stage.target, ends.KIND, {topic_name: of_topic.fields(seen)}, at=seen,
+            look={"cluster_id": stage.source.cluster_id},
+        )  # fmt: skip
+        with pytest.raises(StepError, match=r"100 s behind.* max_lag_seconds is 40"):
+            STEPS["assess"].do(rehearsal.stage())
+
+
+def test_who_else_writes(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A flow from a third cluster into what is to be quiet, and a topic that was made
+    again since it was copied, are named before anything changes.
+    """
+    one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
+    third = {"C": {"bootstrap_servers": clusters["b"].bootstrap}}
+    with rehearsal_of(
+        clusters,
+        topic_name,
+        clusters=third,
+        flows={f"C->{one}": {"policy": "identity"}},
+    ) as rehearsal:
+        (warning,) = STEPS["assess"].do(rehearsal.stage()).warnings
+        assert f"flow C->{one} copies into {topic_name} on {one}" in warning
+        delete_topic(clusters["a"].bootstrap, topic_name)
+        create_topic(clusters["a"].bootstrap, topic_name, 1)
+        _, warning = STEPS["assess"].do(rehearsal.stage()).warnings
+        assert f"made again on {one} since {one}->{other} copied it" in warning
+
+
+def test_configs_follow_the_role(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """In topics that both clusters write, configs that somebody changes on the cluster
+    that is active now come to the other one, whichever flow stands first in the file;
+    what is changed on the passive one is corrected.
+    """
+    a, b = (clusters[name].bootstrap for name in "ab")
+    with rehearsal_of(
+        clusters, topic_name, policy="identity", pair={"both_ways": True}
+    ) as rehearsal:
+        rehearsal.carry_out()
+        alter_topic(a, topic_name, retention_ms="111000")
+        alter_topic(b, topic_name, retention_ms="222000")
+        store = StatusStore(tuple(rehearsal.config.flows))
+        follower = PairFollower(rehearsal.config, store)
+        follower.start()
+        try:
+            resting = next(iter(rehearsal.config.flows))
+            wait_for(lambda: follower.passive() == {resting})
+            for flow in rehearsal.config.flows.values():
+                jobs = TopicJobs(
+                    flow, rehearsal.config, store=store, tell=lambda *_: None,
+                    passive=follower.passive,
+                ).jobs()  # fmt: skip
+                (work,) = [job.work for job in jobs if job.name == CONFIGS]
+                work(rehearsal.cluster(flow.source), rehearsal.cluster(flow.target))
+        finally:
+            follower.close()
+        for bootstrap in (a, b):
+            assert overrides(bootstrap, topic_name)["retention.ms"] == "222000"
