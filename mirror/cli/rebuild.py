@@ -37,8 +37,8 @@ from mirror.cli.output import (
 from mirror.cli.verify import proof_of, proof_runner
 from mirror.clusters.admin import topic_admin
 from mirror.host import usable_cores
-from mirror.proving import copy_groups
-from mirror.proving.rebuilding import rebuilding
+from mirror.proving.repairs import copy_groups
+from mirror.proving.repairs.rebuilding import rebuilding
 from mirror.proving.scope import Scope
 from mirror.recovery.rebuilds import Step
 from mirror.status.wording import some
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.copied_again import Copied
-    from mirror.proving.irreplaceable import Irreplaceable
-    from mirror.proving.rebuilding import Outlook, Rebuilding
+    from mirror.proving.repairs.copied_again import Copied
+    from mirror.proving.repairs.irreplaceable import Irreplaceable
+    from mirror.proving.repairs.rebuilding import Outlook, Rebuilding
     from mirror.proving.verification import Proven
     from mirror.recovery.rebuilds import KeptGroup, Rebuild
 

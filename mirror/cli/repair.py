@@ -28,14 +28,14 @@ from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
 from mirror.host import usable_cores
-from mirror.proving import appending
-from mirror.proving.repair import Remedy, remedies
+from mirror.proving.repairs import appending
+from mirror.proving.repairs.remedies import Remedy, remedies
 from mirror.proving.scope import Scope
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from mirror.proving.appending import Repairing
-    from mirror.proving.repair import Advice
+    from mirror.proving.repairs.appending import Repairing
+    from mirror.proving.repairs.remedies import Advice
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Repair copies of a flow."

@@ -75,7 +75,7 @@ def run(
 
     # Spark takes a second to import.
     from mirror.driver.service import Service  # noqa: PLC0415
-    from mirror.proving.in_service import ServiceProofs  # noqa: PLC0415
+    from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
     from mirror.switching.owed import settle  # noqa: PLC0415
 
     service = (

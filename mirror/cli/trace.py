@@ -30,8 +30,8 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.reach import Reach
 from mirror.config.values import near
 from mirror.errors import ClusterError, MirrorError
-from mirror.proving import tracing
-from mirror.proving.tracing import How, Place
+from mirror.proving.traces import tracing
+from mirror.proving.traces.tracing import How, Place
 from mirror.status.states import PartitionState
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
-    from mirror.proving.hops import Hops
-    from mirror.proving.tracing import Row
+    from mirror.proving.traces.hops import Hops
+    from mirror.proving.traces.tracing import Row
 
 FORMAT_VERSION = 1
 _LAST_PARTITION, _LAST_OFFSET = (1 << 31) - 1, (1 << 63) - 2
@@ -119,7 +119,7 @@ def trace(  # noqa: PLR0913  options of a command
       mirror trace B A.orders 3 88202 -c mirror.yaml -o json
       mirror trace A orders --key 4711 --time 2026-01-31T08:00:00Z -c mirror.yaml
     """
-    from mirror.proving.hops import Hops  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces.hops import Hops  # noqa: PLC0415  loads kernels
 
     by_key = key is not None and at is not None
     by_offset = partition is not None and offset is not None
@@ -222,7 +222,7 @@ def _topic(cluster: Cluster, name: str) -> Topic:
 def _found(
     cluster: Cluster, topic: str, key: str, since: int, tell: Callable[[str], None]
 ) -> Place:
-    from mirror.proving import keyed  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces import keyed  # noqa: PLC0415  loads kernels
 
     found = keyed.find(cluster, _topic(cluster, topic), key.encode(), since, tell)
     if found is None:
@@ -235,7 +235,7 @@ def _found(
 
 def _check(start: Place, hops: Hops, reach: Reach) -> None:
     """Refuse what cannot be a record's place, as far as the cluster answers."""
-    from mirror.proving.at_offset import What  # noqa: PLC0415  loads kernels
+    from mirror.proving.traces.at_offset import What  # noqa: PLC0415  loads kernels
 
     # If it does not answer, others may know the record; a row says so.
     with contextlib.suppress(ClusterError):

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from mirror.batches import alignment, to_columns
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proving import placing, sides
+from mirror.proving import sides
 from mirror.proving.account import span_of, widened
+from mirror.proving.content import placing
 from mirror.proving.ranges import covered
 from mirror.proving.sides import Source
 

@@ -16,14 +16,9 @@ import numpy as np
 from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
 from mirror.errors import NoLeaderError
-from mirror.proving import (
-    changed,
-    content_findings,
-    explaining,
-    findings,
-    locating,
-)
+from mirror.proving import explaining, findings, locating
 from mirror.proving.account import Account, Finding, Kind, span_of
+from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
 

@@ -18,9 +18,9 @@ import numpy as np
 from mirror.errors import ClusterError
 from mirror.proving import explaining
 from mirror.proving.account import Account, Finding, Kind, widened
-from mirror.proving.aligning import aligned
 from mirror.proving.comparing import NEVER, compare
-from mirror.proving.content_findings import not_expired
+from mirror.proving.content.aligning import aligned
+from mirror.proving.content.content_findings import not_expired
 from mirror.proving.explaining import NO_EXCUSES
 from mirror.proving.keys import with_keys
 from mirror.proving.ranges import narrowed, ranges_of

@@ -11,13 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
+from mirror.proving.continuous.step import Step
 from mirror.proving.run_files import RunFiles
 from mirror.proving.runner import InProcess
-from mirror.proving.step import Step
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from mirror.proving.step import Outcome
+    from mirror.proving.continuous.step import Outcome
     from mirror.switching.stage import Stage
 
 MOST = 1000

@@ -35,6 +35,8 @@ def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[st
             "tasks": 1,
             "groups": [f"app-{topic}"],
             "emit_heartbeats": False,
+            # Other tests emit some on the same clusters.
+            "heartbeats_replication": False,
             "emit_checkpoints_seconds": 1,
         },
         "flows": {f"{one[0]}->{other[0]}": {}, f"{other[0]}->{one[0]}": {}},

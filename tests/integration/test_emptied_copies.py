@@ -9,8 +9,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 import pytest
 
-from mirror.proving import appending
 from mirror.proving.account import Kind
+from mirror.proving.repairs import appending
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.load import producer
 from tests.harness.proofs import proven

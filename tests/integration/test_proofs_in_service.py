@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.proving.account import Kind
-from mirror.proving.in_service import FlowProofs, catching_up
+from mirror.proving.continuous.in_service import FlowProofs, catching_up
+from mirror.proving.continuous.one_task import OneTask
 from mirror.proving.of_flow import keep
-from mirror.proving.one_task import OneTask
 from mirror.proving.runner import InProcess
 from mirror.recovery import proofs
 from mirror.status.counts import Counts

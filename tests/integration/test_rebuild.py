@@ -25,15 +25,15 @@ from mirror.config.schema import MirrorConfig
 from mirror.driver import ownership
 from mirror.errors import MirrorError
 from mirror.metadata import renewing
-from mirror.proving import (
+from mirror.proving.of_flow import prove
+from mirror.proving.repairs import (
     appending,
     copied_again,
     copy_groups,
     rebuild_notes,
     rebuilding,
 )
-from mirror.proving.of_flow import prove
-from mirror.proving.rebuilding import Rebuilding
+from mirror.proving.repairs.rebuilding import Rebuilding
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
 from mirror.recovery import pauses
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message, Producer
 
     from mirror.playground.cluster import PlaygroundCluster
-    from mirror.proving.rebuilding import Outlook
+    from mirror.proving.repairs.rebuilding import Outlook
     from mirror.proving.verification import Proven
     from mirror.recovery.rebuilds import Rebuild
     from tests.harness.standing import StandingMirror

@@ -22,9 +22,9 @@ from mirror.clusters.cluster import Cluster
 from mirror.driver import ownership
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.translation import Exactness, Translated
-from mirror.proving import appending
 from mirror.proving.account import Kind
-from mirror.proving.repair import Obstacle
+from mirror.proving.repairs import appending
+from mirror.proving.repairs.remedies import Obstacle
 from mirror.recovery.pauses import PausesReader
 from tests.harness import segments
 from tests.harness.admin import create_topic

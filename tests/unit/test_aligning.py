@@ -17,10 +17,10 @@ import pytest
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
-from mirror.proving import aligning, marking, matching
 from mirror.proving.account import Kind
-from mirror.proving.aligning import Aligned, aligned
-from mirror.proving.marking import Located, Marks, Piece
+from mirror.proving.content import aligning, marking, matching
+from mirror.proving.content.aligning import Aligned, aligned
+from mirror.proving.content.marking import Located, Marks, Piece
 from mirror.proving.ranges import CopiedPartition, Range, narrowed, ranges_of
 from mirror.proving.sides import Terms
 

@@ -58,7 +58,7 @@ LIBRARY_USERS = {
     },
     "pyspark": {
         *("driver", "playground"),
-        *("proving.spark_runner", "proving.in_service"),  # the latter passes it on
+        *("proving.spark_runner", "proving.continuous.in_service"),  # the latter passes it on
         *("relay.task", "relay.daemon"),
     },
 }

@@ -7,7 +7,7 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.batches.alignment import ONLY_SOURCE, ONLY_TARGET
-from mirror.proving.changed import changed
+from mirror.proving.content.changed import changed
 
 pytestmark = pytest.mark.unit
 

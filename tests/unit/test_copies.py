@@ -11,11 +11,11 @@ from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
 from mirror.offsets.pairs import Pair, Pairs
 from mirror.offsets.progress import Position
-from mirror.proving import absence, hops
-from mirror.proving.at_offset import Held, What
-from mirror.proving.hop import Hop
-from mirror.proving.hops import Hops
-from mirror.proving.tracing import How, Place, Row
+from mirror.proving.traces import absence, hops
+from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.hop import Hop
+from mirror.proving.traces.hops import Hops
+from mirror.proving.traces.tracing import How, Place, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,11 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving import judging
 from mirror.proving.comparing import Compared
 from mirror.proving.ranges import CopiedPartition, Range
 from mirror.proving.sides import Terms
-from mirror.proving.tracing import How, Sameness
+from mirror.proving.traces import judging
+from mirror.proving.traces.tracing import How, Sameness
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

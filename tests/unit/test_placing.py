@@ -11,9 +11,9 @@ import pytest
 from mirror.batches import alignment
 from mirror.batches.alignment import NOWHERE, ONLY_SOURCE, ONLY_TARGET
 from mirror.proving.account import Kind
-from mirror.proving.content_findings import not_expired
+from mirror.proving.content.content_findings import not_expired
+from mirror.proving.content.placing import place
 from mirror.proving.log_stream import Damage
-from mirror.proving.placing import place
 from mirror.proving.ranges import CopiedPartition, Range
 
 pytestmark = pytest.mark.unit

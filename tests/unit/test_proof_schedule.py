@@ -14,9 +14,8 @@ import pytest
 
 from mirror.errors import MirrorError
 from mirror.proving.account import Finding, Kind
-from mirror.proving.one_task import OneTask, StoppedError, Turn
-from mirror.proving.ranges import CopiedPartition, ranges_of
-from mirror.proving.schedule import (
+from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
+from mirror.proving.continuous.schedule import (
     FLOOR,
     Budget,
     Costs,
@@ -25,7 +24,8 @@ from mirror.proving.schedule import (
     prefix,
     range_bytes,
 )
-from mirror.proving.standing import Standing
+from mirror.proving.continuous.standing import Standing
+from mirror.proving.ranges import CopiedPartition, ranges_of
 from mirror.recovery.proofs import Proof
 
 if TYPE_CHECKING:

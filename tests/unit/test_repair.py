@@ -12,10 +12,10 @@ from mirror.config.schema import MirrorConfig
 from mirror.errors import ClusterError, MirrorError
 from mirror.offsets.late import LateRuns
 from mirror.offsets.runs import Block
-from mirror.proving import appending
 from mirror.proving.account import Finding, Kind
 from mirror.proving.ranges import CopiedPartition, ranges_of
-from mirror.proving.repair import Obstacle, Remedy, remedies
+from mirror.proving.repairs import appending
+from mirror.proving.repairs.remedies import Obstacle, Remedy, remedies
 from mirror.recovery import repairs
 from mirror.recovery.repairs import Repair
 

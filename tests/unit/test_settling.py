@@ -11,8 +11,9 @@ import pytest
 
 from mirror.batches import alignment
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.proving import changed, locating
+from mirror.proving import locating
 from mirror.proving.account import Kind
+from mirror.proving.content import changed
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
 from mirror.proving.ranges import CopiedPartition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.proving.tracing import How, Origins, Place, Row, Sameness, trace
+from mirror.proving.traces.tracing import How, Origins, Place, Row, Sameness, trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

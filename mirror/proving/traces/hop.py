@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from mirror.errors import ClusterError
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
-from mirror.proving.at_offset import Held, What
-from mirror.proving.judging import Verdict, judge
 from mirror.proving.of_flow import terms_of
 from mirror.proving.ranges import CopiedPartition
 from mirror.proving.scope import Scope
-from mirror.proving.tracing import How, Place, Row
+from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.judging import Verdict, judge
+from mirror.proving.traces.tracing import How, Place, Row
 
 if TYPE_CHECKING:
     import uuid

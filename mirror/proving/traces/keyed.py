@@ -15,7 +15,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.clusters.wire import fetch
 from mirror.errors import NoLeaderError
 from mirror.proving.log_stream import LogStream, Stretch
-from mirror.proving.tracing import Place
+from mirror.proving.traces.tracing import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,9 +30,9 @@ from mirror.offsets import starting
 from mirror.offsets.group_survey import known_of
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.starting import StartPoint
-from mirror.proving import appending, copied_again, copy_groups, irreplaceable
 from mirror.proving.of_flow import terms_of
-from mirror.proving.rebuild_notes import AheadError, RebuildNotes
+from mirror.proving.repairs import appending, copied_again, copy_groups, irreplaceable
+from mirror.proving.repairs.rebuild_notes import AheadError, RebuildNotes
 from mirror.proving.scope import Scope
 from mirror.recovery import repairs
 from mirror.recovery.rebuilds import Rebuild, Step
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.topics import MirroredTopic
     from mirror.offsets.offset_map import OffsetMap
-    from mirror.proving.copied_again import Copied
-    from mirror.proving.irreplaceable import Irreplaceable
+    from mirror.proving.repairs.copied_again import Copied
+    from mirror.proving.repairs.irreplaceable import Irreplaceable
     from mirror.proving.verification import Proven
     from mirror.recovery.rebuilds import KeptGroup
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from mirror.jobs.scheduler import Job
 from mirror.proving.comparing import Compared
-from mirror.proving.new_copies import NewCopies
-from mirror.proving.one_task import OneTask, StoppedError, Turn
-from mirror.proving.past_copies import PastCopies, is_place
-from mirror.proving.schedule import Budget, Costs, Lane, range_bytes, size
+from mirror.proving.continuous.new_copies import NewCopies
+from mirror.proving.continuous.one_task import OneTask, StoppedError, Turn
+from mirror.proving.continuous.past_copies import PastCopies, is_place
+from mirror.proving.continuous.schedule import Budget, Costs, Lane, range_bytes, size
+from mirror.proving.continuous.standing import Standing
+from mirror.proving.continuous.step import Step
 from mirror.proving.spark_runner import BesideSlots
-from mirror.proving.standing import Standing
-from mirror.proving.step import Step
 from mirror.recovery import proofs
 from mirror.status.counts import Counts
 from mirror.status.events import Event, EventKind
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.proving.step import Outcome
+    from mirror.proving.continuous.step import Outcome
     from mirror.status.store import StatusStore
     from mirror.status.verify import FindingStatus
 

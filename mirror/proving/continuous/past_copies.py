@@ -13,17 +13,17 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.offsets.progress import NO_ID
+from mirror.proving.continuous.schedule import prefix, range_bytes
 from mirror.proving.run_files import RunFiles
-from mirror.proving.schedule import prefix, range_bytes
 from mirror.recovery import proofs
 from mirror.recovery.proofs import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mirror.proving.continuous.schedule import Costs
+    from mirror.proving.continuous.step import Outcome, Step
     from mirror.proving.ranges import CopiedPartition, Range
-    from mirror.proving.schedule import Costs
-    from mirror.proving.step import Outcome, Step
     from mirror.proving.survey import Survey
 
 TopicPartition = tuple[str, int]

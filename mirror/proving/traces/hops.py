@@ -16,11 +16,12 @@ from mirror.errors import ClusterError
 from mirror.offsets import pairs
 from mirror.offsets.progress import NO_ID
 from mirror.policy.selection import select_topics
-from mirror.proving import at_offset, excuses
-from mirror.proving.absence import absent
-from mirror.proving.at_offset import Held, What
-from mirror.proving.hop import meet
-from mirror.proving.tracing import How, Origins, Place, Row
+from mirror.proving import excuses
+from mirror.proving.traces import at_offset
+from mirror.proving.traces.absence import absent
+from mirror.proving.traces.at_offset import Held, What
+from mirror.proving.traces.hop import meet
+from mirror.proving.traces.tracing import How, Origins, Place, Row
 from mirror.relay.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mirror.clusters.reach import Reach
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.pairs import Pair
-    from mirror.proving.absence import Fault
+    from mirror.proving.traces.absence import Fault
 
 _WRITTEN = {
     What.RECORD: How.ORIGIN,

@@ -19,8 +19,8 @@ from mirror.proving.ranges import Range
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from mirror.proving.content.matching import Longs
     from mirror.proving.explaining import Odd
-    from mirror.proving.matching import Longs
     from mirror.proving.ranges import CopiedPartition
     from mirror.proving.sides import Terms
 

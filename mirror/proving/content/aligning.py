@@ -16,15 +16,15 @@ import numpy as np
 
 from mirror.errors import MirrorError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.proving import marking, matching
 from mirror.proving.account import Finding, Kind
-from mirror.proving.marking import Located, Marks, Piece
+from mirror.proving.content import marking, matching
+from mirror.proving.content.marking import Located, Marks, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirror.offsets.runs import RunArray
-    from mirror.proving.matching import Longs
+    from mirror.proving.content.matching import Longs
     from mirror.proving.ranges import CopiedPartition
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.proving import excuses
-from mirror.proving.at_offset import What
-from mirror.proving.tracing import How
+from mirror.proving.traces.at_offset import What
+from mirror.proving.traces.tracing import How
 from mirror.recovery import losses
 from mirror.recovery.pauses import PausesReader
 from mirror.relay.provenance import HEADER
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.offsets.pairs import Pairs
-    from mirror.proving.hop import Hop
-    from mirror.proving.tracing import Row
+    from mirror.proving.traces.hop import Hop
+    from mirror.proving.traces.tracing import Row
 
 Fault = Callable[[str, str, int], str]
 """Says why a flow has set aside a partition of a topic; empty if it has not, or that is

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
+from mirror.proving.continuous.schedule import Spread, prefix, range_bytes, size
 from mirror.proving.run_files import RunFiles
-from mirror.proving.schedule import Spread, prefix, range_bytes, size
 from mirror.recovery import proofs
 from mirror.recovery.proofs import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mirror.proving.continuous.schedule import Costs
+    from mirror.proving.continuous.step import Outcome, Step
     from mirror.proving.ranges import CopiedPartition, Range
-    from mirror.proving.schedule import Costs
-    from mirror.proving.step import Outcome, Step
     from mirror.proving.survey import Survey
 
 TopicPartition = tuple[str, int]

@@ -18,7 +18,7 @@ from mirror.proving.explaining import NO_EXCUSES
 from mirror.proving.ranges import Range
 from mirror.proving.runner import InProcess
 from mirror.proving.settling import Settling
-from mirror.proving.tracing import How, Sameness
+from mirror.proving.traces.tracing import How, Sameness
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster

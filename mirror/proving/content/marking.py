@@ -16,14 +16,15 @@ import numpy as np
 from mirror.batches import alignment, to_columns
 from mirror.errors import MirrorError
 from mirror.offsets.runs import joined
-from mirror.proving import matching, sides
+from mirror.proving import sides
+from mirror.proving.content import matching
 from mirror.proving.sides import Source
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.runs import RunArray
+    from mirror.proving.content.matching import Longs
     from mirror.proving.log_stream import LogStream
-    from mirror.proving.matching import Longs
     from mirror.proving.ranges import CopiedPartition
     from mirror.proving.sides import Terms
 

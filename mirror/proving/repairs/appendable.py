@@ -16,7 +16,7 @@ from mirror.errors import ClusterError, RecreatedError
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
 from mirror.proving import locating
 from mirror.proving.log_stream import Stretch
-from mirror.proving.repair import Obstacle
+from mirror.proving.repairs.remedies import Obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.offset_map import OffsetMap
     from mirror.offsets.runs import RunArray
-    from mirror.proving.missing import MissingRecord
     from mirror.proving.ranges import CopiedPartition
+    from mirror.proving.repairs.missing import MissingRecord
     from mirror.proving.sides import Terms
     from mirror.proving.verification import PartitionProof
 

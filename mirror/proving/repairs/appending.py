@@ -28,13 +28,13 @@ from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.offsets.translation import Exactness
-from mirror.proving import missing
 from mirror.proving.account import Kind
-from mirror.proving.appendable import Work, check_copy, look
 from mirror.proving.logs import settled_ends
 from mirror.proving.of_flow import terms_of
 from mirror.proving.ranges import LAST_OFFSET, between
-from mirror.proving.repair import Obstacle
+from mirror.proving.repairs import missing
+from mirror.proving.repairs.appendable import Work, check_copy, look
+from mirror.proving.repairs.remedies import Obstacle
 from mirror.proving.scope import Scope
 from mirror.recovery import pauses, repairs
 from mirror.recovery.pauses import PausesReader
