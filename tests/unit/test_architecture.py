@@ -58,7 +58,8 @@ LIBRARY_USERS = {
     },
     "pyspark": {
         *("driver", "playground"),
-        *("proving.spark_runner", "proving.continuous.in_service"),  # the latter passes it on
+        # The latter passes it on.
+        *("proving.spark_runner", "proving.continuous.in_service"),
         *("relay.task", "relay.daemon"),
     },
 }
