@@ -1,7 +1,7 @@
 """What dashboards and rules ask for, against what a running service answers.
 
 tests/unit/test_dashboards.py holds them against the table of metrics; here a real
-Prometheus scrapes a real service of two flows, with groups and heartbeats, and is asked
+Prometheus scrapes a real service of a pair, with groups and heartbeats, and is asked
 every query of every dashboard.
 """
 
@@ -17,10 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
+from mirror.metrics.of_pairs import PAIR_METRICS
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
-from tests.harness.service import config_for
+from tests.harness.service import RunningMirror, config_for
 from tests.harness.waiting import wait_for
 from tests.unit.test_dashboards import OF_THE_PROCESS, queries, rules
 
@@ -29,13 +30,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
-    from tests.harness.service import RunningMirror
-    from tests.harness.standing import StandingMirror
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 
-AT_TIMES = {"mirror_flow_backfill_remaining_seconds"}
-"""Without a value while nothing is to be caught up with."""
+AT_TIMES = {
+    "mirror_flow_backfill_remaining_seconds",
+    "mirror_switch_block_seconds",
+    "mirror_writes_on_passive_records_total",
+}
+"""Without a value while nothing is to be caught up with, before a switch, and in a pair
+whose flows both copy.
+"""
+OF_EACH = {"job", "instance"}
+"""Prometheus gives them to every series."""
 _SELECTOR = re.compile(
     r"(?<![\w:$\"])((?:mirror|process)_\w+|flow:[\w:]+|kafka_\w+)(\{[^}]*\})?"
 )
@@ -64,6 +71,8 @@ def declared() -> dict[str, frozenset[str]]:
             found[name] = frozenset(
                 labels | ({"le"} if name.endswith("_bucket") else set())
             )
+    for each in PAIR_METRICS:
+        found[each.name] = frozenset({"pair", *each.labels})
     return found
 
 
@@ -83,7 +92,6 @@ def each_of(selector: str) -> list[str]:
 
 def test_what_is_exposed_and_what_is_asked_for_agree(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
-    standing: StandingMirror,
     tmp_path: Path,
     topic_name: str,
 ) -> None:
@@ -111,6 +119,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
         verify_share=1,
     )
     config["flows"]["B->A"]["topics"] = ["nothing-else"]
+    config["recovery"] = {"A<->B": {"active": "A", "both_ways": True}}
     load = NumberedLoad(source, topic_name, 2)
     load.send(500)
     reader = Consumer({"bootstrap.servers": source, "group.id": group})
@@ -118,8 +127,8 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
     reader.close()
     table = declared()
 
-    with standing.hosting(config) as mirror, load.streaming(chunk=50):
-        wait_for(lambda: not names() - AT_TIMES - exposed(mirror).keys(), 60, 1)
+    with RunningMirror(config, tmp_path) as mirror, load.streaming(chunk=50):
+        wait_for(lambda: not names() - AT_TIMES - exposed(mirror).keys(), 120, 1)
         shown = exposed(mirror)
         ours = {name for name in shown if name.startswith("mirror_")}
         assert ours - names() == set()
@@ -142,6 +151,7 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
                 known: set[str] = set()
                 for name, matchers in _SELECTOR.findall(chosen(query)):
                     if name in AT_TIMES:
+                        known.update(table[name], OF_EACH)
                         continue
                     for selector in each_of(name + matchers):
                         found = series(selector)
