@@ -46,6 +46,8 @@ _ONE, _OTHER = "FA", "FB"
 _VALUE = bytes(10_000)
 _TICK_SECONDS = 0.05
 _QUEUE_KB = 64 * 1024
+_JVM = ("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4")
+"""The playground's own heap is too small for this load."""
 
 
 class Load:
@@ -104,7 +106,8 @@ class Load:
                     break
             due += _TICK_SECONDS
             client.poll(max(0.0, due - time.monotonic()))
-        self._left_at = self._taken_at
+        if self._refused.is_set():
+            self._left_at = self._taken_at
         client.flush(10)
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
@@ -156,7 +159,11 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
     folder.mkdir()
     taken = []
     with playground(
-        (_ONE, _OTHER), root=folder / "clusters", given=False, secured=True
+        (_ONE, _OTHER),
+        root=folder / "clusters",
+        given=False,
+        secured=True,
+        jvm=_JVM,
     ) as made:
         document = pair_of((_ONE, ""), (_OTHER, ""), _TOPIC)
         document["defaults"] |= {"groups": ["app-.*"], "sync_topic_acls": False}
@@ -188,7 +195,9 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
 
 def _failover(folder: Path, groups: int, partitions: int) -> dict[str, Any]:
     folder.mkdir()
-    with playground((_ONE, _OTHER), root=folder / "clusters", given=False) as made:
+    with playground(
+        (_ONE, _OTHER), root=folder / "clusters", given=False, jvm=_JVM
+    ) as made:
         ends = [(alias, cluster.bootstrap) for alias, cluster in made.items()]
         for _, bootstrap in ends:
             create_topic(bootstrap, _TOPIC, partitions)
