@@ -27,10 +27,10 @@ def test_as_many_as_the_producer_counts(
     that cluster meanwhile. Another service counts the same, and the way back begins a
     count of its own.
     """
-    ends = {"PA": clusters["a"].bootstrap, "PB": clusters["b"].bootstrap}
+    ends = {"QA": clusters["a"].bootstrap, "QB": clusters["b"].bootstrap}
     for bootstrap in ends.values():
         create_topic(bootstrap, topic_name, 2)
-    document = pair_of(("PA", ends["PA"]), ("PB", ends["PB"]), f"{topic_name}.*")
+    document = pair_of(("QA", ends["QA"]), ("QB", ends["QB"]), f"{topic_name}.*")
     document["defaults"]["emit_heartbeats"] = True
     group = f"app-{topic_name}"
     application = Application(topic_name, 2, group)
@@ -44,25 +44,25 @@ def test_as_many_as_the_producer_counts(
         mirror.wait_until(shown)
 
     with RunningMirror(document, tmp_path) as mirror:
-        mirror.wait_running("PA->PB")
-        application.write(ends["PA"], 300)
-        counted(mirror, 0, "PA")
-        Switch(tmp_path, "switch", "PA/PB", "--yes").succeeds()
-        mirror.wait_running("PB->PA")
-        counted(mirror, 0, "PB")
-        assert application.write(ends["PB"], 50)
-        assert application.write(ends["PA"], 37)
+        mirror.wait_running("QA->QB")
+        application.write(ends["QA"], 300)
+        counted(mirror, 0, "QA")
+        Switch(tmp_path, "switch", "QA/QB", "--yes").succeeds()
+        mirror.wait_running("QB->QA")
+        counted(mirror, 0, "QB")
+        assert application.write(ends["QB"], 50)
+        assert application.write(ends["QA"], 37)
         later = Application(f"{topic_name}-later", 1, group)
-        create_topic(ends["PA"], later.topic, 1)
-        assert later.write(ends["PA"], 4)
-        mirror.wait_copied(ends["PB"], topic_name, flow="PB->PA")
-        counted(mirror, 41, "PB")
+        create_topic(ends["QA"], later.topic, 1)
+        assert later.write(ends["QA"], 4)
+        mirror.wait_copied(ends["QB"], topic_name, flow="QB->QA")
+        counted(mirror, 41, "QB")
 
     with RunningMirror(document, tmp_path) as mirror:
-        mirror.wait_running("PB->PA")
-        counted(mirror, 41, "PB")
-        Switch(tmp_path, "switch", "PB/PA", "--yes").succeeds()
-        mirror.wait_running("PA->PB")
-        counted(mirror, 0, "PA")
-        assert application.write(ends["PB"], 5)
-        counted(mirror, 5, "PA")
+        mirror.wait_running("QB->QA")
+        counted(mirror, 41, "QB")
+        Switch(tmp_path, "switch", "QB/QA", "--yes").succeeds()
+        mirror.wait_running("QA->QB")
+        counted(mirror, 0, "QA")
+        assert application.write(ends["QB"], 5)
+        counted(mirror, 5, "QA")
