@@ -1,9 +1,9 @@
-"""What this host offers: cores, also inside a container, and Java.
+"""What this host offers: cores, also inside a container, Java, and a name.
 
-Main functions: `usable_cores` and `require_java`. A container sees all cores whatever
-its limit on CPU time, so `usable_cores` also reads the limit from the control group:
-two cores' worth of time on a host with 64 counts as two. `require_java` finds the java
-binary for Spark and the playground's brokers; it installs nothing.
+Main functions: `usable_cores`, `require_java`, and `process_name`. A container sees all
+cores whatever its limit on CPU time, so `usable_cores` also reads the limit from the
+control group: two cores' worth of time on a host with 64 counts as two. `require_java`
+finds the java binary for Spark and the playground's brokers; it installs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ import os
 from pathlib import Path
 import re
 import shutil
+import socket
 import subprocess
 
 from mirror.errors import JavaMissingError
 
 _GROUPS = Path("/sys/fs/cgroup")
+
+
+def process_name() -> str:
+    """host:pid, by which people find this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def usable_cores(groups: Path = _GROUPS) -> int:

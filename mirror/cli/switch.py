@@ -21,11 +21,7 @@ from mirror.cli.options import (
     flow_of,
     read_config,
 )
-from mirror.cli.output import (
-    Form,
-    Output,
-    complain,
-)
+from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import Lines, show_end, show_plan
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
@@ -167,7 +163,7 @@ class _Asked:
 
 
 def _run(asked: _Asked) -> None:
-    from mirror.switching import procedure  # noqa: PLC0415  loads kernels
+    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
     from mirror.switching.runner import Operator, Terms  # noqa: PLC0415
     from mirror.switching.stage import Stage  # noqa: PLC0415
     from mirror.switching.steps import STEPS  # noqa: PLC0415
@@ -178,7 +174,7 @@ def _run(asked: _Asked) -> None:
     chosen = read_config(asked.config)
     flow = flow_of(chosen, asked.flow)
     pair = pair_of(chosen, flow)
-    lines = Lines(asked.output, {step: n for n, step in enumerate(procedure.STEPS, 1)})
+    lines = Lines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         source, target = _ends(asked, flow, reach)
         stage = Stage(

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict, dataclass, field
 import json
-import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ import structlog
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.membership import SESSION_SECONDS, Membership
 from mirror.errors import AuthorizationError, ClusterError
+from mirror.host import process_name
 from mirror.log import LogThrottle
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Leadership:
         """`group` is the consumer group of all instances; None: this one leads every
         flow.
         """
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.name = process_name()
         self._target = {flow.name: flow.target for flow in flows}
         self._clusters = clusters
         self._group = group

@@ -10,8 +10,6 @@ journal what only the other one has, except what an operator is about to write t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -21,9 +19,10 @@ import structlog
 from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
+from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.recovery import beginnings, journal, roles
-from mirror.recovery.journal import JournalReader, Kind, StepState
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.status.pairs import MemberStatus, PairStatus, PassiveStatus, RunStatus
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class PairFollower:
         self._pairs = dict(config.recovery)
         self._clusters = config.clusters
         self._store = store
-        self._by = f"service {socket.gethostname()}:{os.getpid()}"
+        self._by = f"service {process_name()}"
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._members = {
@@ -159,15 +158,11 @@ class PairFollower:
         pair = self._pair(source, target)
         if pair is None:
             return None
-        with self._lock:
-            entries, role = self._entries(pair), self._role(pair)
-        if role.active != source:
+        entries = self.entries(pair)
+        made = roles.newest_role(entries)
+        if made is None or made.target != source:
             return None
-        for run in reversed(roles.runs(entries)):
-            moved = run.state(roles.ROLE) is StepState.DONE
-            if moved and run.first.epoch == role.epoch:
-                return beginnings.read(run.details(roles.ROLE))
-        return None
+        return beginnings.read(roles.run_of(made, entries).details(roles.ROLE))
 
     def _pair(self, source: str, target: str) -> PairConfig | None:
         return next(

@@ -8,8 +8,6 @@ room: the command line passes it in.
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +16,7 @@ import structlog
 
 from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
+from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.recovery import roles
 from mirror.recovery.journal import JournalReader
@@ -109,7 +108,7 @@ class _Member:
         self._follower = follower
         self._settle = settle
         self._leads = leads
-        self._by = f"service {socket.gethostname()}:{os.getpid()}"
+        self._by = f"service {process_name()}"
         self._throttle = LogThrottle()
         self._looked_at = 0.0
         self._laid = 0

@@ -228,29 +228,31 @@ def _write_config(folder: Path, clusters: dict[str, PlaygroundCluster]) -> Path:
 def _tell(screen: Screen, verdict: Verdict, recovery: float) -> None:
     result = "exactly once" if verdict.exactly_once else "NOT exactly once"
     screen.say(f"counted on B by an ordinary read_committed consumer: {result}")
-    for name, number in (
-        ("records produced on A", verdict.produced),
-        ("records on B", verdict.on_target),
-        ("duplicates", verdict.duplicates),
-        ("missing", verdict.missing),
-        ("changed", verdict.changed),
-        ("out of order", verdict.out_of_order),
-        ("seconds to recover", f"{recovery:.1f}"),
-    ):
-        screen.say(f"  {name:<22}{number:>8}")
+    screen.count(
+        {
+            "records produced on A": verdict.produced,
+            "records on B": verdict.on_target,
+            "duplicates": verdict.duplicates,
+            "missing": verdict.missing,
+            "changed": verdict.changed,
+            "out of order": verdict.out_of_order,
+            "seconds to recover": f"{recovery:.1f}",
+        }
+    )
 
 
 def _tell_handover(screen: Screen, handover: Handover) -> None:
     result = "at the very next record" if handover.exact else "NOT where it was"
     screen.say(f"group {GROUP} goes on at B, {result}")
-    for name, number in (
-        ("read on A", handover.on_a),
-        ("read on B", handover.on_b),
-        ("read twice", handover.twice),
-        ("never read", handover.never),
-        ("seconds without A", f"{handover.seconds:.1f}"),
-    ):
-        screen.say(f"  {name:<22}{number:>8}")
+    screen.count(
+        {
+            "read on A": handover.on_a,
+            "read on B": handover.on_b,
+            "read twice": handover.twice,
+            "never read": handover.never,
+            "seconds without A": f"{handover.seconds:.1f}",
+        }
+    )
 
 
 def _keep(

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 _COLUMNS = ("FLOW", "TOPIC", "PARTITION", "LAG", "RECORDS", "LATENCY")
@@ -47,6 +48,11 @@ class Screen:
         passed = time.monotonic() - self._started
         self._console.print(f"{passed:6.1f}s  {text}", markup=False)
         sys.stdout.flush()
+
+    def count(self, figures: Mapping[str, object]) -> None:
+        """Print figures below each other, by name."""
+        for name, figure in figures.items():
+            self.say(f"  {name:<22}{figure:>8}")
 
     def show(self, status: dict[str, Any]) -> None:
         """Show this status instead of the last one."""

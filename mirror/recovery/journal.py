@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.wire.produce import EncodedBatch
 
 VERSION = 1
 TOPIC = "mirror-journal.internal"
@@ -226,13 +227,17 @@ class JournalWriter:
         """Raises:
         ClusterError: the topic does not take an entry as large as this one.
         """
-        size = records.encode([entry.record()]).size
+        self._encoded(entry)
+
+    def _encoded(self, entry: Entry) -> EncodedBatch:
+        batch = records.encode([entry.record()])
         most = min(self._most, _MOST_BYTES)
-        if size > most:
+        if batch.size > most:
             raise ClusterError(
-                f"cluster {self.alias}: what step {entry.step} notes takes {size} "
-                f"bytes, and {TOPIC} takes {most} at most (max.message.bytes)"
+                f"cluster {self.alias}: what step {entry.step} notes takes {batch.size}"
+                f" bytes, and {TOPIC} takes {most} at most (max.message.bytes)"
             )
+        return batch
 
     def write(self, entry: Entry, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Write one entry once, and wait until everyone can read it. A leader or
@@ -242,7 +247,7 @@ class JournalWriter:
             FencedError: a later operator took over.
             ClusterError: it was not written, or `in_doubt`: it may have been.
         """
-        self.require_room(entry)
+        batch = self._encoded(entry)
         until = time.monotonic() + seconds
         self.in_doubt = False
         pause = 0.0
@@ -250,7 +255,7 @@ class JournalWriter:
             try:
                 if pause and self._retaken(entry):
                     return
-                self._write(entry)
+                self._write(entry, batch)
             except MirrorError as error:
                 if time.monotonic() > until or not _passes(error):
                     raise
@@ -259,8 +264,7 @@ class JournalWriter:
             pause = _AGAIN.after(pause)
             time.sleep(pause)
 
-    def _write(self, entry: Entry) -> None:
-        batch = records.encode([entry.record()])
+    def _write(self, entry: Entry, batch: EncodedBatch) -> None:
         write(self._cluster, {TOPIC: [batch]}, self._producer)
         self.in_doubt = True
         self._producer.commit()

@@ -37,8 +37,7 @@ class PassiveWrites:
         assert made is not None, "a pair without a role has no passive cluster"
         self.epoch = made.epoch
         self._since_ms = round(made.at * 1000)
-        run = roles.Run(entries=tuple(e for e in entries if e.run == made.run))
-        self._cut = cut(run)
+        self._cut = roles.cut(roles.run_of(made, entries).details("fence"))
         self._starts: dict[TopicPartition, int] = {}
         self._ends = SourceEnds()
 
@@ -75,18 +74,6 @@ def of_applications(topics: Iterable[str], back: FlowConfig) -> list[str]:
         for name in topics
         if name.rsplit(".", 1)[-1] != HEARTBEATS and policy.upstream_topic(name) is None
     ]
-
-
-def cut(run: roles.Run) -> dict[TopicPartition, int] | None:
-    """Where each log ended when a switch made it stand still; None if no one looked."""
-    noted = run.details("fence").get("cut")
-    if not isinstance(noted, dict):
-        return None
-    return {
-        (str(topic), number): int(end)
-        for topic, each in noted.items()
-        for number, end in enumerate(each)
-    }
 
 
 def ends(found: dict[str, TopicEnds]) -> dict[TopicPartition, int]:

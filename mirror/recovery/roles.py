@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.config.pair_settings import PairConfig
 
@@ -177,6 +177,25 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
 
 def _makes_active(entry: Entry) -> bool:
     return entry.step == ROLE and entry.state is StepState.DONE
+
+
+def run_of(made: Entry, entries: Sequence[Entry]) -> Run:
+    """The run to which an entry belongs, which is one of these."""
+    return Run(entries=tuple(each for each in entries if each.run == made.run))
+
+
+def cut(noted: Mapping[str, object]) -> dict[tuple[str, int], int] | None:
+    """Where each log ended when a switch made it stand still, by topic and partition,
+    from what the step `fence` noted; None if no one looked.
+    """
+    found = noted.get("cut")
+    if not isinstance(found, dict):
+        return None
+    return {
+        (str(topic), number): int(end)
+        for topic, ends in found.items()
+        for number, end in enumerate(ends)
+    }
 
 
 def runs(entries: Sequence[Entry]) -> tuple[Run, ...]:

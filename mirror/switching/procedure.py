@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role, Run
 
-STEPS, BLOCKS = roles.STEPS, roles.BLOCKS
-
 
 def left(run: Run | None) -> tuple[str, ...]:
     """The steps that are not done, in order."""
     if run is None:
-        return STEPS
-    return tuple(step for step in STEPS if run.state(step) is not StepState.DONE)
+        return roles.STEPS
+    return tuple(step for step in roles.STEPS if run.state(step) is not StepState.DONE)
 
 
 def undoing(run: Run) -> tuple[str, ...]:
@@ -44,7 +42,7 @@ def undoing(run: Run) -> tuple[str, ...]:
         )
     return tuple(
         step
-        for step in reversed(STEPS)
+        for step in reversed(roles.STEPS)
         if run.state(step) not in {None, StepState.UNDONE}
     )
 

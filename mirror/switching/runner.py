@@ -268,14 +268,14 @@ class Operator:
 
     @staticmethod
     def _notes(run: Run) -> Mapping[str, Notes]:
-        return {step: run.details(step) for step in procedure.STEPS}
+        return {step: run.details(step) for step in roles.STEPS}
 
     def _staged(self, stage: Stage, name: str, terms: Terms) -> Stage:
         """The stage for one step."""
         run = self._require_run()
         deadline = time.monotonic() + terms.step_seconds
         blocked = procedure.blocked_since(run)
-        if self._kind is Kind.SWITCH and name != procedure.BLOCKS[-1] and blocked:
+        if self._kind is Kind.SWITCH and name != roles.BLOCKS[-1] and blocked:
             # What is left of the time for which producers may be blocked.
             left = blocked + self._pair.block_seconds - time.time()
             deadline = min(deadline, time.monotonic() + left)

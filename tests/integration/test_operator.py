@@ -19,7 +19,6 @@ from mirror.errors import FencedError, MirrorError
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, Kind, StepState
 from mirror.status.store import StatusStore
-from mirror.switching import procedure
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step
 from tests.harness.mishaps import Mishap, Rule
@@ -84,7 +83,7 @@ class Pair:
 
             return Step(do=do, undo=undo)
 
-        return {name: step(name) for name in procedure.STEPS}
+        return {name: step(name) for name in roles.STEPS}
 
     @contextlib.contextmanager
     def operator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.config.schema import MirrorConfig
-from mirror.recovery import passive_writes
+from mirror.recovery import passive_writes, roles
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.journal import Entry, Kind, StepState
 from mirror.recovery.roles import Run
@@ -40,9 +40,9 @@ def test_topics_that_only_applications_write(policy: str, expected: list[str]) -
 
 def test_the_cut_of_a_switch() -> None:
     """By partition; a failover has none."""
-    found = passive_writes.cut(run(cut={"t": [5, 0]}))
+    found = roles.cut(run(cut={"t": [5, 0]}).details("fence"))
     assert found == {("t", 0): 5, ("t", 1): 0}
-    assert passive_writes.cut(run()) is None
+    assert roles.cut(run().details("fence")) is None
 
 
 def test_partitions_that_do_not_answer_are_left_out() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.config.pair_settings import pair_name
+from mirror.metadata import acl_ownership
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions.extent import (
     ALL,
@@ -70,6 +71,14 @@ def transactional_ids(flow: FlowConfig) -> str:
     """The prefix of all transactional ids of a flow, for every slot."""
     first = target.transactional_ids(flow.name, 0)[0]
     return first.removesuffix("0.0")
+
+
+def acl_topics(_flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:
+    """The topics that say which ACLs of a cluster are mirror's, for every source."""
+    return (beginning(acl_ownership.topic_name("").partition(".")[0] + "."),)
+
+
+CALLED_ACL_TOPICS = "`mirror-acls.` as a prefix"
 
 
 def is_paired(flow: FlowConfig, config: MirrorConfig) -> bool:

@@ -72,10 +72,8 @@ ROWS: tuple[Need, ...] = (
         side=Side.SOURCE,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
-        names=lambda *_: (
-            beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
-        ),
-        called="`mirror-acls.` as a prefix",
+        names=names.acl_topics,
+        called=names.CALLED_ACL_TOPICS,
         when=lambda flow, config: (
             flow.sync_topic_acls
             and any(
@@ -230,10 +228,8 @@ ROWS: tuple[Need, ...] = (
             (
                 ResourceKind.TOPIC,
                 (_READ,),
-                lambda *_: (
-                    beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
-                ),
-                "`mirror-acls.` as a prefix",
+                names.acl_topics,
+                names.CALLED_ACL_TOPICS,
             ),
         )
     ),
@@ -356,10 +352,8 @@ ROWS: tuple[Need, ...] = (
         side=Side.TARGET,
         kind=ResourceKind.TOPIC,
         operations=(_READ,),
-        names=lambda *_: (
-            beginning(acl_ownership.topic_name("").partition(".")[0] + "."),
-        ),
-        called="`mirror-acls.` as a prefix",
+        names=names.acl_topics,
+        called=names.CALLED_ACL_TOPICS,
         when=lambda flow, _: flow.sync_topic_acls,
         setting="`sync_topic_acls`",
     ),

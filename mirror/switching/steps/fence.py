@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.metadata.topics import select
+from mirror.recovery import roles
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, quiet
 from mirror.switching.quiet import Quiet
@@ -40,7 +41,8 @@ def _fence(stage: Stage) -> Done:
         denied = {acl.principal for acl in plan.adds if acl.permission == "DENY"}
         laid = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
         fenced = "; ".join(filter(None, (called, laid)))
-    topics = topics_of(stage.source, stage.flow)
+    moving = select(stage.source, stage.flow).topics
+    topics = {each.topic: each.partitions for each in moving}
     found = Quiet(cuts={})
     # Transactions first get time to end by themselves.
     patience = time.monotonic() + (stage.deadline - time.monotonic()) / 2
@@ -62,7 +64,7 @@ def _fence(stage: Stage) -> Done:
                 topic: [found.cuts[topic, number] for number in range(count)]
                 for topic, count in topics.items()
             },
-            "ids": ids_of(stage),
+            "ids": {each.topic: each.topic_id for each in moving},
         },
         warnings=(f"transactions aborted: {', '.join(sorted(aborted))}",)
         if aborted
@@ -117,8 +119,8 @@ def require_cut(stage: Stage) -> None:
     source = stage.source
     if stage.pair.fence == "acl":
         lay(stage, source, stage.flow)
-    topics = topics_of(source, stage.flow)
-    cut, ids = cut_of(stage), ids_of(stage)
+    ids = {each.topic: each.topic_id for each in select(source, stage.flow).topics}
+    cut = cut_of(stage)
     noted: Mapping[str, str] = stage.notes["fence"].get("ids", {})
     if other := sorted(t for t, known in noted.items() if ids.get(t) != known):
         raise StepError(
@@ -126,7 +128,7 @@ def require_cut(stage: Stage) -> None:
         )
 
     def busy() -> str:
-        found = quiet.look(source, topics, pause=0.0)
+        found = quiet.look(source, ids, pause=0.0)
         moved = sorted(k for k, end in found.cuts.items() if end != cut.get(k, 0))
         if moved:
             first = f"{moved[0][0]}-{moved[0][1]}"
@@ -145,20 +147,9 @@ def topics_of(source: Cluster, flow: FlowConfig) -> dict[str, int]:
     return {each.topic: each.partitions for each in select(source, flow).topics}
 
 
-def ids_of(stage: Stage) -> dict[str, str]:
-    """The ids of the topics that move, in hex."""
-    found = select(stage.source, stage.flow).topics
-    return {each.topic: each.topic_id for each in found}
-
-
 def cut_of(stage: Stage) -> dict[TopicPartition, int]:
     """Where each log of the source ended when it stood still."""
-    noted = stage.notes["fence"].get("cut", {})
-    return {
-        (name, number): int(end)
-        for name, ends in noted.items()
-        for number, end in enumerate(ends)
-    }
+    return roles.cut(stage.notes["fence"]) or {}
 
 
 def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
