@@ -27,13 +27,13 @@ from mirror.clusters.admin.group_offsets import Committed
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.playground.brokers import playground
-from mirror.playground.secured import PASSWORDS
 from tests.benchmarks.machine import describe
 from tests.harness.admin import create_topic, end_offsets
 from tests.harness.metadata import allow
 from tests.harness.producers import add_users, scram
 from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, pair_of
+from tests.harness.switching import Switch, pair_of, secured_pair_of
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -45,6 +45,8 @@ _TOPIC = "switching"
 _ONE, _OTHER = "FA", "FB"
 _VALUE = bytes(10_000)
 _TICK_SECONDS = 0.05
+_WRITING_SECONDS = 10.0
+"""Between two switches."""
 _QUEUE_KB = 64 * 1024
 _JVM = ("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4")
 """The playground's own heap is too small for this load."""
@@ -165,31 +167,24 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
         secured=True,
         jvm=_JVM,
     ) as made:
-        document = pair_of((_ONE, ""), (_OTHER, ""), _TOPIC)
-        document["defaults"] |= {"groups": ["app-.*"], "sync_topic_acls": False}
-        document["recovery"][f"{_ONE}<->{_OTHER}"] = {"active": _ONE}
-        for alias, cluster in made.items():
+        one, other = made.items()
+        document = secured_pair_of(one, other, _TOPIC)
+        document["defaults"]["groups"] = ["app-.*"]
+        for cluster in made.values():
             create_topic(cluster.admin_bootstrap, _TOPIC, 16)
             add_users(cluster, ["alice"])
-            assert cluster.sasl is not None, "it is secured"
-            document["clusters"][alias] = {
-                "bootstrap_servers": cluster.sasl.bootstrap,
-                **cluster.sasl.client_config,
-                "sasl_username": "admin",
-                "sasl_password": PASSWORDS["admin"],
-            }
         allow(made[_ONE].admin_bootstrap, "alice", "WRITE", _TOPIC)
         with RunningMirror(document, folder) as mirror:
             mirror.wait_running(f"{_ONE}->{_OTHER}")
             active, passive = _ONE, _OTHER
             with Load(made, mb_per_second=mb_per_second) as load:
                 for _ in range(times):
-                    time.sleep(10)
+                    time.sleep(_WRITING_SECONDS)
                     _commit(made[active].admin_bootstrap, 20)
                     taken.append(_timed(folder, "switch", active, passive))
                     active, passive = passive, active
                     mirror.wait_running(f"{active}->{passive}")
-                time.sleep(2)
+                    wait_for(lambda: len(load.blocks) >= len(taken))
     return {"switches": taken, "blocks": load.blocks}
 
 

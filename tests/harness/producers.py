@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -141,7 +141,25 @@ def all_acls(bootstrap: str) -> set[tuple[Any, ...]]:
     }
 
 
-class Going:
+class _Running:
+    """Runs functions in threads of their own until the block ends."""
+
+    def __init__(self, *each: Callable[[], None]) -> None:
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=one) for one in each]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+class Going(_Running):
     """Clients that write to topics, or read them, without a pause; a context manager.
 
     `refused`: when (monotonic), which topic, and why, for each time one was.
@@ -158,22 +176,8 @@ class Going:
         self.done = 0
         self._settings = settings
         self._writes, self._reads = tuple(writes), tuple(reads)
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=each)
-            for each, topics in ((self._write, writes), (self._read, reads))
-            if topics
-        ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
+        wanted = ((self._write, writes), (self._read, reads))
+        super().__init__(*(each for each, topics in wanted if topics))
 
     def _write(self) -> None:
         client = Producer({**self._settings, "linger.ms": 0})
@@ -210,7 +214,7 @@ class Going:
             self.done += 1
 
 
-class Persistent:
+class Persistent(_Running):
     """A producer that writes on while its cluster is gone; a context manager.
 
     It never learns of a switch: what it was told, `acknowledged` or refused, has the
@@ -228,20 +232,7 @@ class Persistent:
         self._settings = {**settings, **quick, "message.timeout.ms": 2000}
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **quick})
         self._topic = topic
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=each) for each in (self._write, self._ask)
-        ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
+        super().__init__(self._write, self._ask)
 
     def _write(self) -> None:
         client = Producer({**self._settings, "linger.ms": 0})

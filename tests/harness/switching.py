@@ -11,14 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from mirror.playground.secured import PASSWORDS
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -26,7 +30,8 @@ if TYPE_CHECKING:
 
 def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[str, Any]:
     """A configuration of two clusters, alias and bootstrap, of which the first one is
-    active.
+    active. No other test of these clusters may use both aliases: their journals keep
+    the pair's role.
     """
     return {
         "clusters": {a: {"bootstrap_servers": b} for a, b in (one, other)},
@@ -64,6 +69,61 @@ def secured_pair_of(
             "sasl_password": PASSWORDS["admin"],
         }
     return document
+
+
+class Played:
+    """A running pair of two clusters, with an application that goes along; a context
+    manager. Its group has read a half of what was written before.
+    """
+
+    def __init__(
+        self,
+        clusters: Mapping[str, PlaygroundCluster],
+        topic: str,
+        tag: str,
+        folder: Path,
+    ) -> None:
+        """`tag`: what the aliases begin with, which no other test uses."""
+        self.active, self.other = f"{tag}A", f"{tag}B"
+        self.ends = {
+            self.active: clusters["a"].bootstrap,
+            self.other: clusters["b"].bootstrap,
+        }
+        self.application = Application(topic, 2, f"app-{topic}")
+        self._topic, self._folder = topic, folder
+        for bootstrap in self.ends.values():
+            create_topic(bootstrap, topic, 2)
+        one, other = self.ends.items()
+        self._mirror = RunningMirror(pair_of(one, other, topic), folder)
+
+    def __enter__(self) -> Self:
+        self._mirror.__enter__()
+        self._mirror.wait_running(f"{self.active}->{self.other}")
+        first = self.ends[self.active]
+        self.application.write(first, 100)
+        self.application.consume(first, [self._topic], most=50)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._mirror.__exit__(*args)
+
+    def switch(self, *words: str, kill_at: str = "") -> Switch:
+        flow = f"{self.active}/{self.other}"
+        return Switch(self._folder, "switch", flow, "--yes", *words, kill_at=kill_at)
+
+    def shown(self) -> Any:
+        """What `mirror pair` says."""
+        return json.loads(command(self._folder, "pair", "-o", "json"))["pairs"][0]
+
+    def go_on(self) -> None:
+        """The other cluster is active now: the application writes and reads there, and
+        over both clusters its group has read every record once.
+        """
+        self.active, self.other = self.other, self.active
+        here = self.ends[self.active]
+        self.application.write(here, 20)
+        self.application.consume(here, [self._topic, f"{self.other}.{self._topic}"])
+        self.application.require_each_once()
 
 
 class Switch:
@@ -105,7 +165,7 @@ class Switch:
                 lines.append(line)
 
     def kill_within(self, journal: str, step: str, delay: float) -> None:
-        """SIGKILL so many seconds after the journal on this cluster says that the step
+        """SIGKILL `delay` seconds after the journal on this cluster says that the step
         has begun.
         """
         reader = Consumer(
@@ -116,9 +176,9 @@ class Switch:
             }
         )
         try:
-            place = TopicPartition("mirror-journal.internal", 0, OFFSET_BEGINNING)
-            _, end = reader.get_watermark_offsets(place, timeout=30)
-            reader.assign([TopicPartition(place.topic, 0, end)])
+            place = TopicPartition("mirror-journal.internal", 0)
+            _, place.offset = reader.get_watermark_offsets(place, timeout=30)
+            reader.assign([place])
 
             def begun() -> bool:
                 message = reader.poll(0.02)

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, command, pair_of
+from tests.harness.switching import Played, Switch, command, pair_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,20 +154,10 @@ def test_killed_after_a_step(
     before the point of no return and then aborted leaves the pair as it was, and
     another one is refused while it is open.
     """
-    one, two = f"K{len(steps)}A", f"K{len(steps)}B"
-    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
-    for bootstrap in ends.values():
-        create_topic(bootstrap, topic_name, 2)
-    application = Application(topic_name, 2, f"app-{topic_name}")
-    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
-    active, other = one, two
-
-    with RunningMirror(document, tmp_path) as mirror:
-        mirror.wait_running(f"{one}->{two}")
-        application.write(ends[one], 100)
-        application.consume(ends[one], [topic_name], most=50)
-        with application.writing(ends[one]):
-            switch = Switch(tmp_path, "switch", f"{one}/{two}", "--yes")
+    with Played(clusters, topic_name, f"K{len(steps)}", tmp_path) as played:
+        one, two = played.active, played.other
+        with played.application.writing(played.ends[one]):
+            switch = played.switch()
             switch.wait_for("still being written")
             switch.kill()
             said = Switch(
@@ -175,19 +165,13 @@ def test_killed_after_a_step(
             ).fails()
             assert f"switch {one}->{two}" in said
             assert "is open, at step fence" in said
-            Switch(tmp_path, "switch", f"{one}/{two}", "--yes", "--abort").succeeds()
-        (pair,) = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"]
-        assert (pair["active"], pair["runs"][-1]["open"]) == (one, False)
+            played.switch("--abort").succeeds()
+        shown = played.shown()
+        assert (shown["active"], shown["runs"][-1]["open"]) == (one, False)
         for step in steps:
-            application.write(ends[active], 20)
-            Switch(
-                *(tmp_path, "switch", f"{active}/{other}", "--yes", "-o", "json"),
-                kill_at=f'"step": "{step}", "state"',
-            ).dies()
-            Switch(tmp_path, "switch", f"{active}/{other}", "--yes").succeeds()
+            played.application.write(played.ends[played.active], 20)
+            played.switch("-o", "json", kill_at=f'"step": "{step}", "state"').dies()
+            played.switch().succeeds()
             # As a script does that does not know whether it went through.
-            Switch(tmp_path, "switch", f"{active}/{other}", "--yes").succeeds()
-            active, other = other, active
-            application.write(ends[active], 20)
-            application.consume(ends[active], [topic_name, f"{other}.{topic_name}"])
-            application.require_each_once()
+            played.switch().succeeds()
+            played.go_on()

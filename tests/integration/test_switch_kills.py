@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.switching.procedure import STEPS
-from tests.harness.admin import create_topic
-from tests.harness.application import Application
-from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, command, pair_of
+from mirror.recovery.roles import STEPS
+from tests.harness.switching import Played
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,25 +43,13 @@ def test_killed_within_a_step(
     ends as one that nothing disturbs: the other cluster is active, and the group reads
     every record once.
     """
-    one, two = (f"W{len(steps)}{int(delay * 100)}{side}" for side in "AB")
-    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
-    for bootstrap in ends.values():
-        create_topic(bootstrap, topic_name, 2)
-    application = Application(topic_name, 2, f"app-{topic_name}")
-    document = pair_of((one, ends[one]), (two, ends[two]), topic_name)
-    active, other = one, two
-    with RunningMirror(document, tmp_path) as mirror:
-        mirror.wait_running(f"{one}->{two}")
-        application.write(ends[one], 100)
-        application.consume(ends[one], [topic_name], most=50)
+    tag = f"W{len(steps)}{int(delay * 100)}"
+    with Played(clusters, topic_name, tag, tmp_path) as played:
         for step in steps:
-            application.write(ends[active], 20)
-            words = (tmp_path, "switch", f"{active}/{other}", "--yes")
-            Switch(*words).kill_within(ends[other], step, delay)
-            Switch(*words).succeeds()
-            shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
-            assert (shown["active"], shown["runs"][-1]["open"]) == (other, False)
-            active, other = other, active
-            application.write(ends[active], 20)
-            application.consume(ends[active], [topic_name, f"{other}.{topic_name}"])
-            application.require_each_once()
+            played.application.write(played.ends[played.active], 20)
+            played.switch().kill_within(played.ends[played.other], step, delay)
+            played.switch().succeeds()
+            shown = played.shown()
+            assert shown["active"] == played.other
+            assert not shown["runs"][-1]["open"]
+            played.go_on()

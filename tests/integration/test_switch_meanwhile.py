@@ -55,6 +55,18 @@ class Play:
         self.rehearsal.copy(self.b, self.copy, RECORDS)
         commit_for(self.a, self.group, {self.topic: 10})
 
+    def never_back(self, policy: str) -> str:
+        """The flow back has never run: what it would copy into. In a topic of their own
+        there, producers have written before.
+        """
+        self.rehearsal.copying().own()
+        if policy != "default":
+            return self.topic
+        create_topic(self.b, self.topic, 1)
+        assert Application(self.topic, 1, "old").write(self.b, 5)
+        self.fill()
+        return f"{self.other}.{self.topic}"
+
     def there(self) -> int | None:
         """The group's offset in the copy."""
         return committed(self.b, self.group, self.copy)
@@ -169,14 +181,8 @@ def test_the_way_back_begins_at_the_cut(
     in a topic of their own there, and in one that both flows write, empty so far.
     """
     play = Play(clusters, topic_name, policy=policy, start="latest")
-    back = topic_name
     with play.rehearsal as rehearsal:
-        rehearsal.copying().own()
-        if policy == "default":
-            back = f"{play.other}.{topic_name}"
-            create_topic(play.b, topic_name, 1)
-            assert Application(topic_name, 1, "old").write(play.b, 5)
-            play.fill()
+        back = play.never_back(policy)
         rehearsal.carry_out()
         assert play.application.write(play.b, 7)
         rehearsal.copy(play.a, back, 7, back=True)
@@ -194,14 +200,8 @@ def test_the_way_back_after_a_failover(
     what was there before. The failover asks nothing of the cluster that it leaves.
     """
     play = Play(clusters, topic_name, policy=policy, start="latest")
-    back = topic_name
     with play.rehearsal as rehearsal:
-        rehearsal.copying().own()
-        if policy == "default":
-            back = f"{play.other}.{topic_name}"
-            create_topic(play.b, topic_name, 1)
-            assert Application(topic_name, 1, "old").write(play.b, 5)
-            play.fill()
+        back = play.never_back(policy)
         rehearsal.see()
         rehearsal.carry_out(kind=Kind.FAILOVER)
         assert play.application.write(play.b, 7)
