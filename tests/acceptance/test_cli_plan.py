@@ -151,6 +151,7 @@ def test_a_run_does_what_the_plan_says(
         "clusters": {"A": {"bootstrap_servers": a}, "B": {"bootstrap_servers": b}},
         "defaults": {
             "tasks": 1,
+            "lease_seconds": 2,
             "sync_topic_configs_seconds": 1,
         },
         "flows": {
@@ -230,6 +231,7 @@ def test_offsets_of_groups_are_set_as_planned(
         "flows": {
             "P->B": {
                 "topics": [topic_name], "groups": [f".*{topic_name}"], "tasks": 1,
+                "lease_seconds": 2,
                 "sync_group_offsets": True, "heartbeats_replication": False,
                 "emit_checkpoints_seconds": 1, "sync_group_offsets_seconds": 1,
             }

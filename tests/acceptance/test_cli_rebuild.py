@@ -51,6 +51,7 @@ def test_it_shows_asks_and_rebuilds(
                 "topics": [topic_name],
                 "emit_heartbeats": False,
                 "tasks": 1,
+                "lease_seconds": 2,
             }
         },
     }

@@ -38,6 +38,8 @@ def pair_of(one: tuple[str, str], other: tuple[str, str], topic: str) -> dict[st
         "defaults": {
             "topics": [topic],
             "tasks": 1,
+            # A flow counts as running once its first lease has ended.
+            "lease_seconds": 2,
             "groups": [f"app-{topic}"],
             "emit_heartbeats": False,
             # Other tests emit some on the same clusters.

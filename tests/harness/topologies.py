@@ -65,14 +65,14 @@ class RunningExample(RunningMirror):
 
 
 def example(name: str, stage: Stage) -> dict[str, Any]:
-    """An example with nothing but the clusters' addresses put into it, and one slot for
-    each flow.
+    """An example with nothing but the clusters' addresses put into it, and one slot
+    with short leases for each flow.
     """
     document: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
     assert document["clusters"].keys() == stage.bootstrap.keys()
     for alias, bootstrap in stage.bootstrap.items():
         document["clusters"][alias]["bootstrap_servers"] = bootstrap
-    document.setdefault("defaults", {})["tasks"] = 1
+    document.setdefault("defaults", {}).update(tasks=1, lease_seconds=2)
     return document
 
 

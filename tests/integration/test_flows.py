@@ -112,7 +112,7 @@ def test_at_least_once_and_without_provenance_beside_a_dead_target(
             "B": {"bootstrap_servers": target},
             "C": {"bootstrap_servers": "127.0.0.1:1"},
         },
-        "defaults": {"tasks": 1},
+        "defaults": {"tasks": 1, "lease_seconds": 2},
         "flows": flows,
     }
     load = NumberedLoad(source, topic_name, 3, seed=9)
@@ -195,7 +195,12 @@ def test_once_and_start_latest(
             "B": {"bootstrap_servers": target},
         },
         "flows": {
-            "LATE->B": {"topics": [f"{topic_name}.*"], "start": "latest", "tasks": 1}
+            "LATE->B": {
+                "topics": [f"{topic_name}.*"],
+                "start": "latest",
+                "tasks": 1,
+                "lease_seconds": 2,
+            }
         },
     }
     config = config_for(

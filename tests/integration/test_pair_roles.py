@@ -71,7 +71,12 @@ def test_the_flow_out_of_the_active_cluster_copies(
         create_topic(bootstrap, topic_name, 1)
     document = {
         "clusters": {a: {"bootstrap_servers": b} for a, b in ends.items()},
-        "defaults": {"topics": [topic_name], "tasks": 1, "emit_heartbeats": False},
+        "defaults": {
+            "topics": [topic_name],
+            "tasks": 1,
+            "lease_seconds": 2,
+            "emit_heartbeats": False,
+        },
         "flows": {"RA->RB": {}, "RB->RA": {}},
         "recovery": {PAIR: {"active": "RA"}},
     }

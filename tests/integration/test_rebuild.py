@@ -215,6 +215,7 @@ def test_a_rebuild_that_is_killed_at_each_step(
                 "emit_heartbeats": False,
                 "heartbeats_replication": False,
                 "tasks": 1,
+                "lease_seconds": 2,
             }
         },
     }
