@@ -57,11 +57,11 @@ TESTS := tests/acceptance tests/integration tests/unit
 # Tests with services and brokers mostly wait, so there are more workers than cores
 # (tests/conftest.py deals the tests out).
 .PHONY: test
-test: install ## all tests but those of scale, against real brokers
-	$(PYTEST) -n $(TEST_WORKERS) -m "not scale" $(TEST_ARGS) $(TESTS)
+test: install ## a case of everything, against real brokers
+	$(PYTEST) -n $(TEST_WORKERS) -m "not full" $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-full
-test-full: install ## all tests, with thousands of groups, losses, and far clusters
+test-full: install ## all tests: every case, much of everything, far clusters
 	$(PYTEST) -n $(TEST_WORKERS) $(TEST_ARGS) $(TESTS)
 
 .PHONY: test-quick

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.scale]
+pytestmark = [pytest.mark.acceptance, pytest.mark.full]
 
 _COUNT = 200
 

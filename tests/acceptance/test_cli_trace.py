@@ -487,7 +487,7 @@ def test_what_is_no_place_of_a_record(four: dict[str, str], tmp_path: Path) -> N
     assert (done.exit_code, "no record with key other" in done.stderr) == (1, True)
 
 
-@pytest.mark.scale  # Spark takes long to start
+@pytest.mark.full  # Spark takes long to start
 def test_a_partition_that_is_set_aside(
     clusters: dict[str, PlaygroundCluster],
     standing: StandingMirror,

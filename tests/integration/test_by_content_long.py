@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _COUNT, _OTHERS = 1_200_000, 1_500_000
 _LOST = 777_777

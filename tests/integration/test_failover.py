@@ -74,6 +74,7 @@ def test_the_active_cluster_dies(topic_name: str, tmp_path: Path) -> None:
         assert shown["pairs"][0]["active"] == "FB"
 
 
+@pytest.mark.full
 def test_the_report_counts_what_is_lost(topic_name: str, tmp_path: Path) -> None:
     """Of a paused topic nothing is copied while the service goes on looking at it: the
     report of the failover names, partition by partition, exactly as many records as the

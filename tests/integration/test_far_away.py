@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.proxy import BrokerProxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _ONE_WAY_SECONDS = 0.03
 _PARTITIONS, _EACH, _SIZE = 8, 2500, 5000

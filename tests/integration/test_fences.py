@@ -673,7 +673,7 @@ def test_what_may_not_be_seen(
     assert {"alice", "bob"} <= told.users.keys()
 
 
-@pytest.mark.scale
+@pytest.mark.full
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_a_dead_broker(
     make_clusters: Any, doors: Doors, topic_name: str, killed: int

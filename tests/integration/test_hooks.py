@@ -183,6 +183,7 @@ def _copy_again(bootstrap: str, copy: str) -> None:
     assert client.flush(30) == 0
 
 
+@pytest.mark.full
 def test_hooks_that_do_not_do_it(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

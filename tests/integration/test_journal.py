@@ -179,6 +179,7 @@ def _answers(cluster: Cluster, node: int) -> bool:
     return node in cluster.views([journal.TOPIC]).answers
 
 
+@pytest.mark.full
 def test_brokers_die(make_clusters: Callable[..., Any], topic_name: str) -> None:
     """SIGKILL of the coordinator, and of the journal's leader, between and within
     writes: the writer waits for the next one, and each entry is there once.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 GROUPS, PARTITIONS = 1000, 100
 _ROUND_SECONDS = 5.0

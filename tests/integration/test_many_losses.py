@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _PARTITIONS, _HEALTHY = 2000, 100
 _EACH = 2

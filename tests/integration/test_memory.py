@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _GIB = 1 << 30
 _LARGE: Mapping[str, Any] = {"max_message_bytes": str(8 << 20)}

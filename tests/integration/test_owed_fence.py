@@ -250,7 +250,9 @@ class Owing:
         return write(scram(self._made, user, user), self._topic)
 
 
-@pytest.mark.parametrize(("at", "there"), [(1, 1), (99, 2)])
+@pytest.mark.parametrize(
+    ("at", "there"), [pytest.param(1, 1, marks=pytest.mark.full), (99, 2)]
+)
 def test_killed_while_laying(owing: Owing, at: int, there: int) -> None:
     """A service dies after the first ACL of the fence, or after the last one and before
     it notes that. The next one lays all of it, notes it, and has nothing to do later.

@@ -57,6 +57,7 @@ def make_active(document: dict[str, Any], source: str, target: str, epoch: int) 
                 )  # fmt: skip
 
 
+@pytest.mark.full
 def test_the_flow_out_of_the_active_cluster_copies(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

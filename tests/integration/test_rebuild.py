@@ -386,7 +386,7 @@ def test_refused_where_something_would_be_lost(
     assert (held.since(names[RIGHT]), held.since(names[READ])) == (note.at, 0.0)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_without_a_service_and_with_a_group_that_came_too_soon(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
@@ -442,7 +442,7 @@ def test_without_a_service_and_with_a_group_that_came_too_soon(
     assert _unread(found, at) == [b"%d" % number for number in range(30, 50)]
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_brokers_that_do_not_delete_topics(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
 ) -> None:
@@ -457,7 +457,7 @@ def test_brokers_that_do_not_delete_topics(
     assert _ids(b, [flow.copy]) == before
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_acls_stay(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
 ) -> None:

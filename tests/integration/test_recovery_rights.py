@@ -115,7 +115,7 @@ def test_a_pair_is_switched_with_the_listed_rights(pair: Restricted) -> None:
         assert (pair.may_write("FA"), pair.may_write("FB")) == ("", DENIED)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_no_right_of_recovery_is_too_much(pair: Restricted) -> None:
     """Without any line that recovery adds, a switch there or the one back does not get
     through; it is undone, and the producer may write where it did.

@@ -178,7 +178,7 @@ def test_it_is_found_while_transactions_are_open(
         other.abort_transaction(30)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_ten_million_copies(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

@@ -66,7 +66,7 @@ def test_fewer_cores_than_slots(
     assert_exactly_once(order_of(target, f"A.{topic_name}"), load.order)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_proofs_run_where_no_slot_does(
     clusters: dict[str, PlaygroundCluster],
     spark: Standalone,

@@ -265,7 +265,7 @@ def test_what_others_write_there(
     wait_for(works)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_a_partition_that_does_not_answer(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     clusters: dict[str, PlaygroundCluster],

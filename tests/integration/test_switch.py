@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize(
+    "policy", ["default", pytest.param("identity", marks=pytest.mark.full)]
+)
 def test_there_and_back_under_load(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
@@ -68,6 +70,7 @@ def test_there_and_back_under_load(
         mirror.wait_running(f"{one}->{two}")
 
 
+@pytest.mark.full
 def test_producers_that_do_not_stop(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -95,6 +98,7 @@ def test_producers_that_do_not_stop(
         assert application.consume(ends["PB"], [f"PA.{topic_name}"], most=1) == 0
 
 
+@pytest.mark.full
 def test_a_transaction_that_does_not_end(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -132,14 +136,12 @@ def test_a_transaction_that_does_not_end(
         assert b"open" not in application.read
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "steps",
     [
         ("fence", "positions", "open"),
-        pytest.param(
-            ("assess", "hold", "drain", "consumers", "redirect", "prove"),
-            marks=pytest.mark.scale,
-        ),
+        ("assess", "hold", "drain", "consumers", "redirect", "prove"),
     ],
     ids=["some", "others"],
 )

@@ -95,6 +95,7 @@ def test_somebody_takes_the_fence_away(topic_name: str, tmp_path: Path) -> None:
             assert write(scram(two, "alice", "alice"), topic_name) == ""
 
 
+@pytest.mark.full
 def test_a_producer_that_does_not_stop(topic_name: str, tmp_path: Path) -> None:
     """A super user writes on: the switch is undone, ACL by ACL. The next one holds.
 

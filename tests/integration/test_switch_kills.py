@@ -14,22 +14,15 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 SOME = ("fence", "positions", "open")
 
 
-@pytest.mark.parametrize(
-    "delay", [0.0, pytest.param(0.05, marks=pytest.mark.scale)], ids=["at", "later"]
-)
+@pytest.mark.parametrize("delay", [0.0, 0.05], ids=["at", "later"])
 @pytest.mark.parametrize(
     "steps",
-    [
-        SOME,
-        pytest.param(
-            tuple(each for each in STEPS if each not in SOME), marks=pytest.mark.scale
-        ),
-    ],
+    [SOME, tuple(each for each in STEPS if each not in SOME)],
     ids=["some", "others"],
 )
 def test_killed_within_a_step(

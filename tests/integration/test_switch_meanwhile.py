@@ -188,7 +188,9 @@ def test_the_way_back_begins_at_the_cut(
         rehearsal.copy(play.a, back, 7, back=True)
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize(
+    "policy", ["default", pytest.param("identity", marks=pytest.mark.full)]
+)
 def test_the_way_back_after_a_failover(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
