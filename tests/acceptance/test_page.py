@@ -199,8 +199,20 @@ def test_a_running_service_is_shown_as_it_is(
         assert any(f'"kind": "{kind}"' in line for line in told), kind
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "dark"),
+        (1280, "light"),
+        *(
+            pytest.param(width, scheme, marks=pytest.mark.full)
+            for width, scheme in (
+                *((360, "light"), (800, "light")),
+                *((800, "dark"), (1280, "dark")),
+            )
+        ),
+    ],
+)
 def test_every_width_and_scheme(
     browser: Browser, url: str, scheme: str, width: int
 ) -> None:

@@ -66,6 +66,7 @@ def with_copies(stage: Stage, copies: Mapping[str, Mapping[str, str]]) -> Expect
     return expected
 
 
+@pytest.mark.full
 def test_active_passive(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:
@@ -86,7 +87,9 @@ def test_active_passive(
     play(example("active-passive.yaml", stage), stage, expected, standing)
 
 
-@pytest.mark.parametrize("provenance", ["on", "off"])
+@pytest.mark.parametrize(
+    "provenance", ["on", pytest.param("off", marks=pytest.mark.full)]
+)
 def test_active_active(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror, provenance: str
 ) -> None:
@@ -145,6 +148,7 @@ def test_aggregation(
     play(example("aggregation.yaml", stage), stage, expected, standing)
 
 
+@pytest.mark.full
 def test_fan_out(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:

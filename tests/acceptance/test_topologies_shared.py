@@ -107,6 +107,7 @@ def test_a_ring_gives_everyone_everything_once(
             assert via(message) == ways[message.key().decode().partition(":")[0]]
 
 
+@pytest.mark.full
 def test_a_ring_of_different_policies(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:

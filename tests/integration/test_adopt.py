@@ -195,7 +195,11 @@ def make_lab(
 
 @pytest.mark.parametrize(
     ("exactly_once", "sign"),
-    [(True, signal.SIGTERM), (True, signal.SIGKILL), (False, signal.SIGKILL)],
+    [
+        pytest.param(True, signal.SIGTERM, marks=pytest.mark.full),
+        (True, signal.SIGKILL),
+        (False, signal.SIGKILL),
+    ],
     ids=["exactly-term", "exactly-kill", "at-least-kill"],
 )
 def test_adopt_while_records_flow(
@@ -300,6 +304,7 @@ def test_who_is_at_work_writes_records(
     target.close()
 
 
+@pytest.mark.full
 def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None:
     """Killed within its first minute, MirrorMaker 2 has no position at all: the copy
     alone shows how far it got, to the record.

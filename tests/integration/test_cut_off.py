@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _PARTITIONS = 3
-_TAKE_OVERS = 20
+_TAKE_OVERS = pytest.mark.parametrize(
+    "take_overs", [4, pytest.param(20, marks=pytest.mark.full)]
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +120,13 @@ def _cut_leader_off(
     return stale
 
 
+@_TAKE_OVERS
 def test_a_source_broker_cut_off(
     split: SplitCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     start_slot: Callable[..., SlotProcess],
+    take_overs: int,
 ) -> None:
     """The source's cut-off broker lacks what was copied from its successor. Slots that
     at first reach only that broker neither record a loss nor copy anything again.
@@ -138,7 +142,7 @@ def test_a_source_broker_cut_off(
     mirrored = Mirrored(flow, source=split.witness(), target=target, start=start_slot)
     stale = _cut_leader_off(split, topic_name, mirrored, mirrored.load.reconnect)
     others = split.others(stale)
-    for _ in range(_TAKE_OVERS):
+    for _ in range(take_overs):
         with split.hidden(*others):
             asked, before = split.asked(stale), mirrored.copied()
             slot = mirrored.start()
@@ -152,11 +156,13 @@ def test_a_source_broker_cut_off(
     mirrored.check()
 
 
+@_TAKE_OVERS
 def test_a_target_broker_cut_off(
     split: SplitCluster,
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     start_slot: Callable[..., SlotProcess],
+    take_overs: int,
 ) -> None:
     """The target's cut-off broker led the progress topic, and shows old progress. Slots
     that reach only that broker while they read progress do not go back to it: nothing
@@ -178,7 +184,7 @@ def test_a_target_broker_cut_off(
         SignalAt(point=point, number=signal.SIGSTOP)
         for point in (Point.AFTER_TAKE_OVER, Point.AFTER_PROGRESS)
     ]
-    for _ in range(_TAKE_OVERS // 4):
+    for _ in range(take_overs // 2):
         before = mirrored.copied()
         slot = mirrored.start(signal_at=stops)
         wait_for(lambda slot=slot: slot.suspended)

@@ -130,6 +130,7 @@ def host() -> Iterator[Host]:
         yield made
 
 
+@pytest.mark.full
 def test_another_instance_takes_over_when_the_network_is_cut(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     host: Host,

@@ -108,6 +108,7 @@ def test_the_list_is_enough(secured: Secured) -> None:
         assert list(made.problems()) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_line_is_too_much(secured: Secured, part: int) -> None:
     """Whichever right is missing, something fails, with a reason."""
@@ -120,6 +121,7 @@ def test_no_line_is_too_much(secured: Secured, part: int) -> None:
     assert unneeded == []
 
 
+@pytest.mark.full
 def test_no_line_of_a_source_that_is_written_to_is_too_much(secured: Secured) -> None:
     """The same for the settings with which a flow writes to its source."""
     listed = lines(**{**LIKE_RESTRICTED, **ON_SOURCE})

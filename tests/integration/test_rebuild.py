@@ -184,6 +184,7 @@ def _killed(config: MirrorConfig, flow: str, topic: str, point: str) -> int | No
     return process.exitcode
 
 
+@pytest.mark.full
 def test_a_rebuild_that_is_killed_at_each_step(
     clusters: dict[str, PlaygroundCluster], standing: StandingMirror, topic_name: str
 ) -> None:

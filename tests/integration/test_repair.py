@@ -319,6 +319,7 @@ def _read(b: PlaygroundCluster) -> dict[str, list[tuple[int, bytes]]]:
 
 
 @pytest.mark.parametrize("newest", [None, KAFKA_2_8], ids=["today", "2.8"])
+@pytest.mark.full
 def test_append_what_a_function_makes(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

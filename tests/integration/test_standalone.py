@@ -36,6 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield cluster
 
 
+@pytest.mark.full
 def test_fewer_cores_than_slots(
     clusters: dict[str, PlaygroundCluster],
     spark: Standalone,
@@ -230,6 +231,7 @@ def test_executor_and_worker_are_killed(
     submitted.assert_complete()
 
 
+@pytest.mark.full
 def test_sigterm_and_another_start(submitted: Submitted) -> None:
     """On SIGTERM to spark-submit under load it finishes its transactions and exits with
     0; started again, it goes on where it was stopped, and catches up.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.processes import Service
     from tests.harness.segments import StoredBatch
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _ALIAS, _TOPIC, _PARTITIONS = "A", "orders", 2
 _BY_MM2, _BY_MIRROR = 1200, 400

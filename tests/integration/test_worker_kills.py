@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_KILLS = 5
 _PARTITIONS = 6
 _EVERY, _POISON = 3, 1000
 
@@ -44,11 +43,12 @@ _SIEVE = """
 """
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.full)])
 def test_exactly_once_while_workers_are_killed(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path, times: int
 ) -> None:
     """Records of all sizes and codecs arrive exactly once and in order while every
-    worker is killed at five random moments of the copy; each is counted once, although
+    worker is killed at random moments of the copy; each is counted once, although
     no killed lease reported what it had committed. A flow beside that, which filters
     and has dead letters, copies each record that its function keeps, and writes each
     dead letter, exactly once; the function is in a file next to the service.
@@ -70,7 +70,7 @@ def test_exactly_once_while_workers_are_killed(
 
     with RunningMirror(config, tmp_path) as mirror:
         with load.streaming():
-            for kills in range(1, _KILLS + 1):
+            for kills in range(1, times + 1):
                 before = [copied_records(target, copy) for copy in (plain, sieved)]
                 wait_for(
                     lambda before=before: all(
@@ -88,7 +88,7 @@ def test_exactly_once_while_workers_are_killed(
         # A lease is counted when it ends.
         wait_for(lambda: mirror.flow("A->B")["records"] >= load.total)
         assert mirror.flow("A->B")["records"] == load.total
-        assert min(mirror.flow(flow)["restarts"] for flow in flows) >= _KILLS
+        assert min(mirror.flow(flow)["restarts"] for flow in flows) >= times
         assert mirror.terminate() == 0
     assert_exactly_once(order_of(target, plain), load.order)
     kept = {
