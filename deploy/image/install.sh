@@ -12,8 +12,9 @@ step=$1 home=$2
 case "$step" in
 dependencies)
     "${PYTHON:-python3}" -m venv "$home"
-    "$home/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
-        --no-compile --require-hashes -r requirements.runtime.lock
+    # pip's cache may help: the stage of the image in which it grows is left behind.
+    "$home/bin/pip" install --quiet --disable-pip-version-check --no-compile \
+        --require-hashes -r requirements.runtime.lock
     "$home/bin/python" -m compileall -q -j 0 "$home/lib" >/dev/null || true
     ;;
 package)
