@@ -17,6 +17,7 @@ from mirror.clusters.cluster import Cluster
 from mirror.offsets import progress
 from mirror.recovery import losses
 from tests.harness.admin import add_partitions, create_topic, end_offsets
+from tests.harness.cases import cases
 from tests.harness.load import keys, producer, send
 from tests.harness.slot_processes import (
     DriverPoint,
@@ -53,6 +54,10 @@ _STEPS = [
 ]
 _PROMISED = (DriverPoint.AFTER_COMMIT, 2)
 _UNDECIDED = (DriverPoint.AFTER_COMMIT_REQUEST, 2)
+_SOME = {
+    *((DriverPoint.BEFORE_EACH_ID, 3), (DriverPoint.BEFORE_WRITE, 2)),
+    *(_UNDECIDED, _PROMISED),
+}
 
 
 @pytest.fixture
@@ -85,7 +90,9 @@ def copy_to_the_end(flow: SparklessFlow) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "passes"), _STEPS, ids=[f"{p.name.lower()}-{n}" for p, n in _STEPS]
+    ("point", "passes"),
+    cases(_STEPS, some=_SOME),
+    ids=[f"{p.name.lower()}-{n}" for p, n in _STEPS],
 )
 def test_first_start_killed_at(
     clusters: dict[str, PlaygroundCluster],

@@ -30,6 +30,7 @@ from mirror.offsets import runs
 from mirror.playground.brokers import playground
 from mirror.relay.target import MAX_IN_FLIGHT
 from tests.harness.admin import create_topic
+from tests.harness.cases import cases
 from tests.harness.cut_off import leader_of
 from tests.harness.load import NumberedLoad
 from tests.harness.slot_processes import Point, SignalAt, SlotProcess
@@ -196,11 +197,22 @@ def stage(
 _STOP = SignalAt(point=Point.AFTER_WRITE, number=signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["goes-on", "killed"])
 @pytest.mark.parametrize(
-    "away",
-    [{"copy"}, {"progress"}, {"copy", "progress", "map"}],
-    ids=["copy", "progress", "all"],
+    ("away", "killed"),
+    cases(
+        [
+            ({"copy"}, False),
+            ({"copy"}, True),
+            ({"progress"}, False),
+            ({"progress"}, True),
+            ({"copy", "progress", "map"}, False),
+            ({"copy", "progress", "map"}, True),
+        ],
+        some=[({"copy"}, False), ({"copy", "progress", "map"}, True)],
+    ),
+    ids=lambda value: (
+        "-".join(sorted(value)) if isinstance(value, set) else f"killed-{value}"
+    ),
 )
 def test_a_partition_without_a_leader_at_the_commit(
     stage: Callable[[set[str]], Stage],

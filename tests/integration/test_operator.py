@@ -21,9 +21,10 @@ from mirror.recovery.journal import JournalReader, Kind, StepState
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
 from mirror.switching.stage import Done, Stage, Step
+from tests.harness.cases import cases
 from tests.harness.mishaps import Mishap, Rule
 from tests.harness.proxy import BrokerProxy
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -266,7 +267,7 @@ def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
         wait_for(pair.same)
 
 
-@pytest.mark.parametrize("step", ["fence", "positions", "open"])
+@pytest.mark.parametrize("step", cases(["fence", "positions", "open"], some=["open"]))
 def test_the_target_dies(pair: Pair, step: str) -> None:
     """B dies before it was told to be active: everything is undone on A within seconds,
     and A's journal says so. Once B is back, a service brings it what it missed, and the
@@ -276,7 +277,7 @@ def test_the_target_dies(pair: Pair, step: str) -> None:
     with pair.lose_in(step, 1):
         began = time.monotonic()
         pair.fails("Everything was undone", pair.carry_out)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 15 * crowd()
     assert pair.undone[0] == step
     assert pair.undone[-1] == "assess"
     run = roles.runs(pair.journal(0))[-1]
