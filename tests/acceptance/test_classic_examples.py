@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.full]
 
 FILE = "from-mirrormaker2/three-into-one.properties"
 

@@ -103,6 +103,7 @@ def typed(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_the_source_and_the_service_die(
     make_clusters: Callable[..., Clusters], clusters: Clusters, tmp_path: Path
 ) -> None:

@@ -167,6 +167,8 @@ def test_three_hops(four: dict[str, str], tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
+@pytest.mark.full
 def test_a_ring(four: dict[str, str], tmp_path: Path) -> None:
     """A record goes round once: where it was written, it is not copied again, because
     its headers name that cluster.
@@ -430,6 +432,7 @@ def test_what_a_flow_did_not_copy_itself(four: dict[str, str], tmp_path: Path) -
     assert "a topic that was deleted since" in rows[0]["detail"]
 
 
+@pytest.mark.full
 def test_a_key_in_several_partitions(four: dict[str, str], tmp_path: Path) -> None:
     """The first record with the key, at the time or after it, is the one that an
     ordinary consumer finds first by its time, whichever partition it is in.

@@ -72,6 +72,7 @@ class WrappedMirror(SubmittedMirror):
         self._command += arguments
 
 
+@pytest.mark.full
 def test_a_python_that_is_sent_along(
     clusters: dict[str, PlaygroundCluster],
     spark: Standalone,

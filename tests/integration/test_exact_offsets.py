@@ -201,6 +201,7 @@ def test_compacted(
         assert_exact(known, topic_name, wanted, log_of(target, flow.copy))
 
 
+@pytest.mark.full
 def test_kills_and_a_restart(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

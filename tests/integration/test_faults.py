@@ -288,6 +288,7 @@ def wait_for_replicas(bootstrap: str, copies: Sequence[str], count: int) -> None
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_too_few_replicas_in_sync(
     clusters: dict[str, PlaygroundCluster],
     three: PlaygroundCluster,
@@ -467,6 +468,7 @@ def test_damaged_batch(
         wait_running(mirror, bad)
 
 
+@pytest.mark.full
 def test_quota_of_the_target(
     clusters: dict[str, PlaygroundCluster], topic_name: str, standing: StandingMirror
 ) -> None:

@@ -152,6 +152,7 @@ def test_clean_stop_and_start(cluster: PlaygroundCluster, topic_name: str) -> No
     assert consume(cluster.bootstrap, topic_name, len(VALUES)) == VALUES
 
 
+@pytest.mark.full
 def test_three_nodes_survive_the_death_of_one(
     make_clusters: Make, topic_name: str
 ) -> None:
@@ -263,7 +264,10 @@ def test_secured_cluster_refuses_a_wrong_password(secured: PlaygroundCluster) ->
 
 @pytest.mark.parametrize(
     ("certificate", "reason"),
-    [("expired", "certificate has expired"), ("wrong-host", "is not valid for")],
+    [
+        ("expired", "certificate has expired"),
+        pytest.param("wrong-host", "is not valid for", marks=pytest.mark.full),
+    ],
 )
 def test_bad_certificates_are_refused(
     make_clusters: Make, certificate: str, reason: str

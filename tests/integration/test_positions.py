@@ -322,6 +322,7 @@ def test_reset_while_the_service_runs(lab: Lab) -> None:
     assert lab.mirror.flow("LOSS->B")["restarts"] == restarts + 1
 
 
+@pytest.mark.full
 def test_repair_while_the_service_runs(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,7 +145,9 @@ def second_half() -> dict[int, list[bytes]]:
     return dict.fromkeys(range(PARTITIONS), keys)
 
 
-@pytest.mark.parametrize("by_others", [False, True])
+@pytest.mark.parametrize(
+    "by_others", [False, pytest.param(True, marks=pytest.mark.full)]
+)
 def test_groups_older_than_the_deletion_skip_nothing(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

@@ -44,6 +44,7 @@ def _account(flow: SparklessFlow, *, by_content: bool) -> Account:
     return part.account
 
 
+@pytest.mark.full
 def test_a_merge_of_three(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
@@ -117,6 +118,7 @@ def test_both_ways_under_one_name(
             assert account.foreign == _EACH
 
 
+@pytest.mark.full
 def test_at_least_once_after_kills(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

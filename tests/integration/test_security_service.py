@@ -147,6 +147,7 @@ def test_certificates_go_bad_and_are_renewed(
         wait_healed(mirror)
 
 
+@pytest.mark.full
 def test_passwords_and_rights_change(
     make_clusters: Callable[..., Made],
     clusters: Made,

@@ -128,6 +128,8 @@ def _assert_positions(
     assert progress.read(cluster, topic).positions == wanted
 
 
+@pytest.mark.full
+@pytest.mark.full
 def test_a_transaction_with_ten_thousand_losses(
     clusters: dict[str, PlaygroundCluster], flow: FlowConfig, cluster: Cluster
 ) -> None:

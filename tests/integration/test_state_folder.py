@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.full
 def test_flows_of_one_name_do_not_meet(
     clusters: Clusters, topic_name: str, standing: StandingMirror, tmp_path: Path
 ) -> None:
