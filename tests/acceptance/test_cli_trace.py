@@ -126,6 +126,7 @@ def copy(flow: SparklessFlow, topic: str, count: int, seconds: float = 60) -> No
         copy_until(witness, slot, flow.lease(seconds), count=count, timeout=seconds)
 
 
+@pytest.mark.full
 def test_three_hops(four: dict[str, str], tmp_path: Path) -> None:
     """From either end, a record is shown at all four places, origin first, each where
     an ordinary consumer finds its key; by its key and time as well.
@@ -384,6 +385,7 @@ def test_a_record_of_each_reason(four: dict[str, str], tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_what_a_flow_did_not_copy_itself(four: dict[str, str], tmp_path: Path) -> None:
     """With `start: latest`, what was there before is not missing; nor is what
     MirrorMaker 2 copied, of which the map knows only where it begins. The copy of a

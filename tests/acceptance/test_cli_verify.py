@@ -25,6 +25,7 @@ pytestmark = pytest.mark.acceptance
 _RECORDS = 500
 
 
+@pytest.mark.full
 def test_it_proves_and_finds(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

@@ -197,7 +197,7 @@ def make_lab(
     ("exactly_once", "sign"),
     [
         pytest.param(True, signal.SIGTERM, marks=pytest.mark.full),
-        (True, signal.SIGKILL),
+        pytest.param(True, signal.SIGKILL, marks=pytest.mark.full),
         (False, signal.SIGKILL),
     ],
     ids=["exactly-term", "exactly-kill", "at-least-kill"],

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 LAGS = (0, 10, 1000, 10_000)
 RECORDS = 12_000

@@ -212,6 +212,7 @@ class Witness:
                 self.seen, grew = found, now
 
 
+@pytest.mark.full
 def test_flows_are_spread_and_move_back(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

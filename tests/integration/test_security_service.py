@@ -195,6 +195,7 @@ def test_passwords_and_rights_change(
         assert NEXT not in log
 
 
+@pytest.mark.full
 def test_tokens_run_out_and_come_back(
     make_clusters: Callable[..., Made],
     clusters: Made,

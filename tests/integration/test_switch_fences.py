@@ -36,6 +36,7 @@ def allowed(cluster: PlaygroundCluster) -> set[tuple[str, ...]]:
     return {acl for acl in all_acls(cluster.admin_bootstrap) if "ALLOW" in acl}
 
 
+@pytest.mark.full
 def test_somebody_takes_the_fence_away(topic_name: str, tmp_path: Path) -> None:
     """Somebody deletes the fence's ACLs after everything was copied. If a producer got
     through, the switch is undone; if none did, it fences again and goes through. An

@@ -188,9 +188,8 @@ def test_the_way_back_begins_at_the_cut(
         rehearsal.copy(play.a, back, 7, back=True)
 
 
-@pytest.mark.parametrize(
-    "policy", ["default", pytest.param("identity", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["default", "identity"])
 def test_the_way_back_after_a_failover(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
