@@ -12,16 +12,16 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.harness.waiting import deadline_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
-_QUIET_SECONDS = 2.0
+_READ_SECONDS = 60.0
 
 
 class Application:
@@ -84,46 +84,48 @@ class Application:
     def consume(
         self, bootstrap: str, topics: Sequence[str], *, most: int = 1 << 30
     ) -> int:
-        """Read as a member of the group until nothing comes any more, or so many
-        records; commit exactly what was read, and leave. Returns how many.
+        """Read as a member of the group to the end of the topics, or so many records;
+        commit exactly what was read, and leave. Returns how many.
         """
         client = Consumer(
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": self.group,
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
             }
         )
-        assigned = threading.Event()
-        client.subscribe(list(topics), on_assign=lambda *_: assigned.set())
+        unread: set[tuple[str, int]] | None = None
+
+        def assigned(_: Consumer, given: Sequence[TopicPartition]) -> None:
+            nonlocal unread
+            unread = {(place.topic, place.partition) for place in given}
+
+        client.subscribe(list(topics), on_assign=assigned)
         places: dict[tuple[str, int], int] = {}
-        found, quiet = 0, deadline_in(30)
+        found, deadline = 0, deadline_in(_READ_SECONDS)
         try:
-            while found < most and time.monotonic() < quiet:
-                if self._took(client.poll(0.2), places):
+            while found < most and (unread is None or unread):
+                assert time.monotonic() < deadline, f"{found} read, left: {unread}"
+                message = client.poll(0.2)
+                if message is None:
+                    continue
+                where = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is None:
+                    self.read[message.key() or b""] += 1
+                    places[where] = (message.offset() or 0) + 1
                     found += 1
-                    quiet = deadline_in(_QUIET_SECONDS)
-                elif assigned.is_set() and not found:
-                    quiet = min(quiet, deadline_in(_QUIET_SECONDS))
+                elif error.code() == KafkaError._PARTITION_EOF and unread:
+                    unread.discard(where)
             if places:
                 committed = [TopicPartition(*k, o) for k, o in places.items()]
                 client.commit(offsets=committed, asynchronous=False)
         finally:
             client.close()
         return found
-
-    def _took(
-        self, message: Message | None, places: dict[tuple[str, int], int]
-    ) -> bool:
-        """Whether a record came; it counts as read, and `places` is behind it."""
-        if message is None or message.error() is not None:
-            return False
-        self.read[message.key() or b""] += 1
-        where = (message.topic() or "", message.partition() or 0)
-        places[where] = (message.offset() or 0) + 1
-        return True
 
     def require_each_once(self) -> None:
         """Every record that was acknowledged, and is not lost, was read once, over all
