@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Clusters
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.full, pytest.mark.timeout(900)]
 
 ROOT = Path(mirror.__file__).parents[1]
 _IMAGE = ROOT / "deploy" / "image"

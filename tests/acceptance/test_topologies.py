@@ -198,6 +198,7 @@ def test_forwarding(
     assert stamps == {("factory", "region", "country")}
 
 
+@pytest.mark.full
 def test_renaming(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:

@@ -100,6 +100,7 @@ def statuses_until_caught_up(mirror: RunningMirror, records: int) -> list[Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_flow_without_tasks_grows_with_its_topics(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
