@@ -170,10 +170,20 @@ class Switch:
         """SIGKILL `delay` seconds after the journal on this cluster says that the step
         has begun.
         """
+        try:
+            self.reaches(journal, step)
+            time.sleep(delay)
+        finally:
+            self.kill()
+
+    def reaches(self, journal: str, step: str) -> None:
+        """Wait until the journal on this cluster says that the step has begun, or the
+        command has ended.
+        """
         reader = Consumer(
             {
                 "bootstrap.servers": journal,
-                "group.id": "kill-within",
+                "group.id": "step-begun",
                 "isolation.level": "read_committed",
             }
         )
@@ -190,9 +200,7 @@ class Switch:
                 return (entry["step"], entry["state"]) == (step, "BEGUN")
 
             wait_for(begun, 60)
-            time.sleep(delay)
         finally:
-            self.kill()
             reader.close()
 
     def dies(self) -> None:

@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import ResourceType
 import pytest
+import yaml
 
 from mirror.errors import FencedError, MirrorError
 from mirror.playground.brokers import playground
-from mirror.playground.secured import PASSWORDS
+from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery.journal import JournalWriter
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.metadata import allow, revoke
-from tests.harness.producers import Going, add_users, all_acls, scram, write
+from tests.harness.producers import (
+    Going,
+    add_users,
+    all_acls,
+    mutual_tls,
+    scram,
+    write,
+)
 from tests.harness.rehearsal import Rehearsal
+from tests.harness.security import Doors, admit
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, secured_pair_of
 from tests.harness.waiting import wait_for
@@ -150,3 +159,59 @@ def test_a_producer_that_does_not_stop(topic_name: str, tmp_path: Path) -> None:
             for cluster in (one, two):
                 assert allowed(cluster) == before[id(cluster)]
             assert all_acls(one.admin_bootstrap) == before[id(one)]
+
+
+@pytest.mark.scale
+def test_certificates(topic_name: str, tmp_path: Path) -> None:
+    """Mirror, which is no super user, and a producer log in by certificate. Without
+    `principal` the switch is refused, since nothing else says who mirror is; with it
+    the pair is switched there and back: the producer is refused on the cluster that is
+    left, and accepted on the other one.
+    """
+    doors = Doors(tmp_path / "doors")
+    options = {"root": tmp_path / "clusters", "given": False, **doors.options}
+    with playground(("a", "b"), **options) as made:
+        one, two = made["a"], made["b"]
+        for cluster in (one, two):
+            create_topic(cluster.admin_bootstrap, topic_name, 1)
+            admit(cluster)
+        allow(one.admin_bootstrap, "alice", "WRITE", topic_name)
+        before = {id(each): allowed(each) for each in (one, two)}
+        document = secured_pair_of(("MA", one), ("MB", two), topic_name)
+        for alias, cluster in (("MA", one), ("MB", two)):
+            assert cluster.mutual_tls is not None
+            document["clusters"][alias] = {
+                "bootstrap_servers": cluster.mutual_tls.bootstrap,
+                "security_protocol": "SSL",
+                "ssl_ca_file": str(doors.ca),
+                "ssl_certificate_file": str(doors.client),
+                "ssl_key_file": str(doors.client),
+            }
+        alice = {
+            id(cluster): mutual_tls(cluster, doors, "alice", tmp_path)
+            for cluster in (one, two)
+        }
+        nameless, named = tmp_path / "nameless", tmp_path / "named"
+        for folder in (nameless, named):
+            folder.mkdir()
+            (folder / "mirror.yaml").write_text(yaml.safe_dump(document))
+            for section in document["clusters"].values():
+                section["principal"] = f"User:{USER}"
+        with RunningMirror(document, tmp_path) as mirror:
+            mirror.wait_running("MA->MB")
+            assert write(alice[id(one)], topic_name) == ""
+            said = Switch(nameless, "switch", "MA/MB", "--yes").fails()
+            assert "principal" in said
+            active, other, flow = one, two, "MA/MB"
+            for _ in range(2):
+                mirror.wait_running(flow.replace("/", "->"))
+                with Going(alice[id(active)], writes=[topic_name]) as going:
+                    Switch(named, "switch", flow, "--yes").succeeds()
+                assert going.done
+                assert {why for _, _, why in going.refused} == {DENIED}
+                assert write(alice[id(active)], topic_name) == DENIED
+                assert write(alice[id(other)], topic_name) == ""
+                active, other = other, active
+                flow = "/".join(reversed(flow.split("/")))
+        for cluster in (one, two):
+            assert allowed(cluster) == before[id(cluster)]
