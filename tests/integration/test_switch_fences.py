@@ -161,7 +161,7 @@ def test_a_producer_that_does_not_stop(topic_name: str, tmp_path: Path) -> None:
             assert all_acls(one.admin_bootstrap) == before[id(one)]
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_certificates(topic_name: str, tmp_path: Path) -> None:
     """Mirror, which is no super user, and a producer log in by certificate. Without
     `principal` the switch is refused, since nothing else says who mirror is; with it

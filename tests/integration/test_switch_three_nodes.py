@@ -11,7 +11,7 @@ from tests.harness.switching import Played
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.scale]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 STEPS = ("fence", "drain", "consumers", "positions", "open")
 NODES = 3
