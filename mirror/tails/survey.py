@@ -64,6 +64,9 @@ class TailPartition:
     """Where the tail ends."""
     open: bool
     """Whether a transaction is open on the source, and may hide more."""
+    replayed_to: int
+    """After the last record that is on the target; the position, if none is behind
+    it."""
     replayed: int
     """Records at or after the position that are on the target."""
     written_off: int
@@ -312,6 +315,7 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         position=begin,
         end=end,
         open=opened,
+        replayed_to=max((last for _, last in known), default=begin),
         replayed=int(replayed.sum()),
         written_off=int(written_off.sum()),
         offsets=left[:, 0].copy(),
