@@ -17,7 +17,7 @@ from mirror.batches.listing import Loops, listed
 from mirror.clusters.admin import group_offsets, topic_admin
 from mirror.clusters.admin.groups import list_groups
 from mirror.clusters.wire import fetch
-from mirror.policy.choice import GroupFilter
+from mirror.policy.selection import GroupFilter
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.relay import provenance

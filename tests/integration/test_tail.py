@@ -109,7 +109,7 @@ class Play:
                 _COMMIT(*arguments)
 
             settling.ownership.commit = commit  # type: ignore[attr-defined]
-            settling._PIECE_RECORDS = 10  # noqa: SLF001  several pieces
+            settling._PIECE_RECORDS = 10
             with Rehearsal(
                 (self.one, self.a), (self.other, self.b), self.topic
             ) as self.rehearsal:
