@@ -117,7 +117,8 @@ class Tail:
 
 
 def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
-    """Find what the target lacks; both clusters are connected.
+    """Find what the target lacks; both clusters are connected. A transaction that a
+    command has left open on the target settles nothing, and is not waited for.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -145,7 +146,7 @@ def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
     known = _replayed(flow, target, topics, {key: begins[key] for key in behind})
     ledger = [
         each
-        for each in losses.read(target, flow.source)
+        for each in losses.read(target, flow.source, wait=False)
         if each.flow == flow.name and each.cause is Cause.FAILOVER
     ]
     found = []
@@ -210,7 +211,7 @@ def _positions(
     name = progress.topic_name(flow.source)
     copied = progress.Progress()
     if target.topic(name) is not None:
-        copied = progress.read(target, name)
+        copied = progress.read(target, name, wait=False)
     starts = topic_admin.list_offsets(source, keys, timestamp=topic_admin.EARLIEST)
     return {
         key: max(
@@ -241,7 +242,7 @@ def _replayed(
         committed=False,
     )
     found: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for _, key, value in TopicReader(target, name).read():
+    for _, key, value in TopicReader(target, name).read(wait=False):
         for part in (value, key):
             for block in runs.decode(part, only=wanted.__contains__) if part else ():
                 where = (block.topic, block.partition)

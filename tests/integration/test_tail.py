@@ -27,6 +27,7 @@ from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import survey
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import copy_until
 from tests.harness.switching import command
@@ -96,10 +97,10 @@ class Play:
         return sum(done.values())
 
     def killed(self, at: int, act: Callable[[], object]) -> None:
-        """Do it in a process that dies by SIGKILL right before a commit."""
+        """Do it in a process that dies by SIGKILL right before a commit of records."""
 
         def run() -> None:
-            commits = 0
+            commits = -1  # the take-over commits as well
 
             def commit(*arguments: Any) -> None:
                 nonlocal commits
@@ -181,9 +182,20 @@ def _name(play: Play) -> str:
 def test_each_way(play: Play) -> None:
     """A record that is replayed first, its neighbours that follow later, what is
     exported to a file and to a topic, and what is skipped: each record is in one place,
-    once, also if commands are killed in between. The ledger names those that are not on
+    once, also if commands are killed in between. Before that the list names a key that
+    was written on B since, and the group that has read all of it on A. The ledger names those that are not on
     B, `mirror verify` finds nothing, and the flow goes on behind them.
     """
+    again = producer(play.b)
+    again.produce(play.topic, key=play.left[5], value=b"newer", partition=0)
+    assert again.flush(30) == 0
+    play.application.consume(play.a, [play.topic])
+    shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
+    conflicts = {"keys": 1, "first": [_text(play.left[5])]}
+    assert shown["conflicts"] == {play.topic: conflicts}
+    (reads,) = shown["groups"].values()
+    assert sum(each["read"] for each in reads) == _LEFT
+
     key = play.left[10]
     assert play.settle(Way.REPLAY, Choice(key=key)) == 1
     first = Choice(partition=0)
@@ -217,7 +229,7 @@ def test_each_way(play: Play) -> None:
     named = losses.read(play.rehearsal.cluster(play.other), play.one)
     assert Counter(each.cause for each in named) == {losses.Cause.FAILOVER: 3}
     assert sum(each.count or 0 for each in named) == 3
-    command(play.folder, "verify", _name(play))
+    command(play.folder, "verify", "--flow", _name(play))
     play.goes_on()
 
 
