@@ -1,4 +1,4 @@
-"""`mirror tail`: what a failover left uncopied, and what becomes of it.
+"""`mirror tail`: show what a failover left uncopied, and settle it.
 
 It needs both clusters but no running service. `tails` does the work; each command
 shows what it is about, asks, and can be run again whenever it was stopped.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,10 +29,10 @@ from mirror.cli.output import (
     Output,
     complain,
     document,
-    moment,
     table,
 )
 from mirror.cli.switch import pair_of
+from mirror.cli.tail_output import FORMAT_VERSION, show_tail
 from mirror.clusters.reach import Reach
 from mirror.errors import FencedError, MirrorError
 from mirror.proving.of_flow import terms_of
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.roles import Role
-    from mirror.tails.readers import Conflicts
-    from mirror.tails.survey import TailPartition
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,8 +59,6 @@ app = typer.Typer(
     help="Show and settle what a failover left uncopied.",
 )
 
-FORMAT_VERSION = 1
-COLUMNS = ("TOPIC", "RECORDS", "BYTES", "FIRST", "LAST", "CONFLICTS", "SETTLED")
 _ATTEMPTS = 3
 
 Partition = Annotated[
@@ -99,7 +95,7 @@ def list_(
     topic: TopicPattern = ".*",
     output: Output = Form.TABLE,
 ) -> None:
-    """Show the tail of A->B: what A has and B lacks since the failover to B.
+    """Show the tail of A->B: what A has and B does not, since the failover to B.
 
     CONFLICTS counts keys of the tail that applications have written on B since. SETTLED
     counts records that were replayed, exported or skipped in partitions of which others
@@ -124,35 +120,7 @@ def list_(
             made.source, made.target, made.flow, tail, since=made.role.since
         )
         groups = readers.groups(made.source, made.flow, tail)
-    if output is Form.JSON:
-        document(
-            {
-                "format_version": FORMAT_VERSION,
-                "flow": made.flow.name,
-                "records": tail.records,
-                "bytes": tail.bytes,
-                "settled": tail.settled,
-                "partitions": [_fields(each) for each in tail.partitions],
-                "conflicts": {
-                    name: {"keys": each.keys, "first": list(each.shown)}
-                    for name, each in conflicts.items()
-                },
-                "groups": {
-                    name: [
-                        {"topic": key[0], "partition": key[1], "read": count}
-                        for key, count in read.items()
-                    ]
-                    for name, read in groups.items()
-                },
-            }
-        )
-        return
-    _show(tail, conflicts)
-    for name, read in groups.items():
-        count = some(sum(read.values()), "record")
-        complain(f"group {name} has read {count} of the tail on {made.flow.source}")
-    if tail.settled:
-        complain(f"{made.flow.name}: nothing is left to settle")
+    show_tail(made.flow, tail, conflicts, groups, output)
 
 
 @app.command("replay", short_help="Copy what a failover left uncopied.")
@@ -234,7 +202,7 @@ def export(  # noqa: PLR0913  each is an option
         _settle(made, order, dry_run, yes, output)
 
 
-@app.command("skip", short_help="Do without it.")
+@app.command("skip", short_help="Leave it out, and note that.")
 def skip(  # noqa: PLR0913  each is an option
     flow: FlowName,
     *,
@@ -384,56 +352,3 @@ def _time(text: str | None, option: str) -> int | None:
     if place.offset is not None or place.timestamp < 0:
         raise typer.BadParameter(f"{option}: {text} is not a time")
     return place.timestamp
-
-
-def _show(tail: Tail, conflicts: dict[str, Conflicts]) -> None:
-    by_topic: dict[str, list[TailPartition]] = {}
-    for each in tail.partitions:
-        by_topic.setdefault(each.topic, []).append(each)
-    table(
-        COLUMNS,
-        (
-            (
-                topic,
-                sum(each.records for each in parts),
-                sum(each.bytes for each in parts),
-                *_span(parts),
-                conflicts[topic].keys if topic in conflicts else 0,
-                sum(each.replayed + each.written_off for each in parts),
-            )
-            for topic, parts in sorted(by_topic.items())
-        ),
-    )
-    for each in tail.partitions:
-        if each.open:
-            complain(
-                f"{each.topic}-{each.partition}: a transaction is open there, and may "
-                "hide more: wait until it ends"
-            )
-
-
-def _span(parts: list[TailPartition]) -> tuple[str, str]:
-    times = [each.times for each in parts if each.records]
-    if not times:
-        return "", ""
-    first = min(int(each.min()) for each in times)
-    last = max(int(each.max()) for each in times)
-    return moment(first / 1000), moment(last / 1000)
-
-
-def _fields(part: TailPartition) -> dict[str, Any]:
-    first, last = _span([part])
-    return {
-        "topic": part.topic,
-        "partition": part.partition,
-        "target_topic": part.target_topic,
-        "position": part.position,
-        "end": part.end,
-        "records": part.records,
-        "bytes": part.bytes,
-        "first": first,
-        "last": last,
-        "replayed": part.replayed,
-        "written_off": part.written_off,
-        "open_transaction": part.open,
-    }

@@ -54,7 +54,7 @@ _PIECE_RECORDS = 100_000
 
 
 class Way(StrEnum):
-    """What becomes of records."""
+    """What a command does with records."""
 
     REPLAY = "replay"
     EXPORT = "export"

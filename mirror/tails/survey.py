@@ -1,4 +1,4 @@
-"""What a flow's source has and its target lacks, after a failover to the target.
+"""What a flow's source has and its target does not, after a failover to the target.
 
 Main function: `survey`, which reads the source from the flow's positions to its ends;
 main type: `Tail`. Left out is what came through the target, and what is settled: the
@@ -117,8 +117,9 @@ class Tail:
 
 
 def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
-    """Find what the target lacks; both clusters are connected. A transaction that a
-    command has left open on the target settles nothing, and is not waited for.
+    """Find what the target does not have; both clusters are connected. A
+    transaction that a command has left open on the target settles nothing, and is not
+    waited for.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
