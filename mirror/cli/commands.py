@@ -53,6 +53,10 @@ _COMMANDS = {
         "switch:failover",
         "Make the other cluster active, because one is gone.",
     ),
+    "tail": (
+        "tail:app",
+        "Show and settle what a failover left uncopied.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Take over flows from MirrorMaker 2, or hand them back.",

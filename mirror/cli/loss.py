@@ -47,8 +47,9 @@ def list_(
     TRUNCATED if the source lost them in an unclean election (what had been copied stays
     in the copy); RECREATED if the topic was deleted and re-created (LAST is the end
     that was seen last, empty if none was: records written after it are lost as well);
-    SKIPPED by `mirror flow reset`. COUNT is in offsets, some of which may have been
-    transaction markers or aborted records.
+    SKIPPED by `mirror flow reset`; FAILOVER if `mirror tail` exported or skipped them
+    after a failover. COUNT is in offsets, some of which may have been transaction
+    markers or aborted records.
 
     \b
     Examples:

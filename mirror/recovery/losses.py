@@ -42,6 +42,8 @@ class Cause(StrEnum):
     """The topic was deleted and re-created; its old end is not always known."""
     SKIPPED = "SKIPPED"
     """`mirror flow reset` moved the position forward."""
+    FAILOVER = "FAILOVER"
+    """Not copied before a failover, then exported or skipped by `mirror tail`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +156,9 @@ def encode(losses: Iterable[Loss]) -> list[EncodedBatch]:
     )
 
 
-def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
+def read(target: Cluster, source_alias: str, *, wait: bool = True) -> tuple[Loss, ...]:
     """Everything in the ledger, oldest first; nothing if there is no ledger yet.
+    Without `wait`, what precedes the first open transaction.
 
     Raises:
         ClusterError: the target does not answer, or does not let us read it, or it
@@ -165,5 +168,5 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
     if target.topic(topic) is None:
         return ()
     return tuple(
-        Loss.decode(value) for _, _, value in TopicReader(target, topic).read()
+        Loss.decode(value) for _, _, value in TopicReader(target, topic).read(wait=wait)
     )

@@ -1,0 +1,354 @@
+"""`mirror tail`: show what a failover left uncopied, and settle it.
+
+It needs both clusters but no running service. `tails` does the work; each command
+shows what it is about, asks, and can be run again whenever it was stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirror.cli.flow import place_of
+from mirror.cli.options import (
+    ConfigFile,
+    DryRun,
+    FlowName,
+    TopicPattern,
+    Yes,
+    agreed,
+    flow_of,
+    read_config,
+)
+from mirror.cli.output import (
+    Form,
+    Output,
+    complain,
+    document,
+    table,
+)
+from mirror.cli.switch import pair_of
+from mirror.cli.tail_output import FORMAT_VERSION, show_tail
+from mirror.clusters.reach import Reach
+from mirror.errors import FencedError, MirrorError
+from mirror.proving.of_flow import terms_of
+from mirror.proving.scope import Scope
+from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader
+from mirror.status.wording import some
+from mirror.tails import readers
+from mirror.tails.choosing import Choice, chosen
+from mirror.tails.exporting import TailFile
+from mirror.tails.settling import Order, Settling, Way, settle
+from mirror.tails.survey import Tail, survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.recovery.roles import Role
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show and settle what a failover left uncopied.",
+)
+
+_ATTEMPTS = 3
+
+Partition = Annotated[
+    int | None, typer.Option("--partition", min=0, help="Only this partition.")
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", metavar="TEXT", help="Only records with this key, in UTF-8."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only records from this time on: 2026-01-31T08:00:00Z, or @ and epoch "
+        "milliseconds.",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only records before this time."),
+]
+
+
+@app.callback()
+def _group() -> None: ...
+
+
+@app.command("list", short_help="Show what a failover left uncopied.")
+def list_(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = ".*",
+    output: Output = Form.TABLE,
+) -> None:
+    """Show the tail of A->B: what A has and B does not, since the failover to B.
+
+    CONFLICTS counts keys of the tail that applications have written on B since. SETTLED
+    counts records that were replayed, exported or skipped in partitions of which others
+    are left. Below the table: which groups have read how many of the records on A. -o
+    json has it by partition.
+
+    \b
+    Examples:
+      mirror tail list A/B -c mirror.yaml
+      mirror tail list A/B -c mirror.yaml -o json | jq '.partitions[]'
+    """
+    with _opened(config, flow) as made:
+        found = survey(made.flow, made.source, made.target)
+        tail = Tail(
+            partitions=tuple(
+                each
+                for each in found.partitions
+                if chosen(each, Choice(topic=topic)).any() or each.open
+            )
+        )
+        conflicts = readers.conflicts(
+            made.source, made.target, made.flow, tail, since=made.role.since
+        )
+        groups = readers.groups(made.source, made.flow, tail)
+    show_tail(made.flow, tail, conflicts, groups, output)
+
+
+@app.command("replay", short_help="Copy what a failover left uncopied.")
+def replay(  # noqa: PLR0913  each is an option
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = ".*",
+    partition: Partition = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Copy records of the tail to B, behind what is there, each once.
+
+    They get the copies' names and the provenance header, as if the flow had copied
+    them; applications on B read them after what was written there since. A key's older
+    value may then follow a newer one: `mirror tail list` counts such keys as CONFLICTS.
+
+    \b
+    Examples:
+      mirror tail replay A/B -c mirror.yaml --dry-run
+      mirror tail replay A/B --topic orders --key 4711 -c mirror.yaml
+    """
+    filters = _choice(topic, partition, key, since, until)
+    with _opened(config, flow) as made:
+        _settle(made, Order(way=Way.REPLAY, choice=filters), dry_run, yes, output)
+
+
+@app.command("export", short_help="Write it to a file or topic instead.")
+def export(  # noqa: PLR0913  each is an option
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    to_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--to-file", metavar="FILE", help="Write JSON lines to this file."
+        ),
+    ] = None,
+    to_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--to-topic", metavar="TOPIC", help="Write to this topic, which B has."
+        ),
+    ] = None,
+    topic: TopicPattern = ".*",
+    partition: Partition = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Write records of the tail to a file or a topic on B, and to the loss ledger.
+
+    Each has its topic, partition and offset on A: as fields of its line, or as headers
+    behind its own. They are not copied to B any more; the ledger names their offsets,
+    with the cause FAILOVER. Run again with the same file, the command adds what is not
+    in it yet.
+
+    \b
+    Examples:
+      mirror tail export A/B --to-file tail.jsonl -c mirror.yaml
+      mirror tail export A/B --to-topic orders-tail --topic orders -c mirror.yaml
+    """
+    if (to_file is None) == (to_topic is None):
+        raise typer.BadParameter("pass either --to-file or --to-topic")
+    filters = _choice(topic, partition, key, since, until)
+    order = Order(way=Way.EXPORT, choice=filters, topic=to_topic or "")
+    with _opened(config, flow) as made, contextlib.ExitStack() as stack:
+        if to_file is not None and not dry_run:
+            file = stack.enter_context(TailFile(to_file, made.flow))
+            order = replace(order, file=file)
+        _settle(made, order, dry_run, yes, output)
+
+
+@app.command("skip", short_help="Leave it out, and note that.")
+def skip(  # noqa: PLR0913  each is an option
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = ".*",
+    partition: Partition = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Leave records of the tail out for good, and write them to the loss ledger.
+
+    Its entries have the cause FAILOVER; see `mirror loss list`.
+
+    \b
+    Examples:
+      mirror tail skip A/B --topic metrics -c mirror.yaml
+      mirror tail skip A/B --until 2026-01-31T08:00:00Z -c mirror.yaml --dry-run
+    """
+    filters = _choice(topic, partition, key, since, until)
+    with _opened(config, flow) as made:
+        _settle(made, Order(way=Way.SKIP, choice=filters), dry_run, yes, output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What a command works with."""
+
+    config: MirrorConfig = field(repr=False)
+    flow: FlowConfig
+    source: Cluster
+    target: Cluster
+    role: Role
+
+
+@contextlib.contextmanager
+def _opened(path: Path, name: str) -> Iterator[_Opened]:
+    """Both clusters, if the flow has a tail.
+
+    Raises:
+        MirrorError: it has none, or a cluster does not answer.
+    """
+    config = read_config(path)
+    flow = flow_of(config, name)
+    pair = pair_of(config, flow)
+    with Reach(config.clusters, client_id="mirror.tail") as reach:
+        source, target = reach(flow.source), reach(flow.target)
+        journals = [JournalReader(each).read() for each in (source, target)]
+        entries = roles.merged(*journals, pair=pair.name)
+        role = roles.role(entries, pair)
+        if role.active == flow.source or pair.both_ways:
+            raise MirrorError(
+                f"flow {flow.name} copies, so what it has not copied yet is lag, and "
+                f"no tail: see `mirror lag {flow.name}`"
+            )
+        if (run := roles.open_run(entries)) is not None:
+            raise MirrorError(
+                f"pair {pair.name}: {run.text}: finish it, or undo it, first"
+            )
+        yield _Opened(config=config, flow=flow, source=source, target=target, role=role)
+
+
+def _settle(
+    made: _Opened, order: Order, dry_run: bool, yes: bool, output: Form
+) -> None:
+    flow = made.flow
+    tail = survey(flow, made.source, made.target)
+    planned = {
+        each.key: int(chosen(each, order.choice).sum()) for each in tail.partitions
+    }
+    planned = {key: count for key, count in planned.items() if count}
+    done: dict[tuple[str, int], int] = {}
+    count = sum(planned.values())
+    question = f"{order.way.capitalize()} {some(count, 'record')} of {flow.name}?"
+    if count and not dry_run and agreed(question, yes=yes):
+        settling = Settling(
+            flow=flow,
+            terms=terms_of(made.config, flow, made.source, made.target, Scope()),
+            source=made.source,
+            target=made.target,
+            order=order,
+        )
+        done = _again(settling)
+        tail = survey(flow, made.source, made.target)
+    shown = planned if dry_run else done
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "flow": flow.name,
+                "way": order.way.value,
+                "dry_run": dry_run,
+                "partitions": [
+                    {"topic": topic, "partition": number, "records": records}
+                    for (topic, number), records in sorted(shown.items())
+                ],
+                "left": tail.records,
+                "settled": tail.settled,
+            }
+        )
+    elif shown:
+        table(
+            ("TOPIC", "PARTITION", "RECORDS"),
+            ((*key, records) for key, records in sorted(shown.items())),
+        )
+    if not count:
+        complain(f"{flow.name}: nothing that matches is left to settle")
+    left = "nothing is" if tail.settled else f"{some(tail.records, 'record')} are"
+    if not dry_run:
+        complain(f"{left} left to settle of {flow.name}")
+
+
+def _again(settling: Settling) -> dict[tuple[str, int], int]:
+    """Settle; a service that begins a run meanwhile fences us, and comes to rest."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return settle(settling)
+        except FencedError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return {}
+
+
+def _choice(
+    topic: str,
+    partition: int | None,
+    key: str | None,
+    since: str | None,
+    until: str | None,
+) -> Choice:
+    return Choice(
+        topic=topic,
+        partition=partition,
+        key=None if key is None else key.encode(),
+        since_ms=_time(since, "--since"),
+        until_ms=_time(until, "--until"),
+    )
+
+
+def _time(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    place = place_of(text, option=option)
+    if place.offset is not None or place.timestamp < 0:
+        raise typer.BadParameter(f"{option}: {text} is not a time")
+    return place.timestamp

@@ -1,0 +1,298 @@
+"""Settles the tail of a flow: each record is replayed, exported or skipped, once.
+
+Main function: `settle`. It takes over the flow, surveys the tail while no one else can
+write, and works in transactions of the flow's owner: the records, and what says that
+they are settled (runs in the offset map, or entries of the loss ledger), are there
+together or not at all. The last transaction of a partition also moves the flow's
+position to the tail's end. Killed at any time and run again, it goes on behind the last
+transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirror.batches import codecs, records
+from mirror.clusters.admin import topic_admin
+from mirror.clusters.wire.write import Write
+from mirror.driver import ownership
+from mirror.errors import MirrorError
+from mirror.offsets import progress, runs
+from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.runs import DOWNSTREAM, Block
+from mirror.proving.ranges import CopiedPartition
+from mirror.proving.repairs import missing
+from mirror.recovery import losses
+from mirror.recovery.losses import Cause, Loss
+from mirror.tails import exporting
+from mirror.tails.choosing import Choice, chosen, consecutive
+from mirror.tails.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    import uuid
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
+    from mirror.clusters.transactions import Producer
+    from mirror.clusters.wire.produce import EncodedBatch
+    from mirror.clusters.wire.write import Placed
+    from mirror.config.schema import FlowConfig
+    from mirror.proving.sides import Terms
+    from mirror.tails.exporting import TailFile
+    from mirror.tails.survey import Offsets, TailPartition
+
+TopicPartition = tuple[str, int]
+
+_PIECE_BYTES = 16 << 20
+_PIECE_RECORDS = 100_000
+
+
+class Way(StrEnum):
+    """What a command does with records."""
+
+    REPLAY = "replay"
+    EXPORT = "export"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to do with which records."""
+
+    way: Way
+    choice: Choice
+    file: TailFile | None = None
+    """Where to export to; else `topic`."""
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    """What one command works with."""
+
+    flow: FlowConfig
+    terms: Terms
+    source: Cluster
+    target: Cluster
+    order: Order
+
+    @property
+    def way(self) -> Way:
+        return self.order.way
+
+
+def settle(
+    settling: Settling, *, show: Callable[[int], None] = lambda _: None
+) -> dict[TopicPartition, int]:
+    """Settle the chosen records; returns how many, by partition. `show` is called with
+    how many were settled so far.
+
+    Raises:
+        FencedError: another command or a run of the flow began meanwhile; what was
+            settled before stays so, and the same command goes on.
+        MirrorError: a record cannot be settled that way, or a cluster does not answer.
+    """
+    flow, source, target = settling.flow, settling.source, settling.target
+    owner = ownership.take_over(flow, target)
+    known = progress.read(target, progress.topic_name(flow.source))
+    done: dict[TopicPartition, int] = {}
+    for part in survey(flow, source, target).partitions:
+        taken = chosen(part, settling.order.choice)
+        if not taken.any():
+            continue
+        moves = bool(taken.all()) and not part.open
+        pieces = list(_pieces(part.offsets[taken], part.sizes[taken]))
+        copied_to = part.replayed_to
+        for number, piece in enumerate(pieces):
+            moved: list[EncodedBatch] = []
+            if moves and number == len(pieces) - 1:
+                position = Position(offset=part.end, topic_id=part.topic_id)
+                moved = progress.encode({part.key: position}, known.running)
+            _one(settling, owner, part, piece, moved, copied_to=copied_to)
+            copied_to = max(copied_to, int(piece[-1]) + 1)
+            done[part.key] = done.get(part.key, 0) + len(piece)
+            show(sum(done.values()))
+    return done
+
+
+def _pieces(offsets: Offsets, sizes: Offsets) -> Iterator[Offsets]:
+    """What one transaction takes."""
+    filled = np.maximum(
+        np.cumsum(sizes) // _PIECE_BYTES, np.arange(len(sizes)) // _PIECE_RECORDS
+    )
+    yield from np.split(offsets, np.flatnonzero(np.diff(filled)) + 1)
+
+
+def _one(
+    settling: Settling,
+    owner: Producer,
+    part: TailPartition,
+    piece: Offsets,
+    moved: list[EncodedBatch],
+    *,
+    copied_to: int,
+) -> None:
+    """Settle some records of one partition in one transaction."""
+    flow, target = settling.flow, settling.target
+    own: dict[str, Sequence[EncodedBatch]] = {}
+    where: list[TopicPartition] = []
+    if settling.way is Way.REPLAY:
+        copy = _copy_of(target, part)
+        batches = _replayed(settling, part, piece)
+        placed = _write(target, owner, (copy.name, part.partition), batches)
+        where.append((copy.name, part.partition))
+        values = _of_the_map(part, placed, copy.topic_id, copied_to=copied_to)
+        own[runs.topic_name(flow.source, flow.separator)] = records.encode_all(values)
+    else:
+        if settling.way is Way.EXPORT:
+            where += _export(settling, owner, part, piece)
+        own[losses.topic_name(flow.source)] = losses.encode(
+            _loss(flow, part, first, last) for first, last in consecutive(piece)
+        )
+    if moved:
+        own[progress.topic_name(flow.source)] = moved
+    for name, queue in own.items():
+        _write(target, owner, (name, 0), queue)
+    ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
+
+
+def _replayed(
+    settling: Settling, part: TailPartition, piece: Offsets
+) -> list[EncodedBatch]:
+    found = missing.read(settling.source, settling.terms, _place(part), piece)
+    if found.failing:
+        raise MirrorError(
+            f"{part.topic}-{part.partition}: the flow's function fails on the record "
+            f"at offset {min(found.failing)}: export or skip it"
+        )
+    _require_all(part, piece, len(found.found))
+    limit = topic_admin.max_message_bytes(settling.target, [part.target_topic])
+    codec = codecs.BY_NAME.get(settling.flow.compression)
+    return list(
+        missing.batches(
+            found.found,
+            codec=codecs.NONE if codec is None else codec,
+            max_bytes=limit[part.target_topic],
+        )
+    )
+
+
+def _export(
+    settling: Settling, owner: Producer, part: TailPartition, piece: Offsets
+) -> list[TopicPartition]:
+    """Write to the file, or to a topic in the owner's transaction; returns where."""
+    flow, target, order = settling.flow, settling.target, settling.order
+    found = exporting.read(flow, settling.source, part, piece)
+    _require_all(part, piece, len(found))
+    if order.file is not None:
+        order.file.add(part, found)
+        return []
+    topic = target.topics([order.topic])[order.topic]
+    if not topic.partitions:
+        raise MirrorError(
+            f"cluster {target.alias}: there is no topic {order.topic}: create it first"
+        )
+    key = (topic.name, part.partition % topic.partitions)
+    limit = topic_admin.max_message_bytes(target, [topic.name])[topic.name]
+    pieces = [exporting.missing_record(part, each) for each in found]
+    batches = missing.batches(pieces, codec=codecs.NONE, max_bytes=limit)
+    _write(target, owner, key, list(batches))
+    return [key]
+
+
+def _write(
+    target: Cluster,
+    owner: Producer,
+    key: TopicPartition,
+    batches: Sequence[EncodedBatch],
+) -> list[Placed]:
+    if not owner.v2:
+        owner.add_partitions([key])
+    writing = Write(target, owner, {key: batches}, target.topics([key[0]]))
+    writing.finish()
+    return writing.placed
+
+
+def _of_the_map(
+    part: TailPartition,
+    placed: Sequence[Placed],
+    copy_id: uuid.UUID,
+    *,
+    copied_to: int,
+) -> list[tuple[bytes, bytes]]:
+    """The records of the map about what was replayed. What precedes a record that is
+    on the target already is late: in the map a run that goes back replaces others.
+    """
+    rows = []
+    for each in placed:
+        assert each.batch.runs is not None
+        row = each.batch.runs.copy()
+        row[:, DOWNSTREAM] += each.offset
+        rows.append(row)
+    whole = runs.joined(np.concatenate(rows))
+    late = whole[:, runs.UPSTREAM] < copied_to
+
+    def blocks(which: runs.RunArray) -> list[Block]:
+        if not len(which):
+            return []
+        return [
+            Block(
+                topic=part.topic, partition=part.partition,
+                target_topic=part.target_topic, topic_id=part.topic_id,
+                copy_id=copy_id, runs=which,
+            )
+        ]  # fmt: skip
+
+    ordered = [(b"", value) for value in runs.encode(blocks(whole[~late]))]
+    return [*ordered, *runs.encode_late(blocks(whole[late]))]
+
+
+def _copy_of(target: Cluster, part: TailPartition) -> Topic:
+    """
+    Raises:
+        MirrorError: there is no copy to write to.
+    """
+    copy = target.topics([part.target_topic])[part.target_topic]
+    if copy.partitions <= part.partition:
+        raise MirrorError(
+            f"cluster {target.alias}: {part.target_topic} has {copy.partitions} "
+            f"partitions, so {part.topic}-{part.partition} cannot be replayed: create "
+            "or grow the copy, or export"
+        )
+    return copy
+
+
+def _require_all(part: TailPartition, piece: Offsets, found: int) -> None:
+    if found != len(piece):
+        raise MirrorError(
+            f"{part.topic}-{part.partition}: {len(piece) - found} of {len(piece)} "
+            "records are gone since they were counted: run the command again"
+        )
+
+
+def _place(part: TailPartition) -> CopiedPartition:
+    return CopiedPartition(
+        topic=part.topic, partition=part.partition, target_topic=part.target_topic,
+        topic_id=part.topic_id, copy_id=NO_ID, source_first=part.position,
+        source_end=part.end, target_first=0, target_end=0,
+    )  # fmt: skip
+
+
+def _loss(flow: FlowConfig, part: TailPartition, first: int, last: int) -> Loss:
+    return Loss(
+        at=time.time(),
+        flow=flow.name,
+        topic=part.topic,
+        partition=part.partition,
+        target_topic=part.target_topic,
+        cause=Cause.FAILOVER,
+        first=first,
+        last=last,
+        topic_id=part.topic_id.hex,
+    )

@@ -1,0 +1,243 @@
+"""What a failover left uncopied, on real brokers: counted by clients, settled, killed.
+
+A failover without a service: what A has beyond the copy is known to the record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from mirror.proving.of_flow import terms_of
+from mirror.proving.scope import Scope
+from mirror.recovery import losses
+from mirror.recovery.journal import Kind
+from mirror.tails import settling
+from mirror.tails.choosing import Choice
+from mirror.tails.exporting import TailFile
+from mirror.tails.settling import Order, Settling, Way, settle
+from mirror.tails.survey import survey
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.load import producer
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.slots import copy_until
+from tests.harness.switching import command
+from tests.harness.witness import Witness, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+    from mirror.tails.survey import Tail
+
+pytestmark = pytest.mark.integration
+
+_COPIED, _LEFT = 100, 60
+_PARTITIONS = 2
+
+
+class Play:
+    """A pair after a failover from A to B; A is back, with a tail."""
+
+    def __init__(
+        self,
+        clusters: dict[str, PlaygroundCluster],
+        topic: str,
+        tag: str,
+        folder: Path,
+        **settings: Any,
+    ) -> None:
+        self.one, self.other = f"{tag}A", f"{tag}B"
+        self.a, self.b = clusters["a"].bootstrap, clusters["b"].bootstrap
+        self.topic = topic
+        self._settings = settings
+        self.folder = folder
+        self.rehearsal = Rehearsal(
+            (self.one, self.a), (self.other, self.b), topic, **settings
+        )
+        self.flow = self.rehearsal.config.flows[f"{self.one}->{self.other}"]
+        self.copy = self.flow.replication_policy.target_topic(topic)
+        self.application = Application(topic, _PARTITIONS, f"app-{topic}")
+        for bootstrap in dict.fromkeys((self.a, self.b)):
+            create_topic(bootstrap, topic, _PARTITIONS)
+        self.application.write(self.a, _COPIED)
+        self.rehearsal.copy(self.b, self.copy, _COPIED)
+        self.rehearsal.see()
+        self.application.write(self.a, _LEFT)
+        self.left = self.application.written[_COPIED:]
+        self.rehearsal.carry_out(kind=Kind.FAILOVER)
+        (folder / "mirror.yaml").write_text(yaml.safe_dump(self.rehearsal.document))
+
+    def tail(self) -> Tail:
+        return survey(
+            self.flow,
+            self.rehearsal.cluster(self.one),
+            self.rehearsal.cluster(self.other),
+        )
+
+    def settle(self, way: Way, choice: Choice | None = None, **order: Any) -> int:
+        """How many records."""
+        source, target = map(self.rehearsal.cluster, (self.one, self.other))
+        terms = terms_of(self.rehearsal.config, self.flow, source, target, Scope())
+        done = settle(
+            Settling(
+                flow=self.flow, terms=terms, source=source, target=target,
+                order=Order(way=way, choice=choice or Choice(), **order),
+            )
+        )  # fmt: skip
+        return sum(done.values())
+
+    def killed(self, at: int, act: Callable[[], object]) -> None:
+        """Do it in a process that dies by SIGKILL right before a commit of records."""
+
+        def run() -> None:
+            commits = -1  # the take-over commits as well
+
+            def commit(*arguments: Any) -> None:
+                nonlocal commits
+                commits += 1
+                if commits == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                _COMMIT(*arguments)
+
+            settling.ownership.commit = commit  # type: ignore[attr-defined]
+            settling._PIECE_RECORDS = 10
+            with Rehearsal(
+                (self.one, self.a), (self.other, self.b), self.topic, **self._settings
+            ) as self.rehearsal:
+                act()
+
+        process = multiprocessing.get_context("fork").Process(target=run)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+
+    def copied(self) -> Counter[bytes]:
+        """Keys in the copy, as an ordinary consumer counts them."""
+        found = read_topic(self.b, self.copy)
+        return Counter(m.key() or b"" for each in found.values() for m in each)
+
+    def goes_on(self) -> None:
+        """Copying A->B again copies what is written from now on, and nothing else."""
+        before = self.copied()
+        self.application.write(self.a, 10)
+        flow = self.rehearsal.copying().own()
+        with flow.slot() as slot, Witness(self.b) as witness:
+            witness.begin(self.copy)
+            count = before.total() + 10
+            copy_until(witness, slot, flow.lease(60), count=count, timeout=60)
+        new = Counter(self.application.written[-10:])
+        assert self.copied() == before + new
+
+
+_COMMIT = settling.ownership.commit
+
+
+@pytest.fixture
+def play(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Play]:
+    tag, policy = request.param
+    made = Play(clusters, topic_name, tag, tmp_path, policy=policy)
+    with contextlib.closing(contextlib.ExitStack()) as stack:
+        stack.enter_context(made.rehearsal)
+        yield made
+
+
+@pytest.mark.parametrize("play", [("tailreplay", "default")], indirect=True)
+def test_replay(play: Play) -> None:
+    """The tail is what the producer has counted beyond the copy. Replayed by a command
+    that was killed in the middle of its second transaction, and by the next one, each
+    record is on B once; nothing is left, and the flow goes on behind it.
+    """
+    shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
+    assert shown["records"] == len(play.left) == _LEFT
+    assert sum(each["records"] for each in shown["partitions"]) == _LEFT
+
+    play.killed(2, lambda: play.settle(Way.REPLAY))
+    assert play.tail().records == _LEFT - 10
+    command(play.folder, "tail", "replay", _name(play), "--yes")
+    assert play.copied() == Counter(play.application.written)
+    assert play.tail().settled
+    play.goes_on()
+
+
+def _name(play: Play) -> str:
+    return f"{play.one}/{play.other}"
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize(
+    "play", [("tailways", "default"), ("tailsame", "identity")], indirect=True
+)
+def test_each_way(play: Play) -> None:
+    """A record that is replayed first, its neighbours that follow later, what is
+    exported to a file and to a topic, and what is skipped: each record is in one place,
+    once, also if commands are killed in between. Before that the list names a key that
+    was written on B since, and the group that has read all of it on A. The ledger names
+    those that are not on B, `mirror verify` finds nothing, and the flow goes on.
+    """
+    again = producer(play.b)
+    again.produce(play.topic, key=play.left[5], value=b"newer", partition=0)
+    assert again.flush(30) == 0
+    play.application.consume(play.a, [play.topic])
+    shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
+    conflicts = {"keys": 1, "first": [_text(play.left[5])]}
+    assert shown["conflicts"] == {play.topic: conflicts}
+    (reads,) = shown["groups"].values()
+    assert sum(each["read"] for each in reads) == _LEFT
+
+    key = play.left[10]
+    assert play.settle(Way.REPLAY, Choice(key=key)) == 1
+    first = Choice(partition=0)
+    exported = play.folder / "tail.jsonl"
+
+    def export() -> int:
+        with TailFile(exported, play.flow) as file:
+            return play.settle(Way.EXPORT, Choice(key=play.left[0]), file=file)
+
+    play.killed(1, export)
+    assert len(exported.read_text().splitlines()) == 1
+    export()
+    (line,) = exported.read_text().splitlines()
+    assert json.loads(line)["key"] == {"encoding": "utf-8", "data": _text(play.left[0])}
+
+    place = f"{play.topic}-tail"
+    create_topic(play.b, place, 1)
+    play.settle(Way.EXPORT, Choice(key=play.left[1]), topic=place)
+    ((message,),) = read_topic(play.b, place).values()
+    headers = dict(message.headers() or [])
+    assert message.key() == play.left[1]
+    assert headers["mirror.tail.topic"] == play.topic.encode()
+
+    assert play.settle(Way.SKIP, Choice(key=play.left[2])) == 1
+    play.killed(2, lambda: play.settle(Way.REPLAY, first))
+    play.settle(Way.REPLAY)
+    gone = set(play.left[:3])
+    expected = Counter(k for k in play.application.written if k not in gone)
+    if play.copy == play.topic:
+        expected[play.left[5]] += 1  # the newer one
+    assert play.copied() == expected
+    assert play.tail().settled
+    named = losses.read(play.rehearsal.cluster(play.other), play.one)
+    assert Counter(each.cause for each in named) == {losses.Cause.FAILOVER: 3}
+    assert sum(each.count or 0 for each in named) == 3
+    command(play.folder, "verify", "--flow", _name(play))
+    play.goes_on()
+
+
+def _text(key: bytes) -> str:
+    return key.decode()
