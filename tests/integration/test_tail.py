@@ -179,7 +179,7 @@ def _name(play: Play) -> str:
     return f"{play.one}/{play.other}"
 
 
-@pytest.mark.scale
+@pytest.mark.full
 @pytest.mark.parametrize(
     "play", [("tailways", "default"), ("tailsame", "identity")], indirect=True
 )
