@@ -124,14 +124,7 @@ class GroupJobs:
                     meanwhile=self._follow_commits if self._following.wanted else None,
                 )
             )
-        if flow.emit_heartbeats or flow.heartbeats_on_source:
-            jobs.append(
-                Job(
-                    name=HEARTBEATS,
-                    seconds=flow.emit_heartbeats_seconds,
-                    work=self._beat,
-                )
-            )
+        jobs += self.heartbeats()
         jobs.append(
             Job(
                 name=OFFSET_MAP,
@@ -140,6 +133,14 @@ class GroupJobs:
             )
         )
         return jobs
+
+    def heartbeats(self) -> list[Job]:
+        """The one that a flow has that copies nothing, too."""
+        flow = self._flow
+        if not (flow.emit_heartbeats or flow.heartbeats_on_source):
+            return []
+        seconds = flow.emit_heartbeats_seconds
+        return [Job(name=HEARTBEATS, seconds=seconds, work=self._beat)]
 
     def _keep_map(self, target: Cluster) -> None:
         copies = {copy.topic for copy in self._copies().values()}
