@@ -27,6 +27,7 @@ class _Flow:
     name = NAME
     stopping = False
     resting = False
+    beating = False
     config: Any = SimpleNamespace(source="A", target="B")
 
     def __init__(self, *outcomes: Exception | bool) -> None:
@@ -41,6 +42,12 @@ class _Flow:
 
     def rest(self, *, rest: bool) -> None:
         self.resting = rest
+
+    def keep_beating(self) -> None:
+        self.beating = True
+
+    def stop_beating(self) -> None:
+        self.beating = False
 
     def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
