@@ -82,8 +82,8 @@ class StandbyJob:
 
 
 class EndsJob:
-    """The job of one flow while it rests, on the instance that leads it. It fences
-    nobody: of two that write for a moment, the later one reads what the other wrote.
+    """The job of one flow while it rests, on the instance that leads it. It needs no
+    fence: of two that write for a moment, the later one reads what the other wrote.
     """
 
     def __init__(self, flow: FlowConfig, *, store: StatusStore) -> None:

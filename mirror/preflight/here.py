@@ -106,7 +106,7 @@ def _state_dir(config: MirrorConfig) -> Finding:
 
 
 def _hooks(config: MirrorConfig) -> Iterator[Finding]:
-    """Step 1 of a switch refuses such a hook, which nobody wants to learn only then."""
+    """Step 1 of a switch refuses such a hook, so it is found out before."""
     for pair in config.recovery.values():
         for name, hook in pair.hooks.given() if pair.hooks is not None else ():
             if why := hook.why_unusable:

@@ -101,7 +101,7 @@ def test_heartbeats_keep_no_switch_from_being_quiet(
     writes them there all the time, as the flow that rests does; the cut has none.
     """
     one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def beat() -> None:
         config = ClusterConfig(alias=one, bootstrap_servers=(clusters["a"].bootstrap,))
@@ -109,6 +109,7 @@ def test_heartbeats_keep_no_switch_from_being_quiet(
             each = Heartbeats(other, one, "none")
             while not over.wait(0.1):
                 each.sync(cluster, cluster)
+                begun.set()
 
     with rehearsal_of(
         clusters,
@@ -117,6 +118,7 @@ def test_heartbeats_keep_no_switch_from_being_quiet(
     ) as rehearsal:
         beating = threading.Thread(target=beat)
         beating.start()
+        assert begun.wait(60)
         try:
             done = STEPS["fence"].do(rehearsal.stage(seconds=10))
         finally:
