@@ -75,6 +75,8 @@ class Flow:
         self._stopping = threading.Event()
         self._stirred = threading.Event()
         self._resting = threading.Event()
+        self._beats = False
+        """Whether the jobs of a flow that rests run."""
         self._status_writer = StatusWriter(flow.name, store)
         self._problems = Problems(flow.name, store)
         self._topics = CopiedTopics(
@@ -148,6 +150,17 @@ class Flow:
             self._stirred.set()
             if (run := self._run) is not None:
                 run.nudge()
+
+    def keep_beating(self) -> None:
+        """Run the jobs that go on while the flow may not copy; it must not run."""
+        if self._take_up() or not self._beats:
+            self._beats = True
+            self._jobs.rest(self._ids)
+
+    def stop_beating(self) -> None:
+        if self._beats:
+            self._beats = False
+            self._jobs.close()
 
     def run(
         self,

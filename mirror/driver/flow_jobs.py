@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirror.jobs.groups import GroupJobs
 from mirror.jobs.scheduler import Job, Jobs
-from mirror.jobs.standby import AccessJob, StandbyJob
+from mirror.jobs.standby import AccessJob, EndsJob, StandbyJob
 from mirror.jobs.topics import CONFIGS, TopicJobs
 
 if TYPE_CHECKING:
@@ -67,23 +67,37 @@ class FlowJobs:
         """Start all jobs, after running ones have ended. `ids` are the ids of the
         flow's clusters, by alias.
         """
-        self.close()
-        groups = GroupJobs(
-            self._flow, self._topics.copies, store=self._store, tell=self._problems.tell
-        )
+        groups = self._of_groups()
         standby = StandbyJob(self._flow, self._topics.names, store=self._store)
         pauses = Job(
             name="pauses", seconds=_PAUSES_SECONDS, work=self._topics.look_at_pauses
         )
         proofs = None if self._proofs is None else self._proofs.job()
+        self._start(
+            ids,
+            *(*self._of_topics.jobs(), *groups.jobs()),
+            *(standby.job(), AccessJob(self._flow).job(), pauses),
+            *([] if proofs is None else [proofs]),
+        )
+
+    def rest(self, ids: Mapping[str, str]) -> None:
+        """Start only what goes on while the flow copies nothing: heartbeats, and where
+        the source's partitions end. `ids` as in `begin`.
+        """
+        ends = EndsJob(self._flow, store=self._store)
+        self._start(ids, *self._of_groups().heartbeats(), ends.job())
+
+    def _of_groups(self) -> GroupJobs:
+        return GroupJobs(
+            self._flow, self._topics.copies, store=self._store, tell=self._problems.tell
+        )
+
+    def _start(self, ids: Mapping[str, str], *jobs: Job) -> None:
+        self.close()
         self._jobs = Jobs(
             self._flow.name,
             self._clusters,
-            [
-                *(*self._of_topics.jobs(), *groups.jobs()),
-                *(standby.job(), AccessJob(self._flow).job(), pauses),
-                *([] if proofs is None else [proofs]),
-            ],
+            jobs,
             store=self._store,
             ids=ids,
             held=lambda: self._pairs.holds(self._flow.source, self._flow.target),

@@ -19,6 +19,7 @@ from mirror.driver.query import short
 from mirror.driver.session import is_alive
 from mirror.errors import MirrorError
 from mirror.status.states import FlowState
+from mirror.status.store import not_beating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,13 +121,24 @@ class Supervisor:
         """Wait until this instance leads the flow and the flow may copy; False if it
         ends before that.
         """
+        try:
+            return self._awaited_lead(flow)
+        finally:
+            flow.stop_beating()
+
+    def _awaited_lead(self, flow: Flow) -> bool:
         while not flow.stopping:
             leader = self._leadership.leader(flow.name)
             may = self._pairs.may_copy(flow.config.source, flow.config.target)
+            beats = may is False and self._leadership.leads(flow.name)
+            if not beats:
+                flow.stop_beating()
             if leader and not may:
                 if self._once and may is False:
                     return False
-                self._show_resting(flow, leader, known=may is not None)
+                self._show_resting(flow, leader, known=may is not None, beats=beats)
+                if beats:
+                    flow.keep_beating()
                 flow.wait_stopping(0.1)
                 continue
             if self._leadership.leads(flow.name):
@@ -170,7 +182,9 @@ class Supervisor:
     def _show_leader(self, flow: Flow, leader: str) -> None:
         self._store.update(flow.name, lambda old: replace(old, leader=leader))
 
-    def _show_resting(self, flow: Flow, leader: str, *, known: bool) -> None:
+    def _show_resting(
+        self, flow: Flow, leader: str, *, known: bool, beats: bool
+    ) -> None:
         ends = (flow.config.source, flow.config.target)
         trouble = "" if known else self._pairs.trouble(*ends)
         state = FlowState.RESTING if known else FlowState.STARTING
@@ -178,8 +192,11 @@ class Supervisor:
             state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"
         self._store.update(
             flow.name,
-            lambda old: replace(old, state=state, reason=trouble, leader=leader),
-        )
+            lambda old: replace(
+                old if beats else not_beating(old),
+                state=state, reason=trouble, leader=leader,
+            ),
+        )  # fmt: skip
 
     def _show_waiting(self, flow: Flow, leader: str, *, warm: bool) -> None:
         trouble = "" if leader else self._leadership.trouble(flow.name)

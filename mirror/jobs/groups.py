@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror.jobs.following import Following
+from mirror.jobs.group_statuses import positioned, status_of, trouble
 from mirror.jobs.scheduler import Job
 from mirror.log import LogThrottle
 from mirror.offsets import group_sync, retention
@@ -26,11 +27,9 @@ from mirror.offsets.joint_map import JointMap
 from mirror.offsets.merged_groups import MergedGroups, problems
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.offset_syncs import OffsetSyncs
-from mirror.offsets.translation import Exactness
 from mirror.policy.names import HEARTBEATS
 from mirror.policy.selection import GroupFilter
 from mirror.status.events import Event, EventKind
-from mirror.status.values import FlowStatus, GroupStatus
 from mirror.status.wording import some
 
 if TYPE_CHECKING:
@@ -39,10 +38,11 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.offsets.checkpoints import CheckpointsResult, Due
-    from mirror.offsets.groups import Copy, GroupPosition
+    from mirror.offsets.groups import Copy
     from mirror.offsets.merged_groups import Settable
     from mirror.offsets.mm2_records import Checkpoint
     from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus
 
 log = structlog.get_logger()
 
@@ -55,14 +55,6 @@ _MOST_SHOWN = 200
 """Groups in the status; those in trouble come first."""
 _MOST_TOLD = 20
 """Groups with an event of their own in one round."""
-_WORST = (
-    Exactness.UNKNOWN,
-    Exactness.BEFORE,
-    Exactness.EARLIER,
-    Exactness.BEHIND,
-    Exactness.TIP,
-    Exactness.EXACT,
-)
 
 
 class GroupJobs:
@@ -124,14 +116,7 @@ class GroupJobs:
                     meanwhile=self._follow_commits if self._following.wanted else None,
                 )
             )
-        if flow.emit_heartbeats or flow.heartbeats_on_source:
-            jobs.append(
-                Job(
-                    name=HEARTBEATS,
-                    seconds=flow.emit_heartbeats_seconds,
-                    work=self._beat,
-                )
-            )
+        jobs += self.heartbeats()
         jobs.append(
             Job(
                 name=OFFSET_MAP,
@@ -140,6 +125,14 @@ class GroupJobs:
             )
         )
         return jobs
+
+    def heartbeats(self) -> list[Job]:
+        """The one that a flow has that copies nothing, too."""
+        flow = self._flow
+        if not (flow.emit_heartbeats or flow.heartbeats_on_source):
+            return []
+        seconds = flow.emit_heartbeats_seconds
+        return [Job(name=HEARTBEATS, seconds=seconds, work=self._beat)]
 
     def _keep_map(self, target: Cluster) -> None:
         copies = {copy.topic for copy in self._copies().values()}
@@ -208,8 +201,17 @@ class GroupJobs:
         )
         self._write(target, standing, copies, joint, partly=True)
         self._following.written(standing)
+        at, followed = time.time(), standing.places.keys()
         self._store.update(
-            self._flow.name, lambda flow: replace(flow, checkpoint_at=time.time())
+            self._flow.name,
+            lambda flow: replace(
+                flow,
+                checkpoint_at=at,
+                groups=tuple(
+                    replace(each, position_at=at) if each.group in followed else each
+                    for each in flow.groups
+                ),
+            ),
         )
 
     def _take_back(
@@ -289,7 +291,7 @@ class GroupJobs:
             **standing.places,
         }
         shown = [
-            _status(
+            status_of(
                 name,
                 standing.groups[name].kind,
                 found,
@@ -298,13 +300,14 @@ class GroupJobs:
             )
             for name, found in places.items()
         ]
-        shown.sort(key=_trouble)
+        shown.sort(key=trouble)
+        at = time.time()
         self._store.update(
             self._flow.name,
             lambda flow: replace(
                 flow,
-                checkpoint_at=time.time(),
-                groups=tuple(shown[:_MOST_SHOWN]),
+                checkpoint_at=at,
+                groups=positioned(shown[:_MOST_SHOWN], flow.groups, at),
                 group_count=len(shown),
                 share_groups=standing.not_covered,
             ),
@@ -358,31 +361,3 @@ def _alone(
         for group, at in known.items()
     }
     return {group: at for group, at in found.items() if at}
-
-
-def _status(
-    name: str,
-    kind: str,
-    places: tuple[GroupPosition, ...],
-    *,
-    reason: str,
-    active: bool,
-) -> GroupStatus:
-    kinds = [place.translated.exactness for place in places]
-    return GroupStatus(
-        group=name,
-        type=str(kind),
-        partitions=len(places),
-        source_offset=sum(place.upstream for place in places),
-        target_offset=sum(max(place.downstream, 0) for place in places),
-        behind=sum(place.behind for place in places),
-        unknown=kinds.count(Exactness.UNKNOWN),
-        exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
-        active_on_target=active,
-        reason=reason,
-    )
-
-
-def _trouble(status: GroupStatus) -> tuple[bool, int, int, str]:
-    worst = _WORST.index(Exactness(status.exactness))
-    return (not status.reason, worst, -status.behind, status.group)

@@ -2,8 +2,9 @@
 
 Main types, of one flow: `StandbyJob`, which every five seconds looks where the source's
 partitions end, shows what a failover would lose, and writes the ends to the standby
-topic; and `AccessJob`, which every minute writes there who may do what on the source,
-as far as mirror may see it. `recovery` looks and writes.
+topic; `EndsJob`, which only writes the ends, for a flow that rests; and `AccessJob`,
+which every minute writes there who may do what on the source, as far as mirror may see
+it. `recovery` looks and writes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
 from mirror.jobs.scheduler import Job
+from mirror.metadata import topics
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.recovery import access, ends
 from mirror.recovery.looking import Looking
+from mirror.recovery.source_ends import SourceEnds
 from mirror.recovery.standby import StandbyWriter
 
 if TYPE_CHECKING:
@@ -76,6 +79,37 @@ class StandbyJob:
 
     def _show(self, change: Callable[[FlowStatus], FlowStatus]) -> None:
         self._store.update(self._flow.name, change)
+
+
+class EndsJob:
+    """The job of one flow while it rests, on the instance that leads it. It needs no
+    fence: of two that write for a moment, the later one reads what the other wrote.
+    """
+
+    def __init__(self, flow: FlowConfig, *, store: StatusStore) -> None:
+        self._flow = flow
+        self._store = store
+        self._writer = StandbyWriter(flow, {ends.KIND})
+        self._looking: tuple[Cluster, SourceEnds] | None = None
+
+    def job(self) -> Job:
+        return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
+
+    def _look(self, source: Cluster, target: Cluster) -> None:
+        if self._looking is None or self._looking[0] is not target:
+            known = ends.read(self._writer.known(target), self._flow.source)
+            self._looking = (target, SourceEnds(known))
+        at = time.time()
+        names = [each.topic for each in topics.select(source, self._flow).topics]
+        found = self._looking[1].look(source, names, at=at)
+        self._writer.keep(
+            target,
+            ends.KIND,
+            {name: each.fields(at) for name, each in found.items()},
+            at=at,
+            look={"cluster_id": source.cluster_id},
+        )
+        self._store.update(self._flow.name, lambda flow: replace(flow, standby_at=at))
 
 
 class AccessJob:

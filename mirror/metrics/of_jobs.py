@@ -5,6 +5,8 @@ Main name: `JOB_METRICS`, a part of the table in `catalogue`.
 
 from __future__ import annotations
 
+import time
+
 from mirror.metrics.readings import acl_states, known, verified
 from mirror.metrics.series import (
     Metric,
@@ -148,6 +150,12 @@ JOB_METRICS: tuple[Metric, ...] = (
         "mirror_group_unknown_partitions",
         "Partitions in which a group has no offset on the target.",
         lambda g: g.unknown,
+    ),
+    of_groups(
+        "mirror_position_age_seconds",
+        "How old a group's position on the target is: for so long its checkpoints have "
+        "not followed what it commits.",
+        lambda g: max(time.time() - g.position_at, 0.0) if g.position_at else None,
     ),
     of_groups(
         "mirror_group_failing",

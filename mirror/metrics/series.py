@@ -129,7 +129,9 @@ def of_jobs(
     return Metric(name=name, kind=kind, help=text, labels=("job_name",), rows=rows)
 
 
-def of_groups(name: str, text: str, value: Callable[[GroupStatus], float]) -> Metric:
+def of_groups(
+    name: str, text: str, value: Callable[[GroupStatus], float | None]
+) -> Metric:
     def rows(flow: FlowStatus) -> Rows:
         for each in flow.groups:
             yield (each.group,), value(each)

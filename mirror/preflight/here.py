@@ -106,11 +106,11 @@ def _state_dir(config: MirrorConfig) -> Finding:
 
 
 def _hooks(config: MirrorConfig) -> Iterator[Finding]:
-    """Services call no hooks, so a hook may be missing where only a service runs."""
+    """Step 1 of a switch refuses such a hook, so it is found out before."""
     for pair in config.recovery.values():
         for name, hook in pair.hooks.given() if pair.hooks is not None else ():
             if why := hook.why_unusable:
-                yield warn(
+                yield fail(
                     HERE, "hooks", f"recovery.{pair.name}.hooks.{name}: {why}",
                     "put it where `mirror switch` is run",
                 )  # fmt: skip

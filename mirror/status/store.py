@@ -113,17 +113,25 @@ class StatusStore:
             self.trail.add(event)
 
 
+def not_beating(flow: FlowStatus) -> FlowStatus:
+    """The status of a flow of which no job runs here."""
+    return replace(
+        flow, jobs=(), heartbeat_at=0.0, copied_heartbeat_at=0.0, standby_at=0.0
+    )
+
+
 def _later(flow: FlowStatus, now: float) -> FlowStatus:
     if flow.state in {FlowState.STANDBY, FlowState.RESTING}:
         # What was known when it last ran here is out of date.
         return replace(
-            flow,
+            flow if flow.state is FlowState.RESTING else not_beating(flow),
             slot_loads=(),
             times=(),
-            jobs=(),
             partitions=(),
+            checkpoint_at=0.0,
+            groups=(),
+            group_count=0,
             risk=RiskStatus(),
-            standby_at=0.0,
             verify=VerifyStatus(),
         )
     if not (late := flow.overdue_seconds(now)):

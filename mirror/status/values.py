@@ -155,6 +155,9 @@ class GroupStatus:
     """It has members there, so its offsets are not set; false if they never are."""
     reason: str
     """Why it could not be read, or its offsets not set; empty if all is well."""
+    position_at: float = 0.0
+    """When its checkpoints last followed what it had committed, epoch seconds; 0: not
+    since the jobs began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import time
 from typing import TYPE_CHECKING
 import urllib.error
@@ -14,11 +16,11 @@ from mirror.clusters.reach import Reach
 from mirror.config.schema import MirrorConfig
 from mirror.recovery import roles
 from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
-from tests.harness.admin import copied_records, create_topic
+from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
-from tests.harness.witness import assert_exactly_once, eventually, keys_of
+from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,15 +59,34 @@ def make_active(document: dict[str, Any], source: str, target: str, epoch: int) 
                 )  # fmt: skip
 
 
+def beats(bootstrap: str, source: str, target: str, since: float) -> int:
+    """How many heartbeats of a flow a client finds that are newer than this."""
+    text = (struct.pack(">h", len(each)) + each.encode() for each in (source, target))
+    key = b"".join(text)
+    found = [
+        struct.unpack(">hq", each.value())[1] / 1000
+        for each in read_topic(bootstrap, "heartbeats").get(0, [])
+        if each.key() == key
+    ]
+    return sum(at > since for at in found)
+
+
+def told_end(bootstrap: str, source: str, topic: str) -> int:
+    """Where a partition ends, by what a client finds in the standby topic."""
+    messages = read_topic(bootstrap, f"mirror-standby.{source}.internal").get(0, [])
+    newest = {each.key(): each.value() for each in messages}
+    return int(json.loads(newest[f"ends/{topic}".encode()])["ends"][0])
+
+
 @pytest.mark.full
 def test_the_flow_out_of_the_active_cluster_copies(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
     """Of a pair, only the flow out of the active cluster copies. When a journal says
     that the other cluster is active, the flows change places within seconds, and back,
-    with nothing lost or copied twice; `/active` answers for each cluster. A service
-    that starts later, with a file that still names the first cluster, follows the
-    journals.
+    with nothing lost or copied twice; `/active` answers for each cluster. The one that
+    rests writes heartbeats, and where its source ends, and nothing else. A service that
+    starts later, with a file that still names the first cluster, follows the journals.
     """
     ends = {"RA": clusters["a"].bootstrap, "RB": clusters["b"].bootstrap}
     for bootstrap in ends.values():
@@ -76,7 +97,7 @@ def test_the_flow_out_of_the_active_cluster_copies(
             "topics": [topic_name],
             "tasks": 1,
             "lease_seconds": 2,
-            "emit_heartbeats": False,
+            "heartbeats_replication": False,
         },
         "flows": {"RA->RB": {}, "RB->RA": {}},
         "recovery": {PAIR: {"active": "RA"}},
@@ -92,6 +113,7 @@ def test_the_flow_out_of_the_active_cluster_copies(
         assert_exactly_once(keys_of(found), expected)
 
     loads = {a: NumberedLoad(b, topic_name, 1, seed=5) for a, b in ends.items()}
+    started = time.time()
     with RunningMirror(document, tmp_path) as mirror:
         settled(mirror, "RA->RB", "RB->RA")
         for load in loads.values():
@@ -100,10 +122,15 @@ def test_the_flow_out_of_the_active_cluster_copies(
         wait_for(lambda: (answers(mirror, "RA"), answers(mirror, "RB")) == (200, 503))
         (pair,) = mirror.status()["pairs"]
         assert (pair["active"], pair["epoch"], pair["run"]) == ("RA", 1, "")
-        assert copied_records(ends["RA"], f"RB.{topic_name}") == 0
+        wait_for(lambda: told_end(ends["RA"], "RB", topic_name) == 20)
+        wait_for(lambda: beats(ends["RA"], "RB", "RA", started) > 1)
+        names = {job["name"] for job in mirror.flow("RB->RA")["jobs"]}
+        assert names == {"heartbeats", "standby"}
+        assert not topic_exists(ends["RA"], f"RB.{topic_name}")
+        assert not topic_exists(ends["RA"], "mirror-progress.RB.internal")
 
         make_active(document, "RA", "RB", 2)
-        began = time.monotonic()
+        changed, began = time.time(), time.monotonic()
         settled(mirror, "RB->RA", "RA->RB")
         assert time.monotonic() - began < 15, "well within a failure's restart"
         assert (answers(mirror, "RA"), answers(mirror, "RB")) == (503, 200)
@@ -111,6 +138,8 @@ def test_the_flow_out_of_the_active_cluster_copies(
             load.send(20)
         copies("RB", "RA", 40)
         copies("RA", "RB", 20)
+        wait_for(lambda: told_end(ends["RB"], "RA", topic_name) == 40)
+        wait_for(lambda: beats(ends["RB"], "RA", "RB", changed + 10) > 1)
 
     with RunningMirror(document, tmp_path / "later") as mirror:
         settled(mirror, "RB->RA", "RA->RB")

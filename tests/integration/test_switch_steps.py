@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.driver.pairs import PairFollower
 from mirror.jobs.topics import CONFIGS, TopicJobs
 from mirror.metadata.topics import select
+from mirror.offsets.heartbeats import Heartbeats
 from mirror.recovery import ends
 from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.standby import StandbyWriter
@@ -87,6 +92,39 @@ def test_who_else_writes(
         create_topic(clusters["a"].bootstrap, topic_name, 1)
         _, warning = STEPS["assess"].do(rehearsal.stage()).warnings
         assert f"made again on {one} since {one}->{other} copied it" in warning
+
+
+def test_heartbeats_keep_no_switch_from_being_quiet(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """The fence of a flow that copies heartbeats finds its source quiet while somebody
+    writes them there all the time, as the flow that rests does; the cut has none.
+    """
+    one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
+    begun, over = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        config = ClusterConfig(alias=one, bootstrap_servers=(clusters["a"].bootstrap,))
+        with contextlib.closing(Cluster(config).connect()) as cluster:
+            each = Heartbeats(other, one, "none")
+            while not over.wait(0.1):
+                each.sync(cluster, cluster)
+                begun.set()
+
+    with rehearsal_of(
+        clusters,
+        topic_name,
+        flows={f"{one}->{other}": {"heartbeats_replication": True}},
+    ) as rehearsal:
+        beating = threading.Thread(target=beat)
+        beating.start()
+        assert begun.wait(60)
+        try:
+            done = STEPS["fence"].do(rehearsal.stage(seconds=10))
+        finally:
+            over.set()
+            beating.join()
+    assert done.notes["cut"] == {topic_name: [10]}
 
 
 def test_configs_follow_the_role(

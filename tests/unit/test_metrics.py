@@ -131,6 +131,7 @@ def full_store(**changes: Any) -> StatusStore:
                 exactness="exact",
                 active_on_target=False,
                 reason="",
+                position_at=time.time() - 50,
             ),
         ),
         "partitions": (
@@ -235,6 +236,8 @@ def test_values():
     assert shown[key("mirror_transaction_duration_seconds_count")] == 10
     assert shown[key("mirror_transaction_duration_seconds_sum")] == 1.5
     assert shown[key("mirror_data_at_risk_unknown_partitions", topic="orders")] == 3
+    age = shown[key("mirror_position_age_seconds", group="g")]
+    assert age == pytest.approx(50, abs=20)
     assert shown[key("mirror_job_failing", job_name="checkpoints")] == 1
     assert shown[key("mirror_spark_batch_phase_seconds", phase="addBatch")] == 10
 

@@ -222,6 +222,27 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "install e.g." in found["Java"].fix
 
 
+def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:
+    """A hook whose command is there but is not executable fails the check, by name."""
+    file = tmp_path / "hook"
+    file.write_text("")
+    hooks = {"stop_producers": {"command": [str(file)]}}
+    config = MirrorConfig.model_validate(
+        {
+            "clusters": {a: {"bootstrap_servers": f"{a}:1"} for a in "AB"},
+            "flows": {"A->B": {}, "B->A": {}},
+            "recovery": {"A<->B": {"active": "A", "hooks": hooks}},
+        }
+    )
+    [found] = [each for each in here.findings(config) if each.check == "hooks"]
+
+    assert found.state is State.FAIL
+    assert found.detail == (
+        f'recovery.A<->B.hooks.stop_producers: "{file}" is no file that can be '
+        "executed here"
+    )
+
+
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user with neither a home directory nor a folder in the settings is reported."""
     monkeypatch.delenv("HOME")

@@ -27,6 +27,8 @@ class _Flow:
     name = NAME
     stopping = False
     resting = False
+    beating = False
+    has_beaten = False
     config: Any = SimpleNamespace(source="A", target="B")
 
     def __init__(self, *outcomes: Exception | bool) -> None:
@@ -41,6 +43,13 @@ class _Flow:
 
     def rest(self, *, rest: bool) -> None:
         self.resting = rest
+
+    def keep_beating(self) -> None:
+        self.beating = True
+        self.has_beaten = True
+
+    def stop_beating(self) -> None:
+        self.beating = False
 
     def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
@@ -67,6 +76,7 @@ def supervised(
     flow: _Flow,
     *,
     leader: str = "me",
+    may: bool | None = True,
     once: bool = False,
     stop: Callable[[], None] = lambda: None,
 ) -> StatusStore:
@@ -76,7 +86,7 @@ def supervised(
         cast("Any", None),
         store,
         cast("Any", _Leadership(leader)),
-        cast("Any", SimpleNamespace(may_copy=lambda *_: True)),
+        cast("Any", SimpleNamespace(may_copy=lambda *_: may, trouble=lambda *_: "")),
         once=once,
         most_slots=lambda: 1,
         stop_service=stop,
@@ -146,3 +156,21 @@ def test_a_flow_that_another_leads_waits(leader: str, reason: str) -> None:
     assert store.flow(NAME).leader == leader
     assert store.flow(NAME).reason == reason
     assert store.flow(NAME).state is FlowState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("leader", "may", "beats"),
+    [("me", False, True), ("other", False, False), ("me", None, False)],
+)
+def test_a_flow_that_rests_beats_where_it_is_led(
+    leader: str, may: bool | None, beats: bool
+) -> None:
+    """The jobs of a flow that may not copy run on the instance that leads it, not
+    before the roles are known, and end with it.
+    """
+    flow = _Flow()
+
+    supervised(flow, leader=leader, may=may)
+
+    assert flow.has_beaten is beats
+    assert not flow.beating

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.metadata.topics import select
+from mirror.policy.names import HEARTBEATS
 from mirror.recovery import roles
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, quiet
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
+    from mirror.metadata.topics import MirroredTopic
 
 TopicPartition = tuple[str, int]
 
@@ -41,7 +43,7 @@ def _fence(stage: Stage) -> Done:
         denied = {acl.principal for acl in plan.adds if acl.permission == "DENY"}
         laid = f"{some(len(denied), 'principal')} fenced on {stage.flow.source}"
         fenced = "; ".join(filter(None, (called, laid)))
-    moving = select(stage.source, stage.flow).topics
+    moving = _moving(stage.source, stage.flow)
     topics = {each.topic: each.partitions for each in moving}
     found = Quiet(cuts={})
     # Transactions first get time to end by themselves.
@@ -119,7 +121,7 @@ def require_cut(stage: Stage) -> None:
     source = stage.source
     if stage.pair.fence == "acl":
         lay(stage, source, stage.flow)
-    ids = {each.topic: each.topic_id for each in select(source, stage.flow).topics}
+    ids = {each.topic: each.topic_id for each in _moving(source, stage.flow)}
     cut = cut_of(stage)
     noted: Mapping[str, str] = stage.notes["fence"].get("ids", {})
     if other := sorted(t for t, known in noted.items() if ids.get(t) != known):
@@ -144,7 +146,18 @@ def require_cut(stage: Stage) -> None:
 
 def topics_of(source: Cluster, flow: FlowConfig) -> dict[str, int]:
     """The topics that a flow copies, with their partitions."""
-    return {each.topic: each.partitions for each in select(source, flow).topics}
+    return {each.topic: each.partitions for each in _moving(source, flow)}
+
+
+def _moving(source: Cluster, flow: FlowConfig) -> list[MirroredTopic]:
+    """Not heartbeats: services write them all the time, also those of flows that rest,
+    and no application reads on in them.
+    """
+    return [
+        each
+        for each in select(source, flow).topics
+        if each.topic.rpartition(flow.separator)[2] != HEARTBEATS
+    ]
 
 
 def cut_of(stage: Stage) -> dict[TopicPartition, int]:
