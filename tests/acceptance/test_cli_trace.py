@@ -169,7 +169,6 @@ def test_three_hops(four: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.full
 def test_a_ring(four: dict[str, str], tmp_path: Path) -> None:
     """A record goes round once: where it was written, it is not copied again, because
     its headers name that cluster.
@@ -197,6 +196,7 @@ def test_a_ring(four: dict[str, str], tmp_path: Path) -> None:
     assert rows[-1]["detail"].startswith("its mirror.via names R1/")
 
 
+@pytest.mark.full
 def test_merged_copies(four: dict[str, str], tmp_path: Path) -> None:
     """In one topic that two flows and a producer write, each record has its own origin,
     also with the flow that adds no header.

@@ -252,8 +252,6 @@ def test_it_is_not_known_whether_the_role_was_written(pair: Pair) -> None:
     assert (pair.active(0), pair.active(1)) == (two, two)
 
 
-@pytest.mark.full
-@pytest.mark.full
 def test_the_source_dies_after_the_role_has_moved(pair: Pair) -> None:
     """A dies after B became active, and so does the operator: the switch needs A, but a
     failover goes on with it and ends it, and B stays active.
@@ -341,7 +339,6 @@ def test_a_refused_command_fences_nobody(pair: Pair) -> None:
     assert (pair.active(0), pair.active(1)) == (one, one)
 
 
-@pytest.mark.full
 def test_services_with_different_files(pair: Pair) -> None:
     """Two services start a new pair, and their files name different active clusters.
     The first to write A's journal decides: both journals and both services say the

@@ -20,7 +20,6 @@ from tests.harness.witness import assert_exactly_once, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
     from tests.harness.standing import StandingMirror
@@ -183,10 +182,9 @@ def test_copies_re_created_while_nothing_is_copied(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,
     standing: StandingMirror,
-    tmp_path: Path,
 ) -> None:
     """Another client re-creates the copy while no service runs the flow and the source
-    is idle: in the next service groups begin at the new copy's start although nothing
+    is idle: in the next run groups begin at the new copy's start although nothing
     was copied since, and get everything that is copied then.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
@@ -198,7 +196,7 @@ def test_copies_re_created_while_nothing_is_copied(
     delete_topic(b, copy)
     wait_for(lambda: not topic_exists(b, copy))
     create_topic(b, copy, PARTITIONS)
-    with RunningMirror(entered, tmp_path) as mirror:
+    with standing.hosting(entered) as mirror:
         wait_rounds(mirror)
         for group in groups:
             assert committed(b, group, copy) == [0] * PARTITIONS, group

@@ -129,7 +129,6 @@ def _assert_positions(
 
 
 @pytest.mark.full
-@pytest.mark.full
 def test_a_transaction_with_ten_thousand_losses(
     clusters: dict[str, PlaygroundCluster], flow: FlowConfig, cluster: Cluster
 ) -> None:
@@ -157,6 +156,7 @@ def test_a_transaction_with_ten_thousand_losses(
     _assert_positions(bootstrap, flow, cluster, transaction.moved)
 
 
+@pytest.mark.full
 def test_ten_thousand_positions_moved_on_purpose(
     clusters: dict[str, PlaygroundCluster], flow: FlowConfig, cluster: Cluster
 ) -> None:
