@@ -42,6 +42,8 @@ class Cause(StrEnum):
     """The topic was deleted and re-created; its old end is not always known."""
     SKIPPED = "SKIPPED"
     """`mirror flow reset` moved the position forward."""
+    FAILOVER = "FAILOVER"
+    """Not copied before a failover, then exported or skipped by `mirror tail`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ ROWS: tuple[set[str], ...] = (
     {"__main__"},
     {"cli"},
     {"switching"},
+    {"tails"},
     {"preflight", "adoption", "proving"},
     {"driver"},
     {"jobs", "web"},

@@ -1,0 +1,6 @@
+"""Tails: what the old active cluster of a pair has and the new one lacks.
+
+In: the flow out of the cluster that is back after a failover. Out: its records are on
+the other cluster, or in a file or topic, or written off in the loss ledger. `survey`
+finds them, `choosing` applies filters, `settling` writes.
+"""
