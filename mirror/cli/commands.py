@@ -53,6 +53,10 @@ _COMMANDS = {
         "switch:failover",
         "Make the other cluster active, because one is gone.",
     ),
+    "failback": (
+        "switch:failback",
+        "Go home to a cluster that is back after a failover.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Take over flows from MirrorMaker 2, or hand them back.",
