@@ -81,7 +81,7 @@ def test_what_came_back(failed: Failed) -> None:
     Application(failed.topic, 1, "late").write(failed.a, 3)
     found = failback.look(stage)
     assert found.tail == 3
-    with pytest.raises(StepError, match="3 records .*mirror tail list"):
+    with pytest.raises(StepError, match=r"3 records .*mirror tail list"):
         failback.require_ready(stage, found)
 
     add_partitions(failed.a, failed.topic, 3)
