@@ -42,7 +42,6 @@ class Failed:
 
     def fail(self) -> None:
         assert self.application.write(self.a, 40)
-        self.application.consume(self.a, [self.topic], most=25)
         copy = f"{self.ends[0][0]}.{self.topic}"
         self.rehearsal.copy(self.b, copy, 40)
         self.rehearsal.see()
@@ -108,7 +107,7 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     application, topic = failed.application, failed.topic
     copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
     application.write(failed.b, 30)
-    application.consume(failed.b, [topic, copies[0]], most=30)
+    application.consume(failed.b, [topic, copies[0]], most=50)
     if case == "more partitions":
         add_partitions(failed.a, topic, 3)
     document = failed.rehearsal.document
