@@ -146,11 +146,11 @@ def failback(
     """Go home to A after a failover from A to B: write the flow as B/A.
 
     First it says what A is like: as it was, empty, rebuilt, with re-created topics or
-    with more partitions, and how many of its records B lacks (its tail). It refuses
-    unless A has the topics that were copied and its tail is settled. Where A has more
-    partitions, B gets as many, and the command says from when on keys are spread
-    differently. Then it makes the switch B->A: nothing is lost, and nothing is read or
-    copied twice.
+    with more partitions, and how many of its records B does not have (its tail). It
+    refuses unless A has the topics that were copied and its tail is settled. Where A
+    has more partitions, B gets as many, and the command says from when on keys are
+    spread differently. Then it makes the switch B->A: nothing is lost, and nothing is
+    read or copied twice.
 
     Until step 7 a failure undoes the switch, and so does --abort; partitions that were
     added stay. Whatever stops the command, run it again, on any machine.

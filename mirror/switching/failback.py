@@ -68,7 +68,7 @@ class Returned:
     """Of the cluster from which was copied; empty: nothing was."""
     topics: tuple[TopicState, ...]
     tail: int
-    """Records that the active cluster lacks; -1 if that cannot be asked."""
+    """Records that the active cluster does not have; -1 if that cannot be asked."""
     settled: bool
     """Whether the tail has nothing left, and no transaction is open."""
     fence_owed: bool

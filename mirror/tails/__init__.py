@@ -1,4 +1,4 @@
-"""Tails: what the old active cluster of a pair has and the new one lacks.
+"""Tails: what the old active cluster of a pair has and the new one does not.
 
 In: the flow out of the cluster that is back after a failover. Out: its records are on
 the other cluster, or in a file or topic, or written off in the loss ledger. `survey`

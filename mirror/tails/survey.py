@@ -1,4 +1,4 @@
-"""What a flow's source has and its target lacks, after a failover to the target.
+"""What a flow's source has and its target does not, after a failover to the target.
 
 Main function: `survey`, which reads the source from the flow's positions to its ends;
 main type: `Tail`. Left out is what came through the target, and what is settled: the
@@ -64,6 +64,9 @@ class TailPartition:
     """Where the tail ends."""
     open: bool
     """Whether a transaction is open on the source, and may hide more."""
+    replayed_to: int
+    """After the last record that is on the target; the position, if none is behind
+    it."""
     replayed: int
     """Records at or after the position that are on the target."""
     written_off: int
@@ -114,7 +117,9 @@ class Tail:
 
 
 def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
-    """Find what the target lacks; both clusters are connected.
+    """Find what the target does not have; both clusters are connected. A
+    transaction that a command has left open on the target settles nothing, and is not
+    waited for.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -142,7 +147,7 @@ def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
     known = _replayed(flow, target, topics, {key: begins[key] for key in behind})
     ledger = [
         each
-        for each in losses.read(target, flow.source)
+        for each in losses.read(target, flow.source, wait=False)
         if each.flow == flow.name and each.cause is Cause.FAILOVER
     ]
     found = []
@@ -207,7 +212,7 @@ def _positions(
     name = progress.topic_name(flow.source)
     copied = progress.Progress()
     if target.topic(name) is not None:
-        copied = progress.read(target, name)
+        copied = progress.read(target, name, wait=False)
     starts = topic_admin.list_offsets(source, keys, timestamp=topic_admin.EARLIEST)
     return {
         key: max(
@@ -238,7 +243,7 @@ def _replayed(
         committed=False,
     )
     found: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for _, key, value in TopicReader(target, name).read():
+    for _, key, value in TopicReader(target, name).read(wait=False):
         for part in (value, key):
             for block in runs.decode(part, only=wanted.__contains__) if part else ():
                 where = (block.topic, block.partition)
@@ -312,6 +317,7 @@ def _partition(  # noqa: PLR0913  what is known of one partition
         position=begin,
         end=end,
         open=opened,
+        replayed_to=max((last for _, last in known), default=begin),
         replayed=int(replayed.sum()),
         written_off=int(written_off.sum()),
         offsets=left[:, 0].copy(),
