@@ -156,8 +156,9 @@ def encode(losses: Iterable[Loss]) -> list[EncodedBatch]:
     )
 
 
-def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
+def read(target: Cluster, source_alias: str, *, wait: bool = True) -> tuple[Loss, ...]:
     """Everything in the ledger, oldest first; nothing if there is no ledger yet.
+    Without `wait`, what precedes the first open transaction.
 
     Raises:
         ClusterError: the target does not answer, or does not let us read it, or it
@@ -167,5 +168,5 @@ def read(target: Cluster, source_alias: str) -> tuple[Loss, ...]:
     if target.topic(topic) is None:
         return ()
     return tuple(
-        Loss.decode(value) for _, _, value in TopicReader(target, topic).read()
+        Loss.decode(value) for _, _, value in TopicReader(target, topic).read(wait=wait)
     )
