@@ -56,6 +56,9 @@ _COMMANDS = {
     "tail": (
         "tail:app",
         "Show and settle what a failover left uncopied.",
+    "failback": (
+        "switch:failback",
+        "Go home to a cluster that is back after a failover.",
     ),
     "adopt": (
         "adopt:adopt",

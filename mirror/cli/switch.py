@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mirror.cli.failback_output import Home
 from mirror.cli.options import (
     ConfigFile,
     DryRun,
@@ -22,7 +23,7 @@ from mirror.cli.options import (
     read_config,
 )
 from mirror.cli.output import Form, Output, complain
-from mirror.cli.switch_output import Lines, show_end, show_plan
+from mirror.cli.switch_output import Lines, show_end
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.errors import ClusterError, ConfigError, MirrorError
@@ -132,6 +133,40 @@ def failover(  # noqa: PLR0913  each is an option
     _run(asked)
 
 
+def failback(
+    flow: FlowName,
+    *,
+    config: ConfigFile,
+    abort: Abort = False,
+    step_timeout: StepTimeout = 60.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """Go home to A after a failover from A to B: write the flow as B/A.
+
+    First it says what A is like: as it was, empty, rebuilt, with re-created topics or
+    with more partitions, and how many of its records B does not have (its tail). It
+    refuses unless A has the topics that were copied and its tail is settled. Where A
+    has more partitions, B gets as many, and the command says from when on keys are
+    spread differently. Then it makes the switch B->A: nothing is lost, and nothing is
+    read or copied twice.
+
+    Until step 7 a failure undoes the switch, and so does --abort; partitions that were
+    added stay. Whatever stops the command, run it again, on any machine.
+
+    \b
+    Examples:
+      mirror failback 'B->A' -c mirror.yaml --dry-run
+      mirror failback B/A -c mirror.yaml
+    """
+    asked = _Asked(
+        kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
+        yes=yes, output=output, step_timeout=step_timeout, failback=True,
+    )  # fmt: skip
+    _run(asked)
+
+
 def pair_of(config: MirrorConfig, flow: FlowConfig) -> PairConfig:
     """The pair of a flow's clusters.
 
@@ -160,6 +195,8 @@ class _Asked:
     step_timeout: float
     force: bool = False
     abort_transactions: bool = False
+    failback: bool = False
+    """Whether to look first what the cluster is like to which it goes."""
 
 
 def _run(asked: _Asked) -> None:
@@ -192,18 +229,21 @@ def _run(asked: _Asked) -> None:
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),
         )
+        home = Home(stage, asked.output, wanted=asked.failback and not asked.abort)
         if asked.dry_run:
-            show_plan(stage, asked.output)
+            home.plan()
             return
+        operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
+        home.look(operator)
         what = "Undo" if asked.abort else "Begin or go on with"
         question = f"{what} the {kind.lower()} {flow.name}, of all topics and groups?"
         agreed(question, yes=asked.yes)
-        operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
         if kind is Kind.SWITCH and not asked.abort and operator.run is None:
             _settle(chosen, pair, [each for each in (source, target) if each])
         if not operator.due:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return
+        home.prepare(operator)
         terms = Terms(step_seconds=asked.step_timeout, tell=lines.tell, did=lines.did)
         if asked.abort:
             lost = asked.force and kind is Kind.SWITCH and target is None

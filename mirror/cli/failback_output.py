@@ -1,0 +1,93 @@
+"""What `mirror failback` says and does before the switch home."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from mirror.cli.output import Form, complain, table
+from mirror.cli.switch_output import show_plan
+from mirror.status.wording import some
+
+if TYPE_CHECKING:
+    from mirror.switching.failback import Returned
+    from mirror.switching.runner import Operator
+    from mirror.switching.stage import Stage
+
+COLUMNS = ("TOPIC", "STATE", "PARTITIONS", "PARTITIONS-ACTIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The look at the cluster that is back, and what the switch needs."""
+
+    stage: Stage
+    form: Form
+    wanted: bool
+    """Off: this is no way home but a switch, which needs nothing of this."""
+
+    def plan(self) -> None:
+        """Show what would be done.
+
+        Raises:
+            MirrorError: it is refused.
+        """
+        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+
+        if self.wanted:
+            found = self._look()
+            failback.require_ready(self.stage, found)
+            for topic, count in sorted(found.larger.items()):
+                complain(
+                    f"{topic} on {self.stage.flow.source} would get {count} partitions "
+                    "first: keys are spread differently from then on"
+                )
+            if found.larger:
+                return  # as it is now, the switch would be refused
+        show_plan(self.stage, self.form)
+
+    def look(self, operator: Operator) -> None:
+        """Say what the cluster is like, before anything changes; not if a switch home
+        is under way. Raises as `plan`.
+        """
+        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+
+        if self.wanted and operator.due and operator.run is None:
+            failback.require_ready(self.stage, self._look())
+
+    def prepare(self, operator: Operator) -> None:
+        """Look again, now that producers are fenced, and give topics their partitions.
+        Raises as `plan`.
+        """
+        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+
+        if self.wanted and operator.run is None:
+            found = failback.look(self.stage)
+            failback.require_ready(self.stage, found)
+            complain(*failback.grow(self.stage, found))
+
+    def _look(self) -> Returned:
+        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+
+        found = failback.look(self.stage)
+        if self.form is Form.JSON:
+            told = {
+                "step": "survey",
+                **asdict(found),
+                "rebuilt": found.rebuilt,
+                "text": found.text,
+            }
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+            return found
+        tail = "is not known" if found.tail < 0 else f"has {some(found.tail, 'record')}"
+        complain(found.text, f"its tail {tail}")
+        if found.fence_owed:
+            complain(f"{found.alias} owes its fence")
+        table(
+            COLUMNS,
+            [(t.topic, str(t.kind), t.here, t.there) for t in found.topics],
+        )
+        return found

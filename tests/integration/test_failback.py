@@ -1,0 +1,132 @@
+"""Going home after a failover: `mirror failback`, with an application that counts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.recovery.journal import Kind
+from mirror.switching import failback
+from mirror.switching.stage import Stage, StepError
+from tests.harness.admin import add_partitions, create_topic, delete_topic
+from tests.harness.application import Application
+from tests.harness.rehearsal import Rehearsal
+from tests.harness.service import RunningMirror
+from tests.harness.switching import Switch, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+class Failed:
+    """A pair of one topic, after a failover A->B that lost nothing."""
+
+    def __init__(self, clusters: dict[str, PlaygroundCluster], topic: str) -> None:
+        self.a, self.b = clusters["a"].bootstrap, clusters["b"].bootstrap
+        tag = topic[-6:]
+        self.topic = topic
+        self.ends = (f"FA{tag}", self.a), (f"FB{tag}", self.b)
+        self.there = f"{self.ends[0][0]}/{self.ends[1][0]}"
+        self.home = f"{self.ends[1][0]}/{self.ends[0][0]}"
+        self.application = Application(topic, 1, f"app-{topic}")
+        create_topic(self.a, topic, 1)
+        create_topic(self.b, topic, 1)
+        self.rehearsal = Rehearsal(*self.ends, topic)
+
+    def fail(self) -> None:
+        assert self.application.write(self.a, 40)
+        copy = f"{self.ends[0][0]}.{self.topic}"
+        self.rehearsal.copy(self.b, copy, 40)
+        self.rehearsal.see()
+        self.rehearsal.carry_out(kind=Kind.FAILOVER)
+
+    def stage(self) -> Stage:
+        """Of the switch home."""
+        out = self.rehearsal.stage(Kind.SWITCH)
+        return Stage(
+            kind=Kind.SWITCH, config=out.config, pair=out.pair, flow=out.reverse,
+            reverse=out.flow, source_or_none=out.target, target_or_none=out.source,
+            notes={}, note=out.note, tell=out.tell, deadline=out.deadline,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def failed(clusters: dict[str, PlaygroundCluster], topic_name: str) -> Iterator[Failed]:
+    made = Failed(clusters, topic_name)
+    with made.rehearsal:
+        made.fail()
+        yield made
+
+
+def test_what_came_back(failed: Failed) -> None:
+    """The survey says of the returned cluster that it is as it was, that it has records
+    that were not copied, that it has more partitions, and that a topic was re-created
+    or is gone; it refuses all but the first and the third, and names the way out.
+    """
+    stage = failed.stage()
+    found = failback.look(stage)
+    assert (found.rebuilt, found.wrong, found.larger, found.tail) == (False, (), {}, 0)
+    assert found.settled
+    assert "back as it was" in found.text
+    failback.require_ready(stage, found)
+
+    Application(failed.topic, 1, "late").write(failed.a, 3)
+    found = failback.look(stage)
+    assert found.tail == 3
+    with pytest.raises(StepError, match=r"3 records .*mirror tail list"):
+        failback.require_ready(stage, found)
+
+    add_partitions(failed.a, failed.topic, 3)
+    assert failback.look(stage).larger == {failed.topic: 3}
+
+    delete_topic(failed.a, failed.topic)
+    found = failback.look(stage)
+    assert [each.kind for each in found.wrong] == ["ABSENT"]
+    assert "is empty" in found.text
+    create_topic(failed.a, failed.topic, 1)
+    found = failback.look(stage)
+    assert [each.kind for each in found.wrong] == ["RECREATED"]
+    with pytest.raises(StepError, match="other topics than before"):
+        failback.require_ready(stage, found)
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("case", ["as it was", "more partitions", "killed"])
+def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
+    """After a failover the application goes on at B, then home: its group has read each
+    record once. So it is when A came back with more partitions, which B then gets, and
+    when the command was killed midway and run again.
+    """
+    application, topic = failed.application, failed.topic
+    copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
+    application.write(failed.b, 30)
+    application.consume(failed.b, [topic, copies[0]], most=50)
+    if case == "more partitions":
+        add_partitions(failed.a, topic, 3)
+    document = failed.rehearsal.document
+    document["defaults"]["refresh_topics_seconds"] = 1
+    flow = failed.home.replace("/", "->")
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running(flow)
+        mirror.wait_copied(failed.b, topic, flow=flow)
+        planned = command(
+            tmp_path, "failback", failed.home, "--dry-run", "-o", "json"
+        ).splitlines()
+        assert json.loads(planned[0])["tail"] == 0
+        words = ("failback", failed.home, "--yes")
+        if case == "killed":
+            Switch(tmp_path, *words, kill_at="6 positions").dies()
+        run = Switch(tmp_path, *words)
+        run.succeeds()
+        if case == "more partitions":
+            assert any("3 partitions instead of 1" in line for line in run.said)
+        application.write(failed.a, 20)
+        application.consume(failed.a, [topic, copies[1]])
+        application.require_each_once()
