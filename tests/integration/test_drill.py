@@ -1,0 +1,171 @@
+"""Drills find each defect by name, none on a sound pair, and change nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+import numpy as np
+import pytest
+import yaml
+
+from mirror.batches.writing import append
+from mirror.drilling.findings import Level
+from mirror.offsets import runs
+from mirror.offsets.runs import Block
+from mirror.recovery import proofs
+from mirror.recovery.proofs import Proof
+from tests.harness.admin import (
+    add_partitions,
+    alter_topic,
+    create_topic,
+    end_offsets,
+)
+from tests.harness.drilling import Drilled
+from tests.harness.metadata import overrides, remove_override
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.drilling.findings import Drill
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def found(drill: Drill) -> set[tuple[str, str]]:
+    return {(str(each.level), each.subject) for each in drill.findings}
+
+
+def reasons(drill: Drill, subject: str) -> str:
+    return "; ".join(e.reason for e in drill.findings if e.subject == subject)
+
+
+def portrait(bootstrap: str, topics: list[str], group: str) -> Any:
+    """All that a drill must leave alone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    known = set(admin.list_topics(timeout=10).topics)
+    there = [name for name in topics if name in known]
+    offsets = {}
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        for name in there:
+            parts = [TopicPartition(name, n) for n in end_offsets(bootstrap, name)]
+            offsets[name] = [each.offset for each in client.committed(parts)]
+    finally:
+        client.close()
+    return (
+        there,
+        [overrides(bootstrap, name) for name in there],
+        [end_offsets(bootstrap, name) for name in there],
+        offsets,
+    )
+
+
+def test_defects_of_copies_and_groups(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A sound pair is READY and both clusters stay as they were. Then retention, a
+    partition, a member on the target, a stale position, a proof with findings, a hook
+    that is no file and a wrong map are each found by name, one after the other.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    names = (("drillA", one), ("drillB", two))
+    group = f"app-{topic_name}"
+    with Drilled(*names, topic_name) as pair:
+        application = pair.prepare(one, two)
+        copy = pair.copied
+        both = [topic_name, copy]
+        before = [portrait(each, both, group) for each in (one, two)]
+
+        sound = pair.drill()
+
+        assert sound.findings == ()
+        assert sound.text.startswith(
+            "READY: 1 of 1 group and 2 of 2 partitions would go on exactly; a failover "
+            "now would lose nothing"
+        )
+        assert [portrait(each, both, group) for each in (one, two)] == before
+
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+        done = subprocess.run(
+            [sys.executable, "-m", "mirror", "drill", "drillA/drillB",
+             "-c", str(tmp_path / "mirror.yaml"), "-o", "json"],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["verdict"] == "READY"
+
+        alter_topic(two, copy, retention_ms="60000")
+        retention = pair.drill()
+        assert found(retention) == {("DEGRADED", f"topic {topic_name} ({copy})")}
+        assert "retention.ms=60000" in retention.findings[0].reason
+        remove_override(two, copy, "retention.ms")
+
+        client = Consumer({"bootstrap.servers": two, "group.id": group})
+        client.subscribe([copy])
+        wait_for(lambda: client.poll(0.1) is None and client.assignment() != [], 30)
+        member = pair.drill()
+        client.close()
+        assert found(member) == {("NOT READY", f"group {group}")}
+        assert member.groups_exact == 0
+
+        application.consume(one, [topic_name], most=20)
+        assert pair.drill().verdict is Level.READY
+        stale = pair.drill(at=time.time() + 840)
+        assert ("DEGRADED", f"group {group}") in found(stale)
+        assert "would read about 20 records again" in reasons(stale, f"group {group}")
+        pair.round()
+
+        plant_wrong_map(pair, "drillA", "drillB")
+        wrong = pair.drill()
+        assert ("NOT READY", f"group {group}") in found(wrong)
+        assert "the copy is right; the map says" in reasons(wrong, f"group {group}")
+
+        plant_proof(pair, "drillA", "drillB")
+        assert ("NOT READY", f"topic {topic_name}") in found(pair.drill())
+
+        add_partitions(one, topic_name, 3)
+        grown = pair.drill()
+        assert ("NOT READY", f"topic {topic_name} ({copy})") in found(grown)
+
+    hooks = {"hooks": {"stop_producers": {"command": ["/no/such/file"]}}}
+    with Drilled(*names, topic_name, pair=hooks) as pair:
+        assert ("NOT READY", "hook stop_producers") in found(pair.drill())
+
+
+def plant_wrong_map(pair: Drilled, source: str, target: str) -> None:
+    """The map says of the last records that they stand one further on."""
+    here, there = pair.cluster(source), pair.cluster(target)
+    topic, copy = here.topic(pair.topic), there.topic(pair.copied)
+    assert topic is not None
+    assert copy is not None
+    end = end_offsets(pair.bootstrap(target), pair.copied)[0]
+    block = Block(
+        topic=pair.topic,
+        partition=0,
+        target_topic=pair.copied,
+        topic_id=topic.topic_id,
+        copy_id=copy.topic_id,
+        runs=np.array([[45, end - 4, 3]], np.int64),
+    )
+    name = runs.topic_name(source)
+    append(there, name, [(b"", value) for value in runs.encode([block])])
+
+
+def plant_proof(pair: Drilled, source: str, target: str) -> None:
+    topic = pair.cluster(source).topic(pair.topic)
+    assert topic is not None
+    proof = Proof(
+        topic=pair.topic, partition=0, topic_id=topic.topic_id, source_offset=10,
+        target_offset=10, at=time.time(), records=10, findings=2, root="",
+    )  # fmt: skip
+    flow = pair.config.flows[f"{source}->{target}"]
+    proofs.write(pair.cluster(target), flow, [proof])
