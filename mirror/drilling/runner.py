@@ -44,6 +44,7 @@ from mirror.switching.steps import assess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.metadata.portrait import Portrait
@@ -57,6 +58,8 @@ TopicPartition = tuple[str, int]
 RECORDS = 100
 _LEAST_STALE_SECONDS = 60.0
 _CHECKPOINT_ROUNDS = 3
+_MOST_CHECKPOINT_SECONDS = 11.0
+_PAUSE_SECONDS = 0.5
 _EVERYONE = "allow.everyone.if.no.acl.found"
 _IN_SYNC = "min.insync.replicas"
 
@@ -215,6 +218,8 @@ class _Judged(positions.Judged):
 def _positions(looked: _Looked, records: int, at: float) -> _Judged:
     stage, flow = looked.stage, looked.flow
     writers = Merging(looked.config.enabled_flows)
+    committed, listed, refused = _committed(looked)
+    _wait_for_checkpoints(looked, committed)
     # Without the source: as a failover does.
     survey = group_survey.survey(flow, stage.target, None, writers)
     stands: dict[str, Mapping[TopicPartition, Stand]] = {
@@ -227,24 +232,6 @@ def _positions(looked: _Looked, records: int, at: float) -> _Judged:
             for place in each.places
         }
         for each in survey.groups
-    }
-    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-    listed = {
-        name: group
-        for name, group in groups.list_groups(stage.source).items()
-        if wanted.matches(name)
-    }
-    covered = [n for n, group in listed.items() if group.kind is not GroupKind.SHARE]
-    topics = {each.topic for each in looked.topics}
-    fetched = group_offsets.fetch(stage.source, covered)
-    committed = {
-        name: found
-        for name, offsets in fetched.groups.items()
-        if (
-            found := {
-                key: each.offset for key, each in offsets.items() if key[0] in topics
-            }
-        )
     }
     asked: dict[TopicPartition, set[int]] = {}
     for name in committed:
@@ -265,8 +252,10 @@ def _positions(looked: _Looked, records: int, at: float) -> _Judged:
         wrong=compared.wrong,
         unread=compared.unread,
         undecided=compared.undecided,
-        not_covered=tuple(sorted(listed.keys() - set(covered))),
-        refused=fetched.refused,
+        not_covered=tuple(
+            sorted(n for n, each in listed.items() if each.kind is GroupKind.SHARE)
+        ),
+        refused=refused,
         records=records,
         stale_seconds=max(
             _CHECKPOINT_ROUNDS * flow.emit_checkpoints_seconds, _LEAST_STALE_SECONDS
@@ -281,6 +270,49 @@ def _positions(looked: _Looked, records: int, at: float) -> _Judged:
         partitions_exact=judged.partitions_exact,
         findings=judged.findings,
     )
+
+
+def _committed(
+    looked: _Looked,
+) -> tuple[
+    dict[str, dict[TopicPartition, int]], Mapping[str, Group], Mapping[str, str]
+]:
+    """What the source's groups have committed in copied topics, all groups of the flow
+    there, and those that could not be read.
+    """
+    source, flow = looked.stage.source, looked.flow
+    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
+    listed = {n: g for n, g in groups.list_groups(source).items() if wanted.matches(n)}
+    covered = [n for n, group in listed.items() if group.kind is not GroupKind.SHARE]
+    fetched = group_offsets.fetch(source, covered)
+    topics = {each.topic for each in looked.topics}
+    found = {
+        name: {key: each.offset for key, each in offsets.items() if key[0] in topics}
+        for name, offsets in fetched.groups.items()
+    }
+    return {n: each for n, each in found.items() if each}, listed, fetched.refused
+
+
+def _wait_for_checkpoints(
+    looked: _Looked, committed: Mapping[str, Mapping[TopicPartition, int]]
+) -> None:
+    """What a group has just committed for the first time has its checkpoint soon."""
+    flow, target = looked.flow, looked.stage.target
+    copies = {each.topic: each.target_topic for each in looked.topics}
+    wanted = {
+        (group, copies[topic], number)
+        for group, places in committed.items()
+        for topic, number in places
+    }
+    until = time.monotonic() + min(
+        flow.emit_checkpoints_seconds + 1, _MOST_CHECKPOINT_SECONDS
+    )
+    while True:
+        known = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
+        there = {(group, *key) for group, places in known.items() for key in places}
+        if not (wanted - there) or time.monotonic() > until:
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _differences(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class Drilled(Rehearsal):
     """A pair of two clusters and one topic of two partitions, of which a group has
-    read a half. The topic must be there on the first one.
+    read a part. The topic must be there on the first one.
     """
 
     partitions = 2
@@ -31,7 +31,7 @@ class Drilled(Rehearsal):
         """
         application = Application(self.topic, self.partitions, f"app-{self.topic}")
         application.write(first, 100)
-        application.consume(first, [self.topic], most=50)
+        application.consume(first, [self.topic], most=60)
         self.copy(second, self.copied, 100)
         self.round()
         return application

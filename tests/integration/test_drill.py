@@ -127,7 +127,7 @@ def test_defects_of_copies_and_groups(
         plant_wrong_map(pair, "drillA", "drillB")
         wrong = pair.drill()
         assert ("NOT READY", f"group {group}") in found(wrong)
-        assert "the copy is right; the map says" in reasons(wrong, f"group {group}")
+        assert "is not where it should be" in reasons(wrong, f"group {group}")
 
         plant_proof(pair, "drillA", "drillB")
         assert ("NOT READY", f"topic {topic_name}") in found(pair.drill())
@@ -148,16 +148,19 @@ def plant_wrong_map(pair: Drilled, source: str, target: str) -> None:
     assert topic is not None
     assert copy is not None
     end = end_offsets(pair.bootstrap(target), pair.copied)[0]
-    block = Block(
-        topic=pair.topic,
-        partition=0,
-        target_topic=pair.copied,
-        topic_id=topic.topic_id,
-        copy_id=copy.topic_id,
-        runs=np.array([[45, end - 4, 3]], np.int64),
-    )
-    name = runs.topic_name(source)
-    append(there, name, [(b"", value) for value in runs.encode([block])])
+    blocks = [
+        Block(
+            topic=pair.topic,
+            partition=partition,
+            target_topic=pair.copied,
+            topic_id=topic.topic_id,
+            copy_id=copy.topic_id,
+            runs=np.array([[47, end - 2, 3]], np.int64),
+        )
+        for partition in range(pair.partitions)
+    ]
+    values = [(b"", value) for value in runs.encode(blocks)]
+    append(there, runs.topic_name(source), values)
 
 
 def plant_proof(pair: Drilled, source: str, target: str) -> None:

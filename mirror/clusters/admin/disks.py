@@ -13,6 +13,7 @@ from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror.clusters import codes
+from mirror.clusters.topics import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -105,6 +106,6 @@ def replicas(cluster: Cluster, topics: Collection[str]) -> dict[str, Replicas]:
 def _request(names: Collection[str]) -> MetadataRequest:
     topic = MetadataRequest.MetadataRequestTopic
     return MetadataRequest(
-        topics=[topic(topic_id=None, name=name) for name in names],
+        topics=[topic(topic_id=NO_ID, name=name) for name in names],
         allow_auto_topic_creation=False,
     )
