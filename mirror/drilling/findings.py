@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_KEPT = 20
 """Findings of a drill in the journal: the most serious ones."""
 _MOST_TEXT = 300
+_LONG = 60.0
 
 
 class Level(StrEnum):
@@ -90,7 +91,7 @@ class Drill:
         lost = (
             "what a failover now would lose is not known"
             if self.lost_seconds < 0
-            else f"a failover now would lose up to {duration(self.lost_seconds)}"
+            else f"a failover now would lose up to {_seconds(self.lost_seconds)}"
             if self.lost_records
             else "a failover now would lose nothing"
         )
@@ -123,6 +124,10 @@ class Drill:
         told["more_findings"] = max(len(self.findings) - MOST_KEPT, 0)
         told["unseen"] = [each[:_MOST_TEXT] for each in self.unseen[:MOST_KEPT]]
         return told
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _LONG else duration(seconds)
 
 
 def in_order(found: list[Finding]) -> tuple[Finding, ...]:
