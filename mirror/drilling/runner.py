@@ -7,34 +7,20 @@ and groups at once, and the two clusters are looked at side by side. It writes n
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin import abilities, disks, group_offsets, groups
-from mirror.clusters.admin.groups import GroupKind
-from mirror.drilling import (
-    capacity,
-    conditions,
-    differences,
-    next_records,
-    positions,
-    rights,
-)
+from mirror.clusters.admin import abilities, disks
+from mirror.drilling import capacity, conditions, differences, group_looks, rights
 from mirror.drilling.findings import Drill, Finding, Level, in_order
-from mirror.drilling.positions import Stand
+from mirror.drilling.looked import look
 from mirror.errors import AuthorizationError, FenceError, MirrorError
-from mirror.metadata import comparing, portrait
-from mirror.metadata.merging import Merging
+from mirror.metadata import comparing
 from mirror.metadata.portrait import ACLS
 from mirror.metadata.sides import Live
-from mirror.metadata.topics import select
-from mirror.offsets import checkpoints, group_survey, progress
-from mirror.offsets.mm2_records import checkpoints_topic
+from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
-from mirror.policy.selection import GroupFilter
-from mirror.recovery import access, ends, proofs, roles, standby
+from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking
 from mirror.switching import fences
@@ -42,45 +28,18 @@ from mirror.switching.fencing import Known
 from mirror.switching.steps import assess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
-    from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.metadata.portrait import Portrait
-    from mirror.metadata.topics import MirroredTopic
-    from mirror.recovery.standby import Standby
+    from mirror.drilling.looked import Looked
     from mirror.status.risk import RiskStatus
     from mirror.switching.stage import Stage
 
 TopicPartition = tuple[str, int]
 
 RECORDS = 100
-_LEAST_STALE_SECONDS = 60.0
-_CHECKPOINT_ROUNDS = 3
-_MOST_CHECKPOINT_SECONDS = 11.0
-_PAUSE_SECONDS = 0.5
 _EVERYONE = "allow.everyone.if.no.acl.found"
 _IN_SYNC = "min.insync.replicas"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
-    """What several checks need."""
-
-    stage: Stage
-    topics: tuple[MirroredTopic, ...]
-    source: Portrait
-    target: Portrait
-    kept: Standby | None
-
-    @property
-    def flow(self) -> FlowConfig:
-        return self.stage.flow
-
-    @property
-    def config(self) -> MirrorConfig:
-        return self.stage.config
 
 
 def drill(
@@ -101,9 +60,9 @@ def drill(
     at = time.time() if at is None else at
     flow, pair = stage.flow, stage.pair
     found = list(_role(stage))
-    looked = _look(stage)
+    looked = look(stage)
     risk = _risk(looked, at)
-    judged = _positions(looked, records, at)
+    judged = group_looks.judge(looked, records=records, at=at)
     found += judged.findings
     unseen: list[str] = []
     found += _differences(looked, reach, unseen)
@@ -176,31 +135,7 @@ def _role(stage: Stage) -> Iterator[Finding]:
         )
 
 
-def _look(stage: Stage) -> _Looked:
-    """Both portraits, side by side: each cluster has a thread of its own."""
-    flow, flows = stage.flow, stage.config.enabled_flows
-    clusters = (stage.source, stage.target)
-    with ThreadPoolExecutor(len(clusters)) as pool:
-        one, other = pool.map(portrait.take, clusters)
-        one, other = pool.map(
-            portrait.complete,
-            (one, other),
-            clusters,
-            (
-                comparing.partners(other, flow.source, flows),
-                comparing.partners(one, flow.target, flows),
-            ),
-        )
-    return _Looked(
-        stage=stage,
-        topics=select(stage.source, flow).topics,
-        source=one,
-        target=other,
-        kept=standby.read(stage.target, flow.source, {*access.KINDS, ends.KIND}),
-    )
-
-
-def _risk(looked: _Looked, at: float) -> RiskStatus:
+def _risk(looked: Looked, at: float) -> RiskStatus:
     stage = looked.stage
     reader = ProgressReader(stage.target, progress.topic_name(looked.flow.source))
     known = {} if looked.kept is None else ends.read(looked.kept, looked.flow.source)
@@ -209,114 +144,8 @@ def _risk(looked: _Looked, at: float) -> RiskStatus:
     return looking.look(stage.source, names, at=at).risk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged(positions.Judged):
-    names: tuple[str, ...]
-    """The groups that move."""
-
-
-def _positions(looked: _Looked, records: int, at: float) -> _Judged:
-    stage, flow = looked.stage, looked.flow
-    writers = Merging(looked.config.enabled_flows)
-    committed, listed, refused = _committed(looked)
-    _wait_for_checkpoints(looked, committed)
-    # Without the source: as a failover does.
-    survey = group_survey.survey(flow, stage.target, None, writers)
-    stands: dict[str, Mapping[TopicPartition, Stand]] = {
-        each.group: {
-            (place.topic, place.partition): Stand(
-                upstream=place.upstream,
-                downstream=place.downstream,
-                exactness=place.translated.exactness,
-            )
-            for place in each.places
-        }
-        for each in survey.groups
-    }
-    asked: dict[TopicPartition, set[int]] = {}
-    for name in committed:
-        for key, stand in stands.get(name, {}).items():
-            asked.setdefault(key, set()).add(stand.upstream)
-    compared = next_records.compare(
-        looked.config, flow, stage.source, stage.target, asked, records=records
-    )
-    known = positions.Known(
-        source=flow.source,
-        target=flow.target,
-        stands=stands,
-        committed=committed,
-        written=checkpoints.times(
-            stage.target, checkpoints_topic(flow.source, flow.separator)
-        ),
-        on_target=groups.list_groups(stage.target),
-        wrong=compared.wrong,
-        unread=compared.unread,
-        undecided=compared.undecided,
-        not_covered=tuple(
-            sorted(n for n, each in listed.items() if each.kind is GroupKind.SHARE)
-        ),
-        refused=refused,
-        records=records,
-        stale_seconds=max(
-            _CHECKPOINT_ROUNDS * flow.emit_checkpoints_seconds, _LEAST_STALE_SECONDS
-        ),
-    )
-    judged = positions.judge(known, compared.partitions, at=at)
-    return _Judged(
-        names=tuple(committed),
-        groups=judged.groups,
-        groups_exact=judged.groups_exact,
-        partitions=judged.partitions,
-        partitions_exact=judged.partitions_exact,
-        findings=judged.findings,
-    )
-
-
-def _committed(
-    looked: _Looked,
-) -> tuple[
-    dict[str, dict[TopicPartition, int]], Mapping[str, Group], Mapping[str, str]
-]:
-    """What the source's groups have committed in copied topics, all groups of the flow
-    there, and those that could not be read.
-    """
-    source, flow = looked.stage.source, looked.flow
-    wanted = GroupFilter(include=flow.groups, exclude=flow.groups_exclude)
-    listed = {n: g for n, g in groups.list_groups(source).items() if wanted.matches(n)}
-    covered = [n for n, group in listed.items() if group.kind is not GroupKind.SHARE]
-    fetched = group_offsets.fetch(source, covered)
-    topics = {each.topic for each in looked.topics}
-    found = {
-        name: {key: each.offset for key, each in offsets.items() if key[0] in topics}
-        for name, offsets in fetched.groups.items()
-    }
-    return {n: each for n, each in found.items() if each}, listed, fetched.refused
-
-
-def _wait_for_checkpoints(
-    looked: _Looked, committed: Mapping[str, Mapping[TopicPartition, int]]
-) -> None:
-    """What a group has just committed for the first time has its checkpoint soon."""
-    flow, target = looked.flow, looked.stage.target
-    copies = {each.topic: each.target_topic for each in looked.topics}
-    wanted = {
-        (group, copies[topic], number)
-        for group, places in committed.items()
-        for topic, number in places
-    }
-    until = time.monotonic() + min(
-        flow.emit_checkpoints_seconds + 1, _MOST_CHECKPOINT_SECONDS
-    )
-    while True:
-        known = checkpoints.read(target, checkpoints_topic(flow.source, flow.separator))
-        there = {(group, *key) for group, places in known.items() for key in places}
-        if not (wanted - there) or time.monotonic() > until:
-            return
-        time.sleep(_PAUSE_SECONDS)
-
-
 def _differences(
-    looked: _Looked, reach: Callable[[str], Cluster], unseen: list[str]
+    looked: Looked, reach: Callable[[str], Cluster], unseen: list[str]
 ) -> Iterable[Finding]:
     flow = looked.flow
     found = comparing.compare(
@@ -336,7 +165,7 @@ def _differences(
 
 
 def _rights(
-    looked: _Looked, names: Sequence[str], unseen: list[str]
+    looked: Looked, names: Sequence[str], unseen: list[str]
 ) -> Iterator[Finding]:
     stage, flow = looked.stage, looked.flow
     there, here = looked.source.acls, Known(own="", acls=looked.target.acls)
@@ -389,7 +218,7 @@ def _everyone(target: Cluster, unseen: list[str]) -> bool:
         return False
 
 
-def _capacity(looked: _Looked, unseen: list[str]) -> Iterable[Finding]:
+def _capacity(looked: Looked, unseen: list[str]) -> Iterable[Finding]:
     stage, flow = looked.stage, looked.flow
     copies = {each.topic: each.target_topic for each in looked.topics}
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ResourceType
 import numpy as np
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from mirror.batches.writing import append
 from mirror.drilling.findings import Level
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
+from mirror.playground.brokers import playground
 from mirror.recovery import proofs
 from mirror.recovery.proofs import Proof
 from tests.harness.admin import (
@@ -27,7 +29,12 @@ from tests.harness.admin import (
     end_offsets,
 )
 from tests.harness.drilling import Drilled
-from tests.harness.metadata import overrides, remove_override
+from tests.harness.metadata import allow, overrides, remove_override
+from tests.harness.producers import add_users, all_acls
+from tests.harness.quotas import limit
+from tests.harness.security import admit
+from tests.harness.service import RunningMirror
+from tests.harness.switching import command, pair_of
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -172,3 +179,101 @@ def plant_proof(pair: Drilled, source: str, target: str) -> None:
     )  # fmt: skip
     flow = pair.config.flows[f"{source}->{target}"]
     proofs.write(pair.cluster(target), flow, [proof])
+
+
+@pytest.mark.scale
+def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
+    """On clusters with users a sound pair is READY. A right, a user and a quota that
+    the target lacks are named, and so is a copy that mirror may not read; the drill
+    adds and removes no ACL.
+    """
+    root = tmp_path / "clusters"
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        one, two = made["a"], made["b"]
+        create_topic(one.admin_bootstrap, topic_name, 2)
+        group = f"app-{topic_name}"
+        for cluster in (one, two):
+            add_users(cluster, ["alice"])
+            admit(cluster)
+        allow(one.admin_bootstrap, "alice", "ALL", topic_name)
+        allow(one.admin_bootstrap, "alice", "READ", group, kind=ResourceType.GROUP)
+        sections = {
+            alias: {
+                "bootstrap_servers": cluster.sasl.bootstrap,
+                **cluster.sasl.client_config,
+            }
+            for alias, cluster in (("drillC", one), ("drillD", two))
+            if cluster.sasl is not None
+        }
+        with Drilled(
+            ("drillC", ""), ("drillD", ""), topic_name, clusters=sections,
+            pair={"fence": "acl"}, sync_topic_acls=False,
+        ) as pair:  # fmt: skip
+            pair.prepare(one.admin_bootstrap, two.admin_bootstrap)
+            copy = pair.copied
+
+            (lacking,) = pair.drill().findings
+            assert (lacking.level, lacking.subject) == (
+                Level.NOT_READY,
+                f"topic {copy}",
+            )
+            assert "User:alice has no READ on topic" in lacking.reason
+
+            allow(two.admin_bootstrap, "alice", "READ", copy)
+            before = [all_acls(each.admin_bootstrap) for each in (one, two)]
+            sound = pair.drill()
+            assert sound.findings == ()
+            assert sound.unseen == ()
+            assert [all_acls(each.admin_bootstrap) for each in (one, two)] == before
+
+            allow(
+                two.admin_bootstrap, "alice", "READ", group, permission="DENY",
+                kind=ResourceType.GROUP,
+            )  # fmt: skip
+            add_users(one, ["bob"])
+            limit(one.admin_bootstrap, {"user": "alice"}, 1e6)
+            wait_for(lambda: len(pair.drill().findings) == 3, 20)
+            assert found(pair.drill()) == {
+                ("NOT READY", f"group {group}"),
+                ("NOT READY", "user bob"),
+                ("DEGRADED", "quota user alice"),
+            }
+
+            allow(two.admin_bootstrap, "mirror", "READ", copy, permission="DENY")
+            blind = pair.drill()
+            assert {
+                level for level, subject in found(blind) if topic_name in subject
+            } >= {"DEGRADED"}
+            assert "cannot be compared" in reasons(blind, f"topic {topic_name}")
+
+
+def test_a_service_drills(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A service drills its pair, keeps it in the journal, and shows it in the status,
+    in metrics and in `mirror pair`; once something is in the way there is an event.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    document = pair_of(("drillE", one), ("drillF", two), topic_name)
+    document["recovery"]["drillE<->drillF"]["drill_every_seconds"] = 2
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("drillE->drillF")
+        copy = f"drillE.{topic_name}"
+
+        def newest() -> Any:
+            drills = mirror.status()["pairs"][0]["drills"]
+            return drills[0] if drills else {"verdict": ""}
+
+        wait_for(lambda: newest()["verdict"] == "READY", 60)
+        ready = newest()
+        assert ready["by"].startswith("service ")
+        alter_topic(two, copy, segment_ms="1234567")
+        wait_for(lambda: newest()["verdict"] not in ("", "READY"), 60)
+        with urlopen(f"{mirror.url}/events?kind=readiness-fell", timeout=10) as answer:
+            (fell,) = json.load(answer)["events"]
+        assert fell["subject"] == "drillE<->drillF"
+        assert "segment.ms" in str(fell["details"])
+        shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
+        assert "READY" in {each["verdict"] for each in shown["drills"]}
+        assert [run["kind"] for run in shown["runs"]] == ["START"]

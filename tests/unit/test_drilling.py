@@ -33,7 +33,7 @@ COPIED = frozenset({KEY, ("orders", 1)})
 def config(**pair: object) -> MirrorConfig:
     return MirrorConfig.model_validate(
         {
-            "clusters": {"A": "a:1", "B": "b:1"},
+            "clusters": {n: {"bootstrap_servers": f"{n}:9092"} for n in "AB"},
             "flows": {"A->B": {}, "B->A": {}},
             "recovery": {"A<->B": {"active": "A", **pair}},
         }
