@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from mirror.batches.writing import append
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import Committed
 from mirror.drilling.findings import Level
 from mirror.offsets import runs
 from mirror.offsets.runs import Block
@@ -28,6 +30,7 @@ from tests.harness.admin import (
     create_topic,
     end_offsets,
 )
+from tests.harness.application import Application
 from tests.harness.drilling import Drilled
 from tests.harness.metadata import allow, overrides, remove_override
 from tests.harness.producers import add_users, all_acls
@@ -247,6 +250,7 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
             assert "cannot be compared" in reasons(blind, f"topic {topic_name}")
 
 
+@pytest.mark.scale
 def test_a_service_drills(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -277,3 +281,37 @@ def test_a_service_drills(
         shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
         assert "READY" in {each["verdict"] for each in shown["drills"]}
         assert [run["kind"] for run in shown["runs"]] == ["START"]
+
+
+@pytest.mark.scale
+def test_a_hundred_groups(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A drill of 100 groups at different places of 16 partitions takes less than 30
+    seconds, and each of them would go on exactly.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    partitions, groups, records = 16, 100, 32_000
+    create_topic(one, topic_name, partitions)
+    with Drilled(
+        ("drillG", one), ("drillH", two), topic_name, groups=[f"{topic_name}-g.*"]
+    ) as pair:
+        Application(topic_name, partitions, "none").write(one, records)
+        pair.copy(two, pair.copied, records)
+        wanted = {
+            f"{topic_name}-g{number}": {
+                (topic_name, partition): Committed(number * 20)
+                for partition in range(partitions)
+            }
+            for number in range(groups)
+        }
+        assert not group_offsets.fetch(pair.cluster("drillG"), wanted).refused
+        assert not group_offsets.commit(pair.cluster("drillG"), wanted)
+        pair.round()
+
+        done = pair.drill()
+
+        assert done.findings == ()
+        assert (done.groups_exact, done.partitions_exact) == (groups, partitions)
+        assert done.seconds < 30
+        print(f"a drill of {groups} groups took {done.seconds} s")
