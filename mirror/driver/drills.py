@@ -2,7 +2,7 @@
 
 Main type: `Drills`, with one thread for all pairs, away from the slots. Of several
 instances the one that leads the flow out of the active cluster drills; the journal says
-when the last drill was, by whomever. What drills stands above this room: the command
+when the last drill was. What drills stands above this room: the command
 line passes it in.
 """
 
@@ -83,8 +83,17 @@ class Drills:
     def _run(self) -> None:
         while not self._closing.wait(_PAUSE_SECONDS):
             for pair in self._config().recovery.values():
-                if (flow := self._due(pair)) is not None:
-                    self._drill(pair, flow)
+                self._turn(pair)
+
+    def _turn(self, pair: PairConfig) -> None:
+        try:
+            if (flow := self._due(pair)) is not None:
+                self._drill(pair, flow)
+        except MirrorError as error:
+            self._failed(pair, str(error))
+        except Exception as error:
+            log.exception("a drill failed", pair=pair.name)
+            self._failed(pair, f"{type(error).__name__}: {error}"[:300])
 
     def _due(self, pair: PairConfig) -> FlowConfig | None:
         """The flow along which a drill is due; None: none is."""
@@ -108,17 +117,11 @@ class Drills:
     def _drill(self, pair: PairConfig, flow: FlowConfig) -> None:
         config = self._config()
         self._tried[pair.name] = time.time()
-        try:
-            with Reach(config.clusters, client_id="mirror.drill") as reach:
-                done, not_kept = self._rehearse(config, pair, flow, reach, by=self._by)
-            log.info("drill", pair=pair.name, verdict=str(done.text))
-            if not_kept:
-                self._failed(pair, not_kept)
-        except MirrorError as error:
-            self._failed(pair, str(error))
-        except Exception as error:
-            log.exception("a drill failed", pair=pair.name)
-            self._failed(pair, f"{type(error).__name__}: {error}"[:300])
+        with Reach(config.clusters, client_id="mirror.drill") as reach:
+            done, not_kept = self._rehearse(config, pair, flow, reach, by=self._by)
+        log.info("drill", pair=pair.name, verdict=str(done.text))
+        if not_kept:
+            self._failed(pair, not_kept)
 
     def _failed(self, pair: PairConfig, error: str) -> None:
         if self._throttle.due(error):

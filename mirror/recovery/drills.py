@@ -1,9 +1,9 @@
 """Drills in the journal of the cluster that would take over.
 
 Main functions: `keep`, and `read`, over a journal's entries. A drill is an entry of its
-own run that ends at once, under the key `drill/<pair>`, which is no pair: whoever
-follows roles and runs passes over it, versions of mirror that know no drills too. Its
-`details` have the verdict and the most serious findings.
+own run that ends at once, under the key `drill/<pair>`, which is no pair: readers of
+roles and runs pass over it, versions of mirror that know no drills too. Its `details`
+have the verdict and the most serious findings.
 """
 
 from __future__ import annotations
