@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _KEEPS = ("retention.ms", "retention.bytes", "cleanup.policy")
 """They decide what an application still finds."""
+_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
+_ALL = "(default)"
 _DEFAULT = "a default of the brokers"
 
 
@@ -29,17 +31,18 @@ def judge(
     *,
     flow: str,
     target: str,
+    bootstrap: str,
 ) -> Iterator[Finding]:
     """`names`: how the differences name the flow's topics, as `shown_names` has them;
-    `target`: the cluster that applications would move to.
+    `target`: the cluster that applications would move to, at `bootstrap`.
     """
     for each in differences:
         if each.what in (TOPIC, CONFIG) and each.name in names:
             yield from _of_topic(each, flow)
         elif each.what == QUOTAS:
-            yield from _quota(each, target)
+            yield from _quota(each, target, bootstrap)
         elif each.what == USERS:
-            yield from _user(each, target)
+            yield from _user(each, target, bootstrap)
 
 
 def unseen(differences: Collection[Difference]) -> Iterator[str]:
@@ -88,19 +91,38 @@ def _of_topic(each: Difference, flow: str) -> Iterator[Finding]:
         )
 
 
-def _quota(each: Difference, target: str) -> Iterator[Finding]:
+def _quota(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
     if each.expected is False:
         yield Finding(
             level=Level.DEGRADED,
             subject=f"quota {each.name}",
             reason=f"{each.a} on the source, {each.b} on {target}",
             cure=f"set the same quota on {target}",
-            command=f"kafka-configs.sh --bootstrap-server {target} --alter "
-            "--add-config ...",
+            command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
+            f"{_entity(each.name)} {_change(each)}",
         )
 
 
-def _user(each: Difference, target: str) -> Iterator[Finding]:
+def _entity(name: str) -> str:
+    """As kafka-configs.sh has it, of `user alice, client-id (default)`."""
+    words = []
+    for part in name.split(", "):
+        kind, _, entity = part.partition(" ")
+        words.append(f"--entity-type {_ENTITIES.get(kind, kind)}")
+        words.append(
+            "--entity-default" if entity == _ALL else f"--entity-name '{entity}'"
+        )
+    return " ".join(words)
+
+
+def _change(each: Difference) -> str:
+    if each.a != NOTHING:
+        return f"--add-config {','.join(each.a.split())}"
+    keys = [word.partition("=")[0] for word in each.b.split()]
+    return f"--delete-config {','.join(keys)}"
+
+
+def _user(each: Difference, target: str, bootstrap: str) -> Iterator[Finding]:
     """The number of iterations may differ; a mechanism that is missing may not."""
     mine, theirs = (
         {word.partition("=")[0] for word in side.split()} - {NOTHING}
@@ -113,7 +135,7 @@ def _user(each: Difference, target: str) -> Iterator[Finding]:
             reason=f"it has no {', '.join(lacking)} password on {target}, so it cannot "
             "log in there",
             cure=f"create the user on {target}: passwords cannot be copied",
-            command=f"kafka-configs.sh --bootstrap-server {target} --alter "
+            command=f"kafka-configs.sh --bootstrap-server {bootstrap} --alter "
             f"--entity-type users --entity-name {each.name} --add-config "
             f"'{lacking[0]}=[password=...]'",
         )

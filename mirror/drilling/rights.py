@@ -35,6 +35,8 @@ class Terms:
     groups: Collection[str]
     own: str | None
     """Mirror's principal on the source."""
+    bootstrap: str
+    """Of the target."""
     granted: bool
     """Whether a switch grants rights (`fence: acl`)."""
     everyone: bool = False
@@ -69,7 +71,7 @@ def judge(terms: Terms, there: Collection[Acl], here: Known) -> Iterator[Finding
             reason=f"{acl.principal} has no {acl.operation} on {_word(acl.kind)} "
             f"{acl.name} at {terms.flow.target}",
             cure="grant it there, and remove what denies it",
-            command=_command(acl, terms.flow.target),
+            command=_command(acl, terms.bootstrap),
         )
     for remark in plan.remarks:
         yield Finding(
@@ -103,7 +105,7 @@ def _word(kind: str) -> str:
     return kind.lower().replace("_", " ")
 
 
-def _command(acl: Acl, target: str) -> str:
+def _command(acl: Acl, bootstrap: str) -> str:
     prefixed = " --resource-pattern-type prefixed" if acl.pattern == "PREFIXED" else ""
     resource = (
         "--cluster"
@@ -111,6 +113,6 @@ def _command(acl: Acl, target: str) -> str:
         else f"--{acl.kind.lower().replace('_', '-')} '{acl.name}'"
     )
     return (
-        f"kafka-acls.sh --bootstrap-server {target} --add --allow-principal "
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal "
         f"'{acl.principal}' --operation {acl.operation} {resource}{prefixed}"
     )

@@ -161,7 +161,9 @@ def _differences(
         else f"{each.topic} ({each.target_topic})"
         for each in looked.topics
     }
-    return differences.judge(found, names, flow=flow.name, target=flow.target)
+    return differences.judge(
+        found, names, flow=flow.name, target=flow.target, bootstrap=_bootstrap(looked)
+    )
 
 
 def _rights(
@@ -202,12 +204,17 @@ def _rights(
             topics=[each.topic for each in looked.topics],
             groups=names,
             own=settings[flow.source].own_principal,
+            bootstrap=_bootstrap(looked),
             granted=stage.pair.fence == "acl",
             everyone=_everyone(stage.target, unseen),
         ),
         there,
         here,
     )
+
+
+def _bootstrap(looked: Looked) -> str:
+    return ",".join(looked.config.clusters[looked.flow.target].bootstrap_servers)
 
 
 def _everyone(target: Cluster, unseen: list[str]) -> bool:

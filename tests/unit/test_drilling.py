@@ -215,9 +215,28 @@ def different(what: str, name: str, a: str, b: str, **more: object) -> Differenc
 )  # fmt: skip
 def test_differences_that_hurt(each: Difference, level: Level) -> None:
     """What would surprise applications is a finding with its level."""
-    (only,) = differences.judge([each], {"t"}, flow="A->B", target="B")
+    (only,) = differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
 
     assert only.level is level
+
+
+def test_the_command_for_a_quota() -> None:
+    """It sets on the target what the source has, or removes what that has not."""
+    name = "user alice, client-id (default)"
+    (missing,) = differences.judge(
+        [different(QUOTAS, name, "a=1 b=2", "-")], (), flow="", target="B",
+        bootstrap="b:1",
+    )  # fmt: skip
+    assert missing.command == (
+        "kafka-configs.sh --bootstrap-server b:1 --alter --entity-type users "
+        "--entity-name 'alice' --entity-type clients --entity-default "
+        "--add-config a=1,b=2"
+    )
+    (more,) = differences.judge(
+        [different(QUOTAS, name, "-", "a=1 b=2")], (), flow="", target="B",
+        bootstrap="b:1",
+    )  # fmt: skip
+    assert more.command.endswith("--delete-config a,b")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +251,9 @@ def test_differences_that_hurt(each: Difference, level: Level) -> None:
 )
 def test_differences_that_do_not(each: Difference) -> None:
     """Topics of no flow, what settings explain, and users with other salts."""
-    assert not [*differences.judge([each], {"t"}, flow="A->B", target="B")]
+    assert not [
+        *differences.judge([each], {"t"}, flow="A->B", target="B", bootstrap="b:1")
+    ]
 
 
 def acl(kind: str, name: str, operation: str, permission: str = "ALLOW") -> Acl:
@@ -244,7 +265,12 @@ def acl(kind: str, name: str, operation: str, permission: str = "ALLOW") -> Acl:
 
 def judged(*there: Acl, here: tuple[Acl, ...], granted: bool = True) -> list[str]:
     terms = rights.Terms(
-        flow=FLOW, topics=["t"], groups=["billing"], own=None, granted=granted
+        flow=FLOW,
+        topics=["t"],
+        groups=["billing"],
+        own=None,
+        bootstrap="b:1",
+        granted=granted,
     )
     known_here = KnownAcls(own="User:mirror", acls=frozenset(here))
     return [each.reason for each in rights.judge(terms, there, known_here)]
