@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -105,13 +103,8 @@ def test_defects_of_copies_and_groups(
         assert [portrait(each, both, group) for each in (one, two)] == before
 
         (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
-        done = subprocess.run(
-            [sys.executable, "-m", "mirror", "drill", "drillA/drillB",
-             "-c", str(tmp_path / "mirror.yaml"), "-o", "json"],
-            check=False, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["verdict"] == "READY"
+        done = command(tmp_path, "drill", "drillA/drillB", "-o", "json")
+        assert json.loads(done)["verdict"] == "READY"
 
         alter_topic(two, copy, retention_ms="60000")
         retention = pair.drill()
@@ -148,7 +141,10 @@ def test_defects_of_copies_and_groups(
 
     hooks = {"hooks": {"stop_producers": {"command": ["/no/such/file"]}}}
     with Drilled(*names, topic_name, pair=hooks) as pair:
-        assert ("NOT READY", "hook stop_producers") in found(pair.drill())
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+        said = command(tmp_path, "drill", "drillA/drillB", fails=True)
+        assert said.startswith("NOT READY: ")
+        assert "hook stop_producers" in said
 
 
 def plant_wrong_map(pair: Drilled, source: str, target: str) -> None:
