@@ -48,6 +48,7 @@ _COMMANDS = {
         "Show where a record is on all clusters, or why not.",
     ),
     "pair": ("pair:pair", "Show pairs of clusters, and which one is active."),
+    "drill": ("drill:drill", "Rehearse a failover, and change nothing."),
     "switch": ("switch:switch", "Make the other cluster of a pair active."),
     "failover": (
         "switch:failover",
@@ -56,6 +57,7 @@ _COMMANDS = {
     "tail": (
         "tail:app",
         "Show and settle what a failover left uncopied.",
+    ),
     "failback": (
         "switch:failback",
         "Go home to a cluster that is back after a failover.",

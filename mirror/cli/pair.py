@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,16 +23,18 @@ from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
+    from mirror.recovery.drills import KeptDrill
     from mirror.recovery.roles import Role, Run
 
 FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
 RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
+DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
 _MOST_RUNS = 10
 
 
 def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
-    """Show the pairs, which cluster of each is active, and their last runs.
+    """Show the pairs, the active cluster of each, their last runs and drills.
 
     Both journals are read; if one cluster does not answer, the other one's is enough
     unless the pair was switched from there. EPOCH counts the roles that a pair has had;
@@ -48,8 +51,8 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
     found, owing, failures = [], [], []
     with Reach(chosen.clusters, client_id="mirror.pair") as reach:
         for each in chosen.recovery.values():
-            role, runs, owes, wrong = _look(each, reach)
-            found.append((each, role, runs))
+            role, runs, drilled, owes, wrong = _look(each, reach)
+            found.append((each, role, runs, drilled))
             owing += owes
             failures += wrong
     if output is Form.JSON:
@@ -71,12 +74,20 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
                     moment(role.since),
                     next((run.text for run in runs if run.open), ""),
                 )
-                for each, role, runs in found
+                for each, role, runs, _ in found
             ],
         )
-        if rows := [_row(run) for _, _, runs in found for run in runs[-_MOST_RUNS:]]:
+        if rows := [_row(run) for _, _, runs, _ in found for run in runs[-_MOST_RUNS:]]:
             blank_line()
             table(RUN_COLUMNS, rows)
+        drills = [
+            _drill_row(each, drill)
+            for each, _, _, drilled in found
+            for drill in drilled[-_MOST_RUNS:]
+        ]
+        if drills:
+            blank_line()
+            table(DRILL_COLUMNS, drills)
     complain(*owing, *failures)
     if failures:
         raise typer.Exit(EXIT_FAILED)
@@ -84,9 +95,9 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
 
 def _look(
     pair: PairConfig, reach: Reach
-) -> tuple[Role, tuple[Run, ...], list[str], list[str]]:
-    """Role, runs, what is owed, and why a journal could not be read."""
-    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
+) -> tuple[Role, tuple[Run, ...], tuple[KeptDrill, ...], list[str], list[str]]:
+    """Role, runs, drills, what is owed, and why a journal could not be read."""
+    from mirror.recovery import drills, roles  # noqa: PLC0415  loads kernels
     from mirror.recovery.journal import JournalReader  # noqa: PLC0415
 
     journals, failures = [], []
@@ -100,7 +111,8 @@ def _look(
         complain(f"pair {pair.name}: {remark}")
     made = roles.owed(entries) if pair.fence == "acl" else None
     owes = [] if made is None else [_owed_text(pair, made.source)]
-    return roles.role(entries, pair), roles.runs(entries), owes, failures
+    kept = drills.read((each for journal in journals for each in journal), pair.name)
+    return roles.role(entries, pair), roles.runs(entries), kept, owes, failures
 
 
 def _owed_text(pair: PairConfig, cluster: str) -> str:
@@ -118,7 +130,19 @@ def _row(run: Run) -> tuple[object, ...]:
     )
 
 
-def _document(pair: PairConfig, role: Role, runs: tuple[Run, ...]) -> dict[str, Any]:
+def _drill_row(pair: PairConfig, drill: KeptDrill) -> tuple[object, ...]:
+    return (
+        *(pair.name, drill.source, drill.target, drill.verdict, moment(drill.at)),
+        *(drill.by, drill.text.partition(": ")[2]),
+    )
+
+
+def _document(
+    pair: PairConfig,
+    role: Role,
+    runs: tuple[Run, ...],
+    drilled: tuple[KeptDrill, ...],
+) -> dict[str, Any]:
     return {
         "name": pair.name,
         "active": role.active,
@@ -138,4 +162,5 @@ def _document(pair: PairConfig, role: Role, runs: tuple[Run, ...]) -> dict[str, 
             }
             for run in runs
         ],
+        "drills": [asdict(drill) for drill in drilled],
     }

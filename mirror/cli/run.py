@@ -74,6 +74,7 @@ def run(
         logger.warning("configuration", warning=warning)
 
     # Spark takes a second to import.
+    from mirror.drilling.history import rehearse  # noqa: PLC0415
     from mirror.driver.service import Service  # noqa: PLC0415
     from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
     from mirror.switching.owed import settle  # noqa: PLC0415
@@ -81,7 +82,13 @@ def run(
     service = (
         Service(chosen, once=True)
         if once
-        else Service(chosen, watch=watch, proofs=ServiceProofs(), settle=settle)
+        else Service(
+            chosen,
+            watch=watch,
+            proofs=ServiceProofs(),
+            settle=settle,
+            rehearse=rehearse,
+        )
     )
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:

@@ -55,6 +55,13 @@ class PairConfig(Section):
         "longer, it is undone, and producers may write where they did before; zero is "
         "refused.",
     )
+    drill_every_seconds: Number = setting(
+        default=86400.0,
+        ge=0,
+        on_change=Effect.NONE,
+        description="How often the service rehearses a failover to the passive cluster "
+        "(`mirror drill`), which changes nothing that applications see; 0: never.",
+    )
     hooks: HooksConfig | None = setting(
         default=None,
         repr=False,

@@ -21,9 +21,16 @@ from mirror.clusters.cluster import Cluster
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
-from mirror.recovery import beginnings, journal, roles
+from mirror.recovery import beginnings, drills, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.status.pairs import MemberStatus, PairStatus, PassiveStatus, RunStatus
+from mirror.status.events import Event, EventKind
+from mirror.status.pairs import (
+    DrillStatus,
+    MemberStatus,
+    PairStatus,
+    PassiveStatus,
+    RunStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
     from mirror.offsets.progress import Position
+    from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
     from mirror.recovery.roles import Role, Run
     from mirror.status.store import StatusStore
@@ -41,6 +49,8 @@ log = structlog.get_logger()
 
 _PAUSE_SECONDS = 1.0
 _MOST_RUNS = 5
+_VERDICTS = ("READY", "DEGRADED", "NOT READY")
+"""From the best on."""
 _AGAIN = retry.Backoff(0.5, 2.0)
 """After a failure: roles are followed within seconds of a cluster's first answer."""
 
@@ -70,6 +80,9 @@ class PairFollower:
             alias: _Member() for pair in self._pairs.values() for alias in pair.members
         }
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
+        self._began = time.time()
+        self._told: dict[str, float] = {}
+        """Until when the drills of each pair were looked at for events."""
         self._threads = [
             threading.Thread(
                 target=self._follow, args=(alias,), name=f"mirror-journal-{alias}"
@@ -122,6 +135,21 @@ class PairFollower:
         """What both journals say about a pair, as of their last looks."""
         with self._lock:
             return self._entries(pair)
+
+    def role(self, pair: PairConfig) -> Role:
+        """Which cluster is active, as of the last looks."""
+        with self._lock:
+            return self._role(pair)
+
+    def drills(self, pair: PairConfig) -> tuple[KeptDrill, ...]:
+        """Those of a failover from the active cluster, oldest first."""
+        with self._lock:
+            return self._drills(pair)
+
+    def _drills(self, pair: PairConfig) -> tuple[KeptDrill, ...]:
+        active = self._role(pair).active
+        both = (each for alias in pair.members for each in self._members[alias].entries)
+        return tuple(e for e in drills.read(both, pair.name) if e.source == active)
 
     def tell(
         self,
@@ -250,6 +278,25 @@ class PairFollower:
         with self._lock:
             pairs = tuple(self._status(pair) for pair in self._pairs.values())
         self._store.pairs = pairs
+        for pair in pairs:
+            self._tell_of_readiness(pair)
+
+    def _tell_of_readiness(self, pair: PairStatus) -> None:
+        """An event for each new drill with a worse verdict than the one before."""
+        with self._lock:
+            known = self._told.get(pair.name, self._began)
+            self._told[pair.name] = max(known, *(each.at for each in pair.drills), 0.0)
+        for now, before in zip(pair.drills, pair.drills[1:], strict=False):
+            if now.at > known and _rank(now) > _rank(before):
+                self._store.trail.add(
+                    Event(
+                        kind=EventKind.READINESS_FELL,
+                        flow=f"{now.source}->{now.target}",
+                        subject=pair.name,
+                        text=f"was {before.verdict}; {now.text}",
+                        details={"findings": list(now.findings[:_MOST_RUNS])},
+                    )
+                )
 
     def _status(self, pair: PairConfig) -> PairStatus:
         entries = self._entries(pair)
@@ -278,6 +325,20 @@ class PairFollower:
                 )
                 for each in runs[: -_MOST_RUNS - 1 : -1]
             ),
+            drills=tuple(
+                DrillStatus(
+                    source=each.source,
+                    target=each.target,
+                    at=each.at,
+                    by=each.by,
+                    verdict=each.verdict,
+                    text=each.text,
+                    ratio=each.ratio,
+                    findings=each.findings,
+                )
+                for each in self._drills(pair)[: -_MOST_RUNS - 1 : -1]
+            ),
+            drilled=pair.drill_every_seconds > 0,
             members=tuple(
                 MemberStatus(
                     cluster=alias,
@@ -289,6 +350,10 @@ class PairFollower:
                 for alias in pair.members
             ),
         )
+
+
+def _rank(drill: DrillStatus) -> int:
+    return _VERDICTS.index(drill.verdict) if drill.verdict in _VERDICTS else 0
 
 
 def _block_seconds(runs: Sequence[Run]) -> float:

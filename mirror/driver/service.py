@@ -19,6 +19,7 @@ import structlog
 from mirror import __version__
 from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
+from mirror.driver.drills import Drills
 from mirror.driver.flow import Flow
 from mirror.driver.leadership import Leadership
 from mirror.driver.pairs import PairFollower
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
+    from mirror.driver.drills import Rehearse
     from mirror.driver.passive import Settle
     from mirror.driver.proofs import ServiceProofs
     from mirror.driver.reload import Watch
@@ -71,10 +73,12 @@ class Service:
         watch: Watch | None = None,
         proofs: ServiceProofs | None = None,
         settle: Settle | None = None,
+        rehearse: Rehearse | None = None,
     ) -> None:
         """`watch` provides new configurations; None: this one never changes. `proofs`
         proves copies meanwhile; None: none are proven. `settle` lays fences that
-        failovers owe; None: no one looks at passive clusters.
+        failovers owe; None: no one looks at passive clusters. `rehearse` carries out
+        drills; None: there are none.
         """
         self._once = once
         self._proofs = proofs
@@ -94,6 +98,16 @@ class Service:
                 lambda: self._follower.config,
                 self._pairs,
                 settle,
+                leads=self._leadership.leads,
+            )
+        )
+        self._drills = (
+            None
+            if rehearse is None
+            else Drills(
+                lambda: self._follower.config,
+                self._pairs,
+                rehearse,
                 leads=self._leadership.leads,
             )
         )
@@ -142,6 +156,8 @@ class Service:
             self._pairs.start()
             if self._passive is not None:
                 self._passive.start()
+            if self._drills is not None:
+                self._drills.start()
             try:
                 # A local session cannot get more threads after its start.
                 slots = max(self._least_slots(), usable_cores())
@@ -174,6 +190,8 @@ class Service:
                     self.store.turned()
             finally:
                 self._follower.close()
+                if self._drills is not None:
+                    self._drills.close()
                 if self._passive is not None:
                     self._passive.close()
                 self._leadership.close()

@@ -63,6 +63,25 @@ def _writes(pair: PairStatus) -> Rows:
             yield (member.cluster,), known(pair.passive.writes)
 
 
+_STATES = ("READY", "DEGRADED", "NOT_READY")
+
+
+def _readiness(pair: PairStatus) -> Rows:
+    for drill in pair.drills[:1]:
+        for state in _STATES:
+            yield (state,), float(drill.verdict.replace(" ", "_") == state)
+
+
+def _ratio(pair: PairStatus) -> Rows:
+    for drill in pair.drills[:1]:
+        yield (), drill.ratio
+
+
+def _drilled(pair: PairStatus) -> Rows:
+    for drill in pair.drills[:1] if pair.drilled else ():
+        yield (), drill.at
+
+
 _G = MetricType.GAUGE
 
 PAIR_METRICS: tuple[PairMetric, ...] = (
@@ -107,5 +126,26 @@ PAIR_METRICS: tuple[PairMetric, ...] = (
         rows=_writes,
         help="Offsets that applications have used on the passive cluster since it is "
         "passive, without topics to which the other cluster is copied as well.",
+    ),
+    PairMetric(
+        name="mirror_readiness",
+        kind=_G,
+        labels=("state",),
+        rows=_readiness,
+        help="1 for what the last drill of a failover from the active cluster found: "
+        "READY, DEGRADED or NOT_READY, 0 for the others; no value before the first.",
+    ),
+    PairMetric(
+        name="mirror_readiness_ratio",
+        kind=_G,
+        rows=_ratio,
+        help="The share of groups and partitions that, by the last drill, would go on "
+        "exactly after a failover.",
+    ),
+    PairMetric(
+        name="mirror_drill_timestamp_seconds",
+        kind=_G,
+        rows=_drilled,
+        help="When the last drill began; no value if the service is not to drill.",
     ),
 )

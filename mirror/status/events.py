@@ -68,6 +68,8 @@ class EventKind(StrEnum):
     """Missing records were appended to copies, by `mirror repair`."""
     COPY_DIFFERS = "copy-differs"
     """The service proved copies, and found something missing or wrong."""
+    READINESS_FELL = "readiness-fell"
+    """A drill of a pair found more in the way of a failover than the one before."""
     PROBLEM = "problem"
     PROBLEM_GONE = "problem-gone"
     JOB_FAILED = "job-failed"
@@ -87,6 +89,7 @@ _WARNINGS = frozenset(
         EventKind.TOPIC_GONE,
         EventKind.TOPIC_RECREATED,
         EventKind.PARTITION_FAULTED,
+        EventKind.READINESS_FELL,
         EventKind.PROBLEM,
         EventKind.JOB_FAILED,
     }

@@ -47,6 +47,25 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrillStatus:
+    """One drill of the journal."""
+
+    source: str
+    target: str
+    at: float
+    """When it began, epoch seconds."""
+    by: str
+    verdict: str
+    """READY, DEGRADED or NOT READY."""
+    text: str
+    """Its first line."""
+    ratio: float
+    """The share of groups and partitions that would go on exactly."""
+    findings: tuple[str, ...] = ()
+    """The most serious ones, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
     """One pair."""
 
@@ -68,6 +87,10 @@ class PairStatus:
     passive: PassiveStatus = PassiveStatus()
     runs: tuple[RunStatus, ...] = ()
     """The last ones, the newest first."""
+    drills: tuple[DrillStatus, ...] = ()
+    """The last ones of a failover from the active cluster, the newest first."""
+    drilled: bool = True
+    """Whether the service is to drill the pair from time to time."""
     remark: str = ""
     """What is odd about its role, such as a configuration that says another."""
     members: tuple[MemberStatus, ...] = ()

@@ -59,11 +59,11 @@ def plan(
     one, so their ACLs are granted as they are, to principals that write.
     """
     users = [acl for acl in sorted(there) if acl.principal not in {own, here.own}]
-    writes = list(_allowed(users, TOPIC, "WRITE", topics))
+    writes = list(allowed(users, TOPIC, "WRITE", topics))
     principals = {acl.principal for acl in writes}
     wanted = [
         *(replace(acl, name=next_topic(flow, acl.name)) for acl in writes),
-        *_allowed(users, _GROUP, "READ", groups),
+        *allowed(users, _GROUP, "READ", groups),
     ]
     refused = {acl.principal for acl in there if _is(acl, _TRANSACTIONAL_ID, "DENY")}
     for acl in users:
@@ -87,7 +87,7 @@ def plan(
     )
 
 
-def _allowed(
+def allowed(
     acls: Collection[Acl], kind: str, operation: str, names: Collection[str]
 ) -> Iterator[Acl]:
     """An ACL of one name for each principal and host that is allowed an operation."""

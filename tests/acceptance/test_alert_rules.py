@@ -103,6 +103,9 @@ RESTARTS = f"mirror_flow_restarts_total{{{FLOW}}}"
 PAIR = 'job="mirror",instance="i",pair="A<->B"'
 STEP = f"mirror_switch_step{{{PAIR}}}"
 OWED = f'mirror_fence_owed{{{PAIR},cluster="A"}}'
+NOT_READY = f'mirror_readiness{{{PAIR},state="NOT_READY"}}'
+DEGRADED = f'mirror_readiness{{{PAIR},state="DEGRADED"}}'
+DRILLED = f"mirror_drill_timestamp_seconds{{{PAIR}}}"
 ON_PASSIVE = f'mirror_writes_on_passive_records_total{{{PAIR},cluster="A"}}'
 BUILD = 'mirror_build_info{job="mirror",instance="i"}'
 
@@ -311,6 +314,16 @@ CASES = [
         "MirrorFenceOwed",
         ("for 4 minutes", steady(1, OWED), 4),
         ("for 5 minutes", steady(1, OWED), 5),
+    ),
+    *both(
+        "MirrorNotReady",
+        ("only DEGRADED", {NOT_READY: "0+0x60", DEGRADED: "1+0x60"}, 20),
+        ("for 5 minutes", steady(1, NOT_READY), 5),
+    ),
+    *both(
+        "MirrorDrillStale",
+        ("two days ago", {DRILLED: "-172800+60x90"}, 60),
+        ("a second more", {DRILLED: "-172801+60x90"}, 5),
     ),
     *both(
         "MirrorWritesOnPassive",

@@ -30,6 +30,7 @@ PACKAGE = Path(__file__).parents[2] / "mirror"
 ROWS: tuple[set[str], ...] = (
     {"__main__"},
     {"cli"},
+    {"drilling"},
     {"switching"},
     {"tails"},
     {"preflight", "adoption", "proving"},

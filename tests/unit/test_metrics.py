@@ -28,7 +28,7 @@ from mirror.status.measures import (
     TopicTimes,
     TransactionStatus,
 )
-from mirror.status.pairs import MemberStatus, PairStatus, PassiveStatus
+from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
 from mirror.status.risk import RiskStatus, TopicRisk
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -145,6 +145,12 @@ def full_store(**changes: Any) -> StatusStore:
     return store
 
 
+def drill_status(at: float, verdict: str) -> DrillStatus:
+    return DrillStatus(
+        source="B", target="A", at=at, by="s", verdict=verdict, text="", ratio=0.75
+    )
+
+
 def pair_status(**changes: Any) -> PairStatus:
     """After a failover from A, which is back and has writers."""
     known: dict[str, Any] = {
@@ -157,6 +163,7 @@ def pair_status(**changes: Any) -> PairStatus:
         "fence_owed": "A",
         "passive": PassiveStatus(writes=17),
         "members": (MemberStatus(cluster="A"), MemberStatus(cluster="B")),
+        "drills": (drill_status(9.0, "NOT READY"), drill_status(8.0, "READY")),
     }
     return PairStatus(**known | changes)
 
@@ -272,9 +279,17 @@ def test_values_of_pairs():
     assert of("mirror_writes_on_passive_records_total", cluster="A") == 17
     assert of("mirror_writes_on_passive_records_total", cluster="B") is None
 
-    store.pairs = (pair_status(block_seconds=-1.0, passive=PassiveStatus()),)
+    assert of("mirror_readiness", state="NOT_READY") == 1
+    assert of("mirror_readiness", state="READY") == 0
+    assert of("mirror_readiness_ratio") == 0.75
+    assert of("mirror_drill_timestamp_seconds") == 9
+
+    store.pairs = (
+        pair_status(block_seconds=-1.0, passive=PassiveStatus(), drilled=False),
+    )
     shown = scrape(store)
     assert of("mirror_switch_block_seconds") is None
+    assert of("mirror_drill_timestamp_seconds") is None
     assert of("mirror_writes_on_passive_records_total", cluster="A") is None
 
 

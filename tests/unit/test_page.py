@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Event, EventKind
 from mirror.status.history import POINTS, History
-from mirror.status.pairs import PairStatus, PassiveStatus, RunStatus
+from mirror.status.pairs import DrillStatus, PairStatus, PassiveStatus, RunStatus
 from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -160,8 +160,8 @@ def test_all_is_well():
 
 def test_pairs():
     """The overview names the active cluster, the open run, what is owed and why, what
-    applications write on the passive cluster, and the last runs; without pairs there
-    is no such section.
+    applications write on the passive cluster, the last runs and drills; without pairs
+    there is no such section.
     """
     store = board_of()
     assert "Fence owed" not in ask(store, "/")[0].text
@@ -174,13 +174,25 @@ def test_pairs():
             run="FAILOVER A->B: redirect BEGUN",
             fence_owed="A",
             passive=PassiveStatus(error="A refuses", writes=1234),
+            drills=(
+                DrillStatus(
+                    source="B",
+                    target="A",
+                    at=1.0,
+                    by="s",
+                    verdict="NOT READY",
+                    text="",
+                    ratio=0.5,
+                    findings=("NOT READY group g: no position",),
+                ),
+            ),
             runs=(RunStatus(name="r", text="START B->A: end DONE", began=1.0, by="s"),),
         ),
     )
     page, _ = ask(store, "/")
     for text in (
         *("A<->B", "B since", "FAILOVER A->B: redirect BEGUN", "1,234"),
-        *("START B->A: end DONE", "A refuses"),
+        *("START B->A: end DONE", "A refuses", "NOT READY group g: no position"),
     ):
         assert text in page.text
 

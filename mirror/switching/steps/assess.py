@@ -60,7 +60,7 @@ def _assess(stage: Stage) -> Done:
         )
     warnings += [f"without {flow.source}, not known: {each}" for each in found.unseen]
     if stage.planned:
-        warnings += [*_other_writers(stage), *_renewed(stage)]
+        warnings += [*_other_writers(stage), *renewed(stage)]
     text = f"{some(topics, 'topic')}, {some(len(found.places), 'group')}, "
     if stage.planned:
         text += f"lag {duration(max(lag, 0.0))}"
@@ -147,7 +147,7 @@ def _other_writers(stage: Stage) -> Iterator[str]:
         )
 
 
-def _renewed(stage: Stage) -> Iterator[str]:
+def renewed(stage: Stage) -> Iterator[str]:
     """Topics that were made again since they were copied."""
     ends = ((stage.flow, stage.source, stage.target),
             (stage.reverse, stage.target, stage.source))  # fmt: skip
@@ -156,16 +156,16 @@ def _renewed(stage: Stage) -> Iterator[str]:
             continue
         known = progress.read(target, progress.topic_name(flow.source), wait=False)
         ids = {topic.topic: topic.topic_id for topic in select(source, flow).topics}
-        renewed = {
+        again = {
             topic
             for (topic, _), each in known.positions.items()
             if topic in ids and each.topic_id != NO_ID
             if ids[topic] not in {NO_ID.hex, each.topic_id.hex}
         }
-        if renewed:
+        if again:
             yield (
                 f"made again on {source.alias} since {flow.name} copied it: "
-                f"{named(sorted(renewed))}; the flow's on_recreated_topic decides"
+                f"{named(sorted(again))}; the flow's on_recreated_topic decides"
             )
 
 

@@ -1,0 +1,69 @@
+"""What several checks of a drill need, looked at once.
+
+Main type: `Looked`; main function: `look`, which takes a portrait of each cluster, side
+by side, and reads what the target keeps of the source.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirror.metadata import comparing, portrait
+from mirror.metadata.topics import select
+from mirror.recovery import access, ends, standby
+
+if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.metadata.portrait import Portrait
+    from mirror.metadata.topics import MirroredTopic
+    from mirror.recovery.standby import Standby
+    from mirror.switching.stage import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What several checks need."""
+
+    stage: Stage
+    topics: tuple[MirroredTopic, ...]
+    source: Portrait
+    target: Portrait
+    kept: Standby | None
+
+    @property
+    def flow(self) -> FlowConfig:
+        return self.stage.flow
+
+    @property
+    def config(self) -> MirrorConfig:
+        return self.stage.config
+
+
+def look(stage: Stage) -> Looked:
+    """Each cluster has a thread of its own.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    flow, flows = stage.flow, stage.config.enabled_flows
+    clusters = (stage.source, stage.target)
+    with ThreadPoolExecutor(len(clusters)) as pool:
+        one, other = pool.map(portrait.take, clusters)
+        one, other = pool.map(
+            portrait.complete,
+            (one, other),
+            clusters,
+            (
+                comparing.partners(other, flow.source, flows),
+                comparing.partners(one, flow.target, flows),
+            ),
+        )
+    return Looked(
+        stage=stage,
+        topics=select(stage.source, flow).topics,
+        source=one,
+        target=other,
+        kept=standby.read(stage.target, flow.source, {*access.KINDS, ends.KIND}),
+    )

@@ -1,0 +1,216 @@
+"""Whether groups would go on where they stopped.
+
+Main function: `judge`, over what a failover would set, what groups have committed, and
+which of the next records differ. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.drilling.findings import Finding, Level
+from mirror.offsets.translation import Exactness
+from mirror.status.wording import duration, some
+from mirror.switching.steps.assess import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirror.clusters.admin.groups import Group
+
+TopicPartition = tuple[str, int]
+
+_EXACT = frozenset({Exactness.EXACT, Exactness.TIP, Exactness.BEHIND})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """One partition of one group, named as on the source."""
+
+    upstream: int
+    """The source offset of its last checkpoint."""
+    downstream: int
+    """Where a failover would set it; -1 if it is not known."""
+    exactness: Exactness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was looked at."""
+
+    source: str
+    target: str
+    stands: Mapping[str, Mapping[TopicPartition, Stand]]
+    """By group, from the last checkpoints."""
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+    """What each group of the flow has committed on the source in copied topics."""
+    written: Mapping[str, float]
+    """When each group's last checkpoint was written."""
+    on_target: Mapping[str, Group]
+    wrong: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    """Next records that are not the same, by source offset, and why."""
+    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions of which nothing can be compared, and why."""
+    undecided: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Partitions whose next records could not all be compared, and why."""
+    not_covered: tuple[str, ...] = ()
+    """Share groups."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Groups that could not be read, and why."""
+    records: int = 1
+    """How many source offsets from a position on were compared."""
+    stale_seconds: float = 60.0
+    """Positions are this old when all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What follows."""
+
+    groups: int
+    groups_exact: int
+    partitions: int
+    partitions_exact: int
+    findings: tuple[Finding, ...]
+
+
+def judge(known: Known, copied: frozenset[TopicPartition], *, at: float) -> Judged:
+    """`copied`: all partitions of the flow; `at`: now."""
+    names = sorted(known.committed)
+    findings = [each for name in names for each in _of_group(known, name, at)]
+    bad = {each.subject for each in findings}
+    # Groups that are gone from the source have checkpoints still, which are set too.
+    findings += [
+        each
+        for name in sorted(known.stands.keys() - known.committed.keys())
+        for each in _in_the_way(known, name)
+    ]
+    findings += _of_partitions(known.unread, Level.NOT_READY)
+    findings += _of_partitions(known.undecided, Level.DEGRADED)
+    findings += [
+        Finding(
+            level=Level.DEGRADED,
+            subject=f"group {name}",
+            reason="a share group: it has no offsets to move",
+            cure=f"set where it begins on {known.target} (share.auto.offset.reset)",
+        )
+        for name in known.not_covered
+    ]
+    findings += [
+        Finding(
+            level=Level.NOT_READY,
+            subject=f"group {name}",
+            reason=f"what it has committed on {known.source} cannot be read: {why}",
+            cure="give mirror DESCRIBE on the group, or leave it out",
+            command="mirror config acls",
+        )
+        for name, why in sorted(known.refused.items())
+    ]
+    spoilt = {
+        key
+        for group in names
+        for key in known.committed[group]
+        if not _is_exact(known, group, key)
+    }
+    spoilt |= known.unread.keys() | known.undecided.keys() | known.wrong.keys()
+    return Judged(
+        groups=len(names),
+        groups_exact=sum(f"group {name}" not in bad for name in names),
+        partitions=len(copied),
+        partitions_exact=len(copied - spoilt),
+        findings=tuple(findings),
+    )
+
+
+def _of_partitions(
+    why: Mapping[TopicPartition, str], level: Level
+) -> Iterator[Finding]:
+    for topic, reason in sorted({(topic, why[topic, n]) for topic, n in why}):
+        yield Finding(
+            level=level,
+            subject=f"topic {topic}",
+            reason=f"its next records cannot be compared: {reason}",
+            cure="let mirror read both sides, and the flow copy it",
+        )
+
+
+def _is_exact(known: Known, group: str, key: TopicPartition) -> bool:
+    stand = known.stands.get(group, {}).get(key)
+    return stand is not None and stand.exactness in _EXACT
+
+
+def _in_the_way(known: Known, group: str) -> Iterator[Finding]:
+    there = known.on_target.get(group)
+    if there is not None and not there.idle:
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=f"group {group}",
+            reason=f"it has members on {known.target}, so its position cannot be set "
+            "there",
+            cure=f"stop its consumers on {known.target}",
+        )
+
+
+def _of_group(known: Known, group: str, at: float) -> Iterator[Finding]:
+    subject, flow = f"group {group}", f"{known.source}->{known.target}"
+    yield from _in_the_way(known, group)
+    committed = known.committed[group]
+    stands = {
+        key: stand
+        for key, stand in known.stands.get(group, {}).items()
+        if key in committed
+    }
+    if missing := sorted(
+        key for key in committed if key not in stands or stands[key].downstream < 0
+    ):
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=subject,
+            reason=f"no position in {_named(missing)}: it would begin where "
+            "auto.offset.reset says",
+            cure="let the flow copy and checkpoint it, or leave the group out",
+            command=f"mirror group describe --flow '{flow}' {group}",
+        )
+    if vague := sorted(
+        key
+        for key, stand in stands.items()
+        if stand.downstream >= 0 and stand.exactness not in _EXACT
+    ):
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=subject,
+            reason=f"its position in {_named(vague)} is only a lower bound: it would "
+            "read records again",
+            cure="let it read on until it is behind what mirror has copied",
+        )
+    if odd := sorted(
+        (key, offset, why)
+        for key, stand in stands.items()
+        for offset, why in known.wrong.get(key, {}).items()
+        if stand.upstream <= offset < stand.upstream + known.records
+    ):
+        (topic, partition), offset, why = odd[0]
+        yield Finding(
+            level=Level.NOT_READY,
+            subject=subject,
+            reason=f"of its next records in {topic}-{partition}, the one at offset "
+            f"{offset} is not where it should be: {why}",
+            cure="prove the copy, then repair it or rebuild it",
+            command=f"mirror verify --flow '{flow}' --topic '{topic}'",
+        )
+    again = sum(max(committed[key] - stands[key].upstream, 0) for key in stands)
+    age = at - known.written.get(group, at)
+    if again and age > known.stale_seconds:
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=subject,
+            reason=f"its position is {duration(age)} old: it would read about "
+            f"{some(again, 'record')} again",
+            cure="see why checkpoints are not written: is a service running?",
+            command="mirror status",
+        )
+
+
+def _named(keys: list[TopicPartition]) -> str:
+    return named([f"{topic}-{number}" for topic, number in keys])

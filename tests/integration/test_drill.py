@@ -1,0 +1,313 @@
+"""Drills find each defect by name, none on a sound pair, and change nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ResourceType
+import numpy as np
+import pytest
+import yaml
+
+from mirror.batches.writing import append
+from mirror.clusters.admin import group_offsets
+from mirror.clusters.admin.group_offsets import Committed
+from mirror.drilling.findings import Level
+from mirror.offsets import runs
+from mirror.offsets.runs import Block
+from mirror.playground.brokers import playground
+from mirror.recovery import proofs
+from mirror.recovery.proofs import Proof
+from tests.harness.admin import (
+    add_partitions,
+    alter_topic,
+    create_topic,
+    end_offsets,
+)
+from tests.harness.application import Application
+from tests.harness.drilling import Drilled
+from tests.harness.metadata import allow, overrides, remove_override
+from tests.harness.producers import add_users, all_acls
+from tests.harness.quotas import limit
+from tests.harness.security import admit
+from tests.harness.service import RunningMirror
+from tests.harness.switching import command, pair_of
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.drilling.findings import Drill
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def found(drill: Drill) -> set[tuple[str, str]]:
+    return {(str(each.level), each.subject) for each in drill.findings}
+
+
+def reasons(drill: Drill, subject: str) -> str:
+    return "; ".join(e.reason for e in drill.findings if e.subject == subject)
+
+
+def portrait(bootstrap: str, topics: list[str], group: str) -> Any:
+    """All that a drill must leave alone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    known = set(admin.list_topics(timeout=10).topics)
+    there = [name for name in topics if name in known]
+    offsets = {}
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        for name in there:
+            parts = [TopicPartition(name, n) for n in end_offsets(bootstrap, name)]
+            offsets[name] = [each.offset for each in client.committed(parts)]
+    finally:
+        client.close()
+    return (
+        there,
+        [overrides(bootstrap, name) for name in there],
+        [end_offsets(bootstrap, name) for name in there],
+        offsets,
+    )
+
+
+def test_defects_of_copies_and_groups(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A sound pair is READY and both clusters stay as they were. Then retention, a
+    partition, a member on the target, a stale position, a proof with findings, a hook
+    that is no file and a wrong map are each found by name, one after the other.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 2)
+    names = (("drillA", one), ("drillB", two))
+    group = f"app-{topic_name}"
+    with Drilled(*names, topic_name) as pair:
+        application = pair.prepare(one, two)
+        copy = pair.copied
+        both = [topic_name, copy]
+        before = [portrait(each, both, group) for each in (one, two)]
+
+        sound = pair.drill()
+
+        assert sound.findings == ()
+        assert sound.text.startswith(
+            "READY: 1 of 1 group and 2 of 2 partitions would go on exactly; a failover "
+            "now would lose nothing"
+        )
+        assert [portrait(each, both, group) for each in (one, two)] == before
+
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+        done = command(tmp_path, "drill", "drillA/drillB", "-o", "json")
+        assert json.loads(done)["verdict"] == "READY"
+
+        alter_topic(two, copy, retention_ms="60000")
+        retention = pair.drill()
+        assert found(retention) == {("DEGRADED", f"topic {topic_name} ({copy})")}
+        assert "retention.ms=60000" in retention.findings[0].reason
+        remove_override(two, copy, "retention.ms")
+
+        client = Consumer({"bootstrap.servers": two, "group.id": group})
+        client.subscribe([copy])
+        wait_for(lambda: client.poll(0.1) is None and client.assignment() != [], 30)
+        member = pair.drill()
+        client.close()
+        assert found(member) == {("NOT READY", f"group {group}")}
+        assert member.groups_exact == 0
+
+        application.consume(one, [topic_name], most=20)
+        assert pair.drill().verdict is Level.READY
+        stale = pair.drill(at=time.time() + 840)
+        assert ("DEGRADED", f"group {group}") in found(stale)
+        assert "would read about 20 records again" in reasons(stale, f"group {group}")
+        pair.round()
+
+        plant_wrong_map(pair, "drillA", "drillB")
+        wrong = pair.drill()
+        assert ("NOT READY", f"group {group}") in found(wrong)
+        assert "is not where it should be" in reasons(wrong, f"group {group}")
+
+        plant_proof(pair, "drillA", "drillB")
+        assert ("NOT READY", f"topic {topic_name}") in found(pair.drill())
+
+        add_partitions(one, topic_name, 3)
+        grown = pair.drill()
+        assert ("NOT READY", f"topic {topic_name} ({copy})") in found(grown)
+
+    hooks = {"hooks": {"stop_producers": {"command": ["/no/such/file"]}}}
+    with Drilled(*names, topic_name, pair=hooks) as pair:
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+        said = command(tmp_path, "drill", "drillA/drillB", fails=True)
+        assert said.startswith("NOT READY: ")
+        assert "hook stop_producers" in said
+
+
+def plant_wrong_map(pair: Drilled, source: str, target: str) -> None:
+    """The map says of the last records that they stand one further on."""
+    here, there = pair.cluster(source), pair.cluster(target)
+    topic, copy = here.topic(pair.topic), there.topic(pair.copied)
+    assert topic is not None
+    assert copy is not None
+    end = end_offsets(pair.bootstrap(target), pair.copied)[0]
+    blocks = [
+        Block(
+            topic=pair.topic,
+            partition=partition,
+            target_topic=pair.copied,
+            topic_id=topic.topic_id,
+            copy_id=copy.topic_id,
+            runs=np.array([[47, end - 2, 3]], np.int64),
+        )
+        for partition in range(pair.partitions)
+    ]
+    values = [(b"", value) for value in runs.encode(blocks)]
+    append(there, runs.topic_name(source), values)
+
+
+def plant_proof(pair: Drilled, source: str, target: str) -> None:
+    topic = pair.cluster(source).topic(pair.topic)
+    assert topic is not None
+    proof = Proof(
+        topic=pair.topic, partition=0, topic_id=topic.topic_id, source_offset=10,
+        target_offset=10, at=time.time(), records=10, findings=2, root="",
+    )  # fmt: skip
+    flow = pair.config.flows[f"{source}->{target}"]
+    proofs.write(pair.cluster(target), flow, [proof])
+
+
+@pytest.mark.scale
+def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
+    """On clusters with users a sound pair is READY. A right, a user and a quota that
+    the target lacks are named, and so is a copy that mirror may not read; the drill
+    adds and removes no ACL.
+    """
+    root = tmp_path / "clusters"
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        one, two = made["a"], made["b"]
+        create_topic(one.admin_bootstrap, topic_name, 2)
+        group = f"app-{topic_name}"
+        for cluster in (one, two):
+            add_users(cluster, ["alice"])
+            admit(cluster)
+        allow(one.admin_bootstrap, "alice", "ALL", topic_name)
+        allow(one.admin_bootstrap, "alice", "READ", group, kind=ResourceType.GROUP)
+        sections = {
+            alias: {
+                "bootstrap_servers": cluster.sasl.bootstrap,
+                **cluster.sasl.client_config,
+            }
+            for alias, cluster in (("drillC", one), ("drillD", two))
+            if cluster.sasl is not None
+        }
+        with Drilled(
+            ("drillC", ""), ("drillD", ""), topic_name, clusters=sections,
+            pair={"fence": "acl"}, sync_topic_acls=False,
+        ) as pair:  # fmt: skip
+            pair.prepare(one.admin_bootstrap, two.admin_bootstrap)
+            copy = pair.copied
+
+            (lacking,) = pair.drill().findings
+            assert (lacking.level, lacking.subject) == (
+                Level.NOT_READY,
+                f"topic {copy}",
+            )
+            assert "User:alice has no READ on topic" in lacking.reason
+
+            allow(two.admin_bootstrap, "alice", "READ", copy)
+            before = [all_acls(each.admin_bootstrap) for each in (one, two)]
+            sound = pair.drill()
+            assert sound.findings == ()
+            assert sound.unseen == ()
+            assert [all_acls(each.admin_bootstrap) for each in (one, two)] == before
+
+            allow(
+                two.admin_bootstrap, "alice", "READ", group, permission="DENY",
+                kind=ResourceType.GROUP,
+            )  # fmt: skip
+            add_users(one, ["bob"])
+            limit(one.admin_bootstrap, {"user": "alice"}, 1e6)
+            wait_for(lambda: len(pair.drill().findings) == 3, 20)
+            assert found(pair.drill()) == {
+                ("NOT READY", f"group {group}"),
+                ("NOT READY", "user bob"),
+                ("DEGRADED", "quota user alice"),
+            }
+
+            allow(two.admin_bootstrap, "mirror", "READ", copy, permission="DENY")
+            blind = pair.drill()
+            assert {
+                level for level, subject in found(blind) if topic_name in subject
+            } >= {"DEGRADED"}
+            assert "cannot be compared" in reasons(blind, f"topic {topic_name}")
+
+
+@pytest.mark.scale
+def test_a_service_drills(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """A service drills its pair, keeps it in the journal, and shows it in the status,
+    in metrics and in `mirror pair`; once something is in the way there is an event.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(one, topic_name, 1)
+    document = pair_of(("drillE", one), ("drillF", two), topic_name)
+    document["recovery"]["drillE<->drillF"]["drill_every_seconds"] = 2
+    with RunningMirror(document, tmp_path) as mirror:
+        mirror.wait_running("drillE->drillF")
+        copy = f"drillE.{topic_name}"
+
+        def newest() -> Any:
+            drills = mirror.status()["pairs"][0]["drills"]
+            return drills[0] if drills else {"verdict": ""}
+
+        wait_for(lambda: newest()["verdict"] == "READY", 60)
+        ready = newest()
+        assert ready["by"].startswith("service ")
+        alter_topic(two, copy, segment_ms="1234567")
+        wait_for(lambda: newest()["verdict"] not in ("", "READY"), 60)
+        with urlopen(f"{mirror.url}/events?kind=readiness-fell", timeout=10) as answer:
+            (fell,) = json.load(answer)["events"]
+        assert fell["subject"] == "drillE<->drillF"
+        assert "segment.ms" in str(fell["details"])
+        shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"][0]
+        assert "READY" in {each["verdict"] for each in shown["drills"]}
+        assert [run["kind"] for run in shown["runs"]] == ["START"]
+
+
+@pytest.mark.scale
+def test_a_hundred_groups(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A drill of 100 groups at different places of 16 partitions takes less than 30
+    seconds, and each of them would go on exactly.
+    """
+    one, two = clusters["a"].bootstrap, clusters["b"].bootstrap
+    partitions, groups, records = 16, 100, 32_000
+    create_topic(one, topic_name, partitions)
+    with Drilled(
+        ("drillG", one), ("drillH", two), topic_name, groups=[f"{topic_name}-g.*"]
+    ) as pair:
+        Application(topic_name, partitions, "none").write(one, records)
+        pair.copy(two, pair.copied, records)
+        wanted = {
+            f"{topic_name}-g{number}": {
+                (topic_name, partition): Committed(number * 20)
+                for partition in range(partitions)
+            }
+            for number in range(groups)
+        }
+        assert not group_offsets.fetch(pair.cluster("drillG"), wanted).refused
+        assert not group_offsets.commit(pair.cluster("drillG"), wanted)
+        pair.round()
+
+        done = pair.drill()
+
+        assert done.findings == ()
+        assert (done.groups_exact, done.partitions_exact) == (groups, partitions)
+        assert done.seconds < 30
+        print(f"a drill of {groups} groups took {done.seconds} s")
