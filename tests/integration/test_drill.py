@@ -180,7 +180,7 @@ def plant_proof(pair: Drilled, source: str, target: str) -> None:
     proofs.write(pair.cluster(target), flow, [proof])
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
     """On clusters with users a sound pair is READY. A right, a user and a quota that
     the target lacks are named, and so is a copy that mirror may not read; the drill
@@ -246,7 +246,7 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
             assert "cannot be compared" in reasons(blind, f"topic {topic_name}")
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_a_service_drills(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:
@@ -279,7 +279,7 @@ def test_a_service_drills(
         assert [run["kind"] for run in shown["runs"]] == ["START"]
 
 
-@pytest.mark.scale
+@pytest.mark.full
 def test_a_hundred_groups(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:

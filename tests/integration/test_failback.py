@@ -97,7 +97,7 @@ def test_what_came_back(failed: Failed) -> None:
         failback.require_ready(stage, found)
 
 
-@pytest.mark.scale
+@pytest.mark.full
 @pytest.mark.parametrize("case", ["as it was", "more partitions", "killed"])
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
