@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.executors import PreferredExecutors
     from mirror.driver.pairs import PairFollower
@@ -106,6 +107,7 @@ class Flow:
             lambda old: replace(old, source=flow.source, target=flow.target),
         )
         self._go_by(config)
+        self._told = self._rests_in()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -145,9 +147,25 @@ class Flow:
         """Apply another configuration soon; `effect` is its effect on this flow."""
         self._pending.put(config, effect)
         if effect:
-            self._stirred.set()
-            if (run := self._run) is not None:
-                run.nudge()
+            self._stir()
+
+    def follow_roles(self) -> None:
+        """Soon take up what a switch of a named pair has given to this flow, and leave
+        what it has taken.
+        """
+        rests_in = self._rests_in()
+        if rests_in != self._told:
+            self._told = rests_in
+            self._pending.add(Effect.JOBS, self._whole_config)
+            self._stir()
+
+    def _rests_in(self) -> tuple[PairConfig, ...]:
+        return self._pairs.rests_in(self.config.source, self.config.target)
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        if (run := self._run) is not None:
+            run.nudge()
 
     def run(
         self,
@@ -166,6 +184,7 @@ class Flow:
         """
         self._stirred.clear()
         self._take_up()
+        self._go_by(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
         with self._connected() as (source, target):
             terms, found = self._take_over(source, target, most_slots)
@@ -277,7 +296,7 @@ class Flow:
 
     def _go_by(self, config: MirrorConfig) -> None:
         self._whole_config = config
-        self.config = flow = config.flows[self.name]
+        self.config = flow = self._pairs.narrowed(config.flows[self.name])
         self._topics.adopt(flow, config)
         self._jobs.adopt(flow, config)
         self._store.update(
