@@ -1,0 +1,142 @@
+"""One application of several moves alone: pairs with names that share two clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+import json
+from typing import TYPE_CHECKING, Any
+import urllib.request
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+import pytest
+
+from tests.harness.admin import create_topic
+from tests.harness.application import Application
+from tests.harness.service import RunningMirror
+from tests.harness.switching import Switch, command, pair_of
+from tests.harness.waiting import wait_for
+from tests.harness.witness import order_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def scoped(
+    one: tuple[str, str], other: tuple[str, str], names: dict[str, str]
+) -> dict[str, Any]:
+    """A configuration with a pair for each application: topics by the pair's name."""
+    document = pair_of(one, other, "")
+    document["defaults"]["topics"] = list(names.values())
+    document["defaults"]["groups"] = [f"app-{topic}.*" for topic in names.values()]
+    document["recovery"] = {
+        f"{one[0]}<->{other[0]}/{name}": {
+            "active": one[0],
+            "fence": "confirmed",
+            "topics": [topic],
+            "groups": [f"app-{topic}"],
+        }
+        for name, topic in names.items()
+    }
+    return document
+
+
+def copied(bootstrap: str, copy: str) -> Counter[bytes]:
+    """How often each key is in a copy."""
+    return Counter(k for keys in order_of(bootstrap, copy).values() for k in keys)
+
+
+def write_both(bootstrap: str, topics: list[str], name: str) -> None:
+    """A producer writes to these topics in one transaction, and a group that belongs
+    to no pair reads them.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for topic in topics:
+        producer.produce(topic, key=b"both", value=b"v", partition=0)
+    producer.commit_transaction(30)
+    group = Consumer({"bootstrap.servers": bootstrap, "group.id": f"app-{topics[0]}-x"})
+    group.commit(offsets=[TopicPartition(t, 0, 1) for t in topics], asynchronous=False)
+    group.close()
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_one_application_moves_alone(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """The pair `orders` goes there and back under load while the other application goes
+    on: it writes, is copied and is read while producers of `orders` are stopped, and is
+    never moved. Over both clusters each group reads every record once, and each copy
+    has each once. At last a producer and a group of both applications are refused.
+    """
+    one, two = f"S{policy}A", f"S{policy}B"
+    ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
+    names = {"orders": f"{topic_name}-orders", "bills": f"{topic_name}-bills"}
+    for topic in names.values():
+        for bootstrap in ends.values():
+            create_topic(bootstrap, topic, 2)
+    orders, bills = (Application(t, 2, f"app-{t}") for t in names.values())
+    document = scoped((one, ends[one]), (two, ends[two]), names)
+    document["defaults"]["policy"] = policy
+
+    def topics_of(application: Application, other: str) -> list[str]:
+        copies = [f"{other}.{application.topic}"] if policy == "default" else []
+        return [application.topic, *copies]
+
+    def copies_of_bills() -> Counter[bytes]:
+        return copied(ends[two], topics_of(bills, one)[-1])
+
+    def more_copies() -> None:
+        """Wait until what the producer of bills writes now is copied."""
+        last = bills.written[-1:]
+        wait_for(lambda: bills.written[-1:] != last, 30)
+        last = bills.written[-1:]
+        wait_for(lambda: last[0] in copies_of_bills(), 30)
+
+    with RunningMirror(document, tmp_path) as mirror:
+        for flow in (f"{one}->{two}", f"{two}->{one}"):
+            mirror.wait_running(flow)
+        active, other = one, two
+        for _ in range(2):
+            orders.write(ends[active], 100)
+            orders.consume(ends[active], topics_of(orders, other), most=60)
+            with bills.writing(ends[one]), orders.writing(ends[active]) as stop:
+                words = ("switch", f"{active}/{other}/orders", "--yes")
+                switch = Switch(tmp_path, *words)
+                switch.wait_for("fence: waiting")
+                said = Switch(tmp_path, "switch", f"{one}/{two}/bills", "--yes").fails()
+                assert f"switch {active}->{other}/orders" in said
+                assert "is open, at step fence" in said
+                # While orders are stopped:
+                bills.consume(ends[one], topics_of(bills, two), most=10)
+                more_copies()
+                stop.set()
+                switch.succeeds()
+            active, other = other, active
+            orders.write(ends[active], 50)
+            orders.consume(ends[active], topics_of(orders, other))
+            orders.require_each_once()
+            bills.consume(ends[one], topics_of(bills, two))
+            bills.require_each_once()
+            wait_for(lambda: copies_of_bills() == Counter(bills.written), 60)
+            shown = json.loads(command(tmp_path, "pair", "-o", "json"))["pairs"]
+            assert {each["name"]: each["active"] for each in shown} == {
+                f"{one}<->{two}/orders": active,
+                f"{one}<->{two}/bills": one,
+            }
+            where = f"{mirror.url}/active/{two}<->{one}/orders/{active}"
+            with urllib.request.urlopen(where) as answer:
+                assert answer.status == 200
+        write_both(ends[one], list(names.values()), f"both-{topic_name}")
+        said = Switch(tmp_path, "switch", f"{one}/{two}/bills", "--dry-run").fails()
+        for name in (f"producer both-{topic_name}", f"group app-{names['orders']}-x"):
+            assert name in said
+        assert "internal topics of a Streams application" in said
