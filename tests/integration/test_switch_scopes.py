@@ -7,13 +7,21 @@ import json
 from typing import TYPE_CHECKING, Any
 import urllib.request
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 import pytest
 
+from mirror.errors import MirrorError
+from mirror.playground.brokers import playground
+from mirror.switching.stage import StepError
+from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.group_moves import commit_for, committed
+from tests.harness.metadata import allow, revoke
+from tests.harness.producers import add_users, scram, write
+from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, command, pair_of
+from tests.harness.switching import Switch, command, pair_of, secured_pair_of
 from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
@@ -25,10 +33,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+def pairs_of(names: dict[str, str]) -> dict[str, Any]:
+    """A pair for each application: topics by the pair's name."""
+    return {
+        name: {"topics": [topic], "groups": [f"app-{topic}"]}
+        for name, topic in names.items()
+    }
+
+
 def scoped(
     one: tuple[str, str], other: tuple[str, str], names: dict[str, str]
 ) -> dict[str, Any]:
-    """A configuration with a pair for each application: topics by the pair's name."""
+    """A configuration with these pairs."""
     document = pair_of(one, other, "")
     document["defaults"]["topics"] = list(names.values())
     document["defaults"]["groups"] = [f"app-{topic}.*" for topic in names.values()]
@@ -36,10 +52,9 @@ def scoped(
         f"{one[0]}<->{other[0]}/{name}": {
             "active": one[0],
             "fence": "confirmed",
-            "topics": [topic],
-            "groups": [f"app-{topic}"],
+            **each,
         }
-        for name, topic in names.items()
+        for name, each in pairs_of(names).items()
     }
     return document
 
@@ -59,9 +74,87 @@ def write_both(bootstrap: str, topics: list[str], name: str) -> None:
     for topic in topics:
         producer.produce(topic, key=b"both", value=b"v", partition=0)
     producer.commit_transaction(30)
-    group = Consumer({"bootstrap.servers": bootstrap, "group.id": f"app-{topics[0]}-x"})
-    group.commit(offsets=[TopicPartition(t, 0, 1) for t in topics], asynchronous=False)
-    group.close()
+    commit_for(bootstrap, f"app-{topics[0]}-x", dict.fromkeys(topics, 1))
+
+
+def test_a_switch_touches_one_pair(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """The steps see the topics and groups of their pair only: the other group is not
+    moved, and the other topic may be written and have an open transaction meanwhile. A
+    producer and a group of both are named before anything changes, and so is a topic
+    that both pairs claim.
+    """
+    a, b = (clusters[name].bootstrap for name in "ab")
+    one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
+    names = {name: f"{topic_name}-{name}" for name in ("orders", "bills")}
+    orders, bills = names.values()
+    for topic in names.values():
+        create_topic(a, topic, 1)
+        assert Application(topic, 1, "app").write(a, 10)
+        commit_for(a, f"app-{topic}", {topic: 7})
+    busy = Producer({"bootstrap.servers": a, "transactional.id": f"busy-{bills}"})
+    busy.init_transactions(30)
+    ends = (one, a), (other, b), f"{topic_name}-.*"
+    with Rehearsal(*ends, pairs=pairs_of(names)) as rehearsal:
+        rehearsal.copy(b, f"{one}.{orders}", 10)
+        busy.begin_transaction()
+        busy.produce(bills, b"open")
+        assert busy.flush(30) == 0
+        rehearsal.carry_out()
+        assert committed(b, f"app-{orders}", f"{one}.{orders}") == 7
+        assert committed(b, f"app-{bills}", f"{one}.{bills}") is None
+        busy.commit_transaction(30)
+
+    write_both(a, [orders, bills], f"both-{topic_name}")
+    twice = {**pairs_of(names), "all": {"topics": [".*-bills"], "groups": []}}
+    back = dict(reversed(twice.items()))
+    with Rehearsal(*ends, pairs=back) as rehearsal:
+        with pytest.raises(StepError) as refused:
+            STEPS["assess"].do(rehearsal.stage())
+        for text in (
+            f"topic {bills} belongs to {one}<->{other}/all and {one}<->{other}/bills",
+            f"producer both-{topic_name} writes in transactions to {bills}",
+            f"group app-{orders}-x is not of",
+            "internal topics of a Streams application",
+        ):
+            assert text in str(refused.value)
+
+
+@pytest.mark.scale
+def test_a_fence_for_one_pair(topic_name: str, tmp_path: Path) -> None:
+    """A principal that may write to the topics of both pairs is kept out of those that
+    move, on the cluster that is left, and goes on with the others; on the other cluster
+    it may write to what has moved. A grant to everyone that covers both is refused.
+    """
+    with playground(
+        ("a", "b"), root=tmp_path / "clusters", given=False, secured=True
+    ) as made:
+        one, two = made["a"], made["b"]
+        names = {name: f"{topic_name}-{name}" for name in ("orders", "bills")}
+        orders, bills = names.values()
+        for cluster in (one, two):
+            for topic in names.values():
+                create_topic(cluster.admin_bootstrap, topic, 1)
+            add_users(cluster, ["alice"])
+        allow(one.admin_bootstrap, "alice", "WRITE", topic_name, pattern="PREFIXED")
+        document = secured_pair_of(("NA", one), ("NB", two), "")
+        with Rehearsal(
+            ("NA", ""), ("NB", ""), f"{topic_name}-.*",
+            clusters=document["clusters"], pairs=pairs_of(names),
+            pair={"fence": "acl"}, sync_topic_acls=False, policy="identity",
+        ) as rehearsal:  # fmt: skip
+            here, there = (scram(each, "alice", "alice") for each in (one, two))
+            assert [write(here, each) for each in names.values()] == ["", ""]
+            rehearsal.copy(two.admin_bootstrap, orders, 1)
+            allow(one.admin_bootstrap, "*", "WRITE", topic_name, pattern="PREFIXED")
+            with pytest.raises(MirrorError, match=f"lets everyone write to {bills}"):
+                rehearsal.carry_out()
+            revoke(one.admin_bootstrap, "*", "WRITE", topic_name, pattern="PREFIXED")
+            rehearsal.carry_out()
+            denied = "TOPIC_AUTHORIZATION_FAILED"
+            assert [write(here, each) for each in names.values()] == [denied, ""]
+            assert [write(there, each) for each in names.values()] == ["", denied]
 
 
 @pytest.mark.scale

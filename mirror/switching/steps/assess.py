@@ -37,14 +37,13 @@ def _assess(stage: Stage) -> Done:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    warnings = [*_require_closed(stage)] if stage.planned else []
     risk = look(stage)
     found = places_of(stage)
     topics = len(risk.topics)
     lag = risk.seconds
-    warnings: list[str] = []
     if stage.planned:
         hooks.require_usable(stage.pair)
-        warnings += _require_closed(stage)
         _require_current(stage, lag)
         _require_partitions(stage)
         if stage.pair.fence == "acl":
