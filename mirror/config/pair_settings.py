@@ -30,17 +30,16 @@ class PairConfig(Section):
         from_key=True,
         description="What follows the slash in the pair's name. Null: it has none.",
     )
-    topics: Patterns | None = setting(
-        default=None,
+    topics: Patterns = setting(
+        default=(),
         description='The topics of a named pair, "A<->B/orders": regular expressions '
         "that match the whole name that a topic has on the cluster it is copied from. "
-        "A named pair needs them; another one has all topics of both flows, and must "
-        "not have them.",
+        "A named pair needs some. Empty: the pair has no name, and all topics.",
     )
-    groups: GroupPatterns | None = setting(
-        default=None,
-        description="The consumer groups of a named pair, likewise. Empty: its topics "
-        "move without any group.",
+    groups: GroupPatterns = setting(
+        default=(),
+        description="The consumer groups of a named pair, likewise; it must have this "
+        "setting. Empty: its topics move without any group.",
     )
     active: Alias = setting(
         description="The cluster to which applications write when the service first "
@@ -101,9 +100,9 @@ class PairConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> PairConfig:
-        if self.scope is None and (self.topics, self.groups) != (None, None):
+        if self.scope is None and (self.topics or self.groups):
             raise values.refusal(
-                "topics" if self.topics is not None else "groups",
+                "topics" if self.topics else "groups",
                 "a pair without a name has all topics and groups of its flows",
                 f'call it "{self.name}/orders", or remove this',
             )
@@ -111,7 +110,7 @@ class PairConfig(Section):
             raise values.refusal(
                 "topics", "is missing", "a named pair moves only these, so list them"
             )
-        if self.scope is not None and self.groups is None:
+        if self.scope is not None and "groups" not in self.model_fields_set:
             raise values.refusal(
                 "groups", "is missing", "a named pair moves only these; [] for none"
             )

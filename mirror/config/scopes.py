@@ -29,8 +29,8 @@ def within(flow: FlowConfig, pair: PairConfig) -> FlowConfig:
         return flow
     return flow.model_copy(
         update={
-            "topics_exclude": (*flow.topics_exclude, _all_but(pair.topics or ())),
-            "groups_exclude": (*flow.groups_exclude, _all_but(pair.groups or ())),
+            "topics_exclude": (*flow.topics_exclude, _all_but(pair.topics)),
+            "groups_exclude": (*flow.groups_exclude, _all_but(pair.groups)),
             "heartbeats_replication": False,  # they belong to no application
         }
     )
@@ -45,11 +45,11 @@ def without(flow: FlowConfig, pairs: Iterable[PairConfig]) -> FlowConfig:
         update={
             "topics_exclude": (
                 *flow.topics_exclude,
-                *(each for pair in left for each in pair.topics or ()),
+                *(each for pair in left for each in pair.topics),
             ),
             "groups_exclude": (
                 *flow.groups_exclude,
-                *(each for pair in left for each in pair.groups or ()),
+                *(each for pair in left for each in pair.groups),
             ),
         }
     )
@@ -62,11 +62,11 @@ def has_topic(pair: PairConfig, name: str, into: FlowConfig) -> bool:
     if pair.scope is None:
         return True
     names = (name, into.replication_policy.upstream_topic(name))
-    return any(_matches(pair.topics or (), each) for each in names if each)
+    return any(_matches(pair.topics, each) for each in names if each)
 
 
 def has_group(pair: PairConfig, name: str) -> bool:
-    return pair.scope is None or _matches(pair.groups or (), name)
+    return pair.scope is None or _matches(pair.groups, name)
 
 
 def claimed_twice(
@@ -86,7 +86,7 @@ def claimed_twice(
 def overlap(one: PairConfig, other: PairConfig) -> str:
     """What both pairs claim as far as patterns tell, in words; empty if nothing."""
     for what in ("topics", "groups"):
-        ours, theirs = getattr(one, what) or (), getattr(other, what) or ()
+        ours, theirs = getattr(one, what), getattr(other, what)
         for patterns, others in ((ours, theirs), (theirs, ours)):
             for each in patterns:
                 if each in others or _matches(others, each.replace("\\", "")):
