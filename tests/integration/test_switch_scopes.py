@@ -12,6 +12,7 @@ import pytest
 
 from mirror.errors import MirrorError
 from mirror.playground.brokers import playground
+from mirror.recovery.journal import Kind
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS
 from tests.harness.admin import create_topic
@@ -119,6 +120,31 @@ def test_a_switch_touches_one_pair(
             "internal topics of a Streams application",
         ):
             assert text in str(refused.value)
+
+
+def test_a_failover_reports_one_pair(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """What is not copied of the other application, which has not moved, is no loss of
+    this failover.
+    """
+    a, b = (clusters[name].bootstrap for name in "ab")
+    one, other = f"A{topic_name[-6:]}", f"B{topic_name[-6:]}"
+    names = {name: f"{topic_name}-{name}" for name in ("orders", "bills")}
+    for topic in names.values():
+        create_topic(a, topic, 1)
+        assert Application(topic, 1, "app").write(a, 10)
+    with Rehearsal(
+        (one, a), (other, b), f"{topic_name}-.*", pairs=pairs_of(names)
+    ) as rehearsal:
+        rehearsal.copy(b, f"{one}.{names['orders']}", 10)
+        for topic, count in zip(names.values(), (3, 5), strict=True):
+            assert Application(topic, 1, "app").write(a, count)
+        rehearsal.see()
+        rehearsal.carry_out(kind=Kind.FAILOVER)
+        notes = rehearsal.said["prove"].notes
+        assert notes["records"] == 3
+        assert {each["topic"] for each in notes["lost"]} == {names["orders"]}
 
 
 @pytest.mark.scale
