@@ -17,6 +17,7 @@ from mirror.cli.output import (
 )
 from mirror.cli.switch import pair_of
 from mirror.clusters.reach import Reach
+from mirror.config.section_names import scoped_flow
 
 if TYPE_CHECKING:
     from mirror.drilling.findings import Finding
@@ -59,8 +60,9 @@ def drill(
     from mirror.switching.runner import operator_name  # noqa: PLC0415
 
     chosen = read_config(config)
-    found = flow_of(chosen, flow)
-    pair = pair_of(chosen, found)
+    ends, scope = scoped_flow(flow)
+    found = flow_of(chosen, ends)
+    pair = pair_of(chosen, found, scope)
     with Reach(chosen.clusters, client_id="mirror.drill") as reach:
         done, not_kept = rehearse(
             chosen, pair, found, reach, by=operator_name(), records=records

@@ -6,7 +6,7 @@ on the clusters says where they go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,7 @@ from mirror.cli.output import Form, Output, complain
 from mirror.cli.switch_output import Lines, show_end
 from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
+from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError
 from mirror.recovery.journal import Kind
 
@@ -88,6 +89,7 @@ def switch(  # noqa: PLR0913  each is an option
       mirror switch 'A->B' -c mirror.yaml --dry-run
       mirror switch A/B -c mirror.yaml
       mirror switch A/B -c mirror.yaml --abort
+      mirror switch A/B/orders -c mirror.yaml
     """
     asked = _Asked(
         kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
@@ -167,14 +169,17 @@ def failback(
     _run(asked)
 
 
-def pair_of(config: MirrorConfig, flow: FlowConfig) -> PairConfig:
-    """The pair of a flow's clusters.
+def pair_of(config: MirrorConfig, flow: FlowConfig, scope: str | None) -> PairConfig:
+    """The pair of a flow's clusters, or the one of several with this name.
 
     Raises:
-        ConfigError: they are no pair.
+        ConfigError: there is none.
     """
-    name = pair_name(flow.source, flow.target)
+    name = pair_name(flow.source, flow.target, scope)
     if (found := config.recovery.get(name)) is None:
+        if known := config.pairs_of(flow.source, flow.target):
+            names = ", ".join(each.name for each in known)
+            raise ConfigError([f"recovery: {name} is not a pair; there are {names}"])
         raise ConfigError(
             [f'recovery: {name} is not a pair; add "{name}": {{active: {flow.source}}}']
         )
@@ -202,15 +207,18 @@ class _Asked:
 def _run(asked: _Asked) -> None:
     from mirror.recovery import roles  # noqa: PLC0415  loads kernels
     from mirror.switching.runner import Operator, Terms  # noqa: PLC0415
-    from mirror.switching.stage import Stage  # noqa: PLC0415
+    from mirror.switching.stage import Stage, both_flows  # noqa: PLC0415
     from mirror.switching.steps import STEPS  # noqa: PLC0415
 
     kind = asked.kind
     if asked.force and kind is Kind.SWITCH and not asked.abort:
         raise MirrorError("--force of a switch goes with --abort")
     chosen = read_config(asked.config)
-    flow = flow_of(chosen, asked.flow)
-    pair = pair_of(chosen, flow)
+    ends, scope = scoped_flow(asked.flow)
+    given = flow_of(chosen, ends)
+    pair = pair_of(chosen, given, scope)
+    flow, reverse = both_flows(chosen, pair, given.source, given.target)
+    asked = replace(asked, flow=f"{flow.name}/{scope}" if scope else flow.name)
     lines = Lines(asked.output, {step: n for n, step in enumerate(roles.STEPS, 1)})
     with Reach(chosen.clusters, client_id="mirror.switch") as reach:
         source, target = _ends(asked, flow, reach)
@@ -219,7 +227,7 @@ def _run(asked: _Asked) -> None:
             config=chosen,
             pair=pair,
             flow=flow,
-            reverse=chosen.flows[f"{flow.target}->{flow.source}"],
+            reverse=reverse,
             source_or_none=source,
             target_or_none=target,
             notes={},
@@ -236,7 +244,10 @@ def _run(asked: _Asked) -> None:
         operator = Operator(pair, kind, (flow.source, source), (flow.target, target))
         home.look(operator)
         what = "Undo" if asked.abort else "Begin or go on with"
-        question = f"{what} the {kind.lower()} {flow.name}, of all topics and groups?"
+        which = "its" if scope else "all"
+        question = (
+            f"{what} the {kind.lower()} {asked.flow}, of {which} topics and groups?"
+        )
         agreed(question, yes=asked.yes)
         if kind is Kind.SWITCH and not asked.abort and operator.run is None:
             _settle(chosen, pair, [each for each in (source, target) if each])
@@ -316,11 +327,11 @@ def _ends(
     if asked.kind is Kind.SWITCH and source is None:
         raise MirrorError(
             f"{why[flow.source]}. If {flow.source} is gone, use `mirror failover "
-            f"'{flow.name}'`"
+            f"'{asked.flow}'`"
         )
     if asked.kind is Kind.FAILOVER and source is not None:
         raise MirrorError(
             f"cluster {flow.source} answers, so this is a switch, which loses nothing: "
-            f"`mirror switch '{flow.name}'`; --force fails over all the same"
+            f"`mirror switch '{asked.flow}'`; --force fails over all the same"
         )
     return source, target

@@ -105,10 +105,12 @@ def _rows(places: GroupPlaces) -> list[tuple[object, ...]]:
 
 def show_end(operator: Operator, lines: Lines) -> None:
     """How long it took, and what a failover cost."""
+    from mirror.switching.procedure import way_back  # noqa: PLC0415  loads kernels
+
     assert operator.run is not None
     first, last = operator.run.first, operator.run.last
     seconds = last.at - first.at
-    back = f"mirror switch '{first.target}->{first.source}'"
+    back = f"mirror switch '{way_back(first)}'"
     if first.kind is Kind.SWITCH:
         complain(f"Done in {seconds:.1f} s. To go back: {back}")
         return

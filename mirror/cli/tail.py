@@ -34,12 +34,14 @@ from mirror.cli.output import (
 from mirror.cli.switch import pair_of
 from mirror.cli.tail_output import FORMAT_VERSION, show_tail
 from mirror.clusters.reach import Reach
+from mirror.config.section_names import scoped_flow
 from mirror.errors import FencedError, MirrorError
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.recovery import roles
 from mirror.recovery.journal import JournalReader
 from mirror.status.wording import some
+from mirror.switching.stage import both_flows
 from mirror.tails import readers
 from mirror.tails.choosing import Choice, chosen
 from mirror.tails.exporting import TailFile
@@ -249,8 +251,10 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
         MirrorError: it has none, or a cluster does not answer.
     """
     config = read_config(path)
-    flow = flow_of(config, name)
-    pair = pair_of(config, flow)
+    ends, scope = scoped_flow(name)
+    given = flow_of(config, ends)
+    pair = pair_of(config, given, scope)
+    flow, _ = both_flows(config, pair, given.source, given.target)
     with Reach(config.clusters, client_id="mirror.tail") as reach:
         source, target = reach(flow.source), reach(flow.target)
         journals = [JournalReader(each).read() for each in (source, target)]

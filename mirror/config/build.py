@@ -17,7 +17,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.document import Document, Path, dotted
 from mirror.config.pair_settings import PairConfig
 from mirror.config.schema import SECTIONS, FlowConfig, MirrorConfig
-from mirror.config.section_names import flow_ends, pair_members
+from mirror.config.section_names import flow_ends, pair_parts
 from mirror.config.service_settings import ServiceConfig
 from mirror.config.values import near
 
@@ -131,11 +131,13 @@ class _Builder:
         built: dict[str, PairConfig] = {}
         for key, entry in self.mapping("recovery").items():
             path = ("recovery", str(key))
-            if (members := pair_members(str(key))) is None:
-                self._problem(path, 'not the name of a pair; use "A<->B"')
+            if (parts := pair_parts(str(key))) is None:
+                what = 'not the name of a pair; use "A<->B", or "A<->B/orders"'
+                self._problem(path, what)
                 continue
-            self._known_clusters(path, members)
-            given = {"one": members[0], "other": members[1]}
+            one, other, scope = parts
+            self._known_clusters(path, (one, other))
+            given = {"one": one, "other": other, "scope": scope}
             pair = self.section(PairConfig, path, entry, filled_in=given)
             if pair is not None and pair.name in built:
                 self._problem(path, f"the pair {pair.name} is given twice; keep one")
@@ -150,7 +152,7 @@ class _Builder:
         entry: Any,
         *,
         under: Mapping[str, Any] | None = None,
-        filled_in: Mapping[str, str] | None = None,
+        filled_in: Mapping[str, str | None] | None = None,
     ) -> _Section | None:
         """One section as its type, or None after reporting why not."""
         given = {} if entry is None else entry

@@ -13,7 +13,8 @@ from pydantic import SecretStr
 
 from mirror.config.document import Path, dotted
 from mirror.config.mm2.convert import plain
-from mirror.config.section_names import pair_members
+from mirror.config.pair_settings import pair_name
+from mirror.config.section_names import pair_parts
 from mirror.config.traits import may_hide_secrets, settings, traits
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def origins(config: MirrorConfig, document: Document) -> tuple[Setting, ...]:
         given = _entry(raw, "flows", key)
         found += _settings(flow, ("flows", key), given, document, under)
     for name, pair in config.recovery.items():
-        key = next((k for k in raw["recovery"] if _is_pair(k, pair.members)), name)
+        key = next((k for k in raw["recovery"] if _is_pair(k, name)), name)
         given = _entry(raw, "recovery", key)
         found += _settings(pair, ("recovery", key), given, document, {})
     given = raw.get("service") or {}
@@ -101,8 +102,9 @@ def _settings(
         )
 
 
-def _is_pair(key: str, members: tuple[str, str]) -> bool:
-    return set(pair_members(key) or ()) == set(members)
+def _is_pair(key: str, name: str) -> bool:
+    parts = pair_parts(key)
+    return parts is not None and pair_name(*parts) == name
 
 
 def _entry(raw: Mapping[str, Any], section: str, name: str) -> Mapping[str, Any]:

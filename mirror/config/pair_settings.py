@@ -12,8 +12,9 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from mirror.config import values
+from mirror.config.group_settings import GroupPatterns  # noqa: TC001  pydantic
 from mirror.config.hook_settings import HooksConfig  # noqa: TC001  pydantic reads it
-from mirror.config.section import Alias, Number, Section
+from mirror.config.section import Alias, Number, Patterns, Section
 from mirror.config.traits import Effect, setting
 
 
@@ -24,6 +25,22 @@ class PairConfig(Section):
 
     one: Alias = setting(from_key=True, description="Alias, from the pair's name.")
     other: Alias = setting(from_key=True, description="Alias, from the pair's name.")
+    scope: Alias | None = setting(
+        default=None,
+        from_key=True,
+        description="What follows the slash in the pair's name. Null: it has none.",
+    )
+    topics: Patterns = setting(
+        default=(),
+        description='The topics of a named pair, "A<->B/orders": regular expressions '
+        "that match the whole name that a topic has on the cluster it is copied from. "
+        "A named pair needs some. Empty: the pair has no name, and all topics.",
+    )
+    groups: GroupPatterns = setting(
+        default=(),
+        description="The consumer groups of a named pair, likewise; it must have this "
+        "setting. Empty: its topics move without any group.",
+    )
     active: Alias = setting(
         description="The cluster to which applications write when the service first "
         "starts. From then on mirror remembers which one is active, on both clusters: "
@@ -77,7 +94,7 @@ class PairConfig(Section):
     @property
     def name(self) -> str:
         """The same whichever way the pair is written: clusters in alphabetic order."""
-        return pair_name(self.one, self.other)
+        return pair_name(self.one, self.other, self.scope)
 
     @property
     def members(self) -> tuple[str, str]:
@@ -90,6 +107,20 @@ class PairConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> PairConfig:
+        if self.scope is None and (self.topics or self.groups):
+            raise values.refusal(
+                "topics" if self.topics else "groups",
+                "a pair without a name has all topics and groups of its flows",
+                f'call it "{self.name}/orders", or remove this',
+            )
+        if self.scope is not None and not self.topics:
+            raise values.refusal(
+                "topics", "is missing", "a named pair moves only these, so list them"
+            )
+        if self.scope is not None and "groups" not in self.model_fields_set:
+            raise values.refusal(
+                "groups", "is missing", "a named pair moves only these; [] for none"
+            )
         if self.active not in self.members:
             raise values.refusal(
                 "active",
@@ -107,6 +138,6 @@ class PairConfig(Section):
         return self
 
 
-def pair_name(one: str, other: str) -> str:
-    """The name of the pair of two clusters."""
-    return "<->".join(sorted((one, other)))
+def pair_name(one: str, other: str, scope: str | None = None) -> str:
+    """The name of the pair of two clusters, or of one of several, `scope`."""
+    return "/".join(filter(None, ("<->".join(sorted((one, other))), scope)))

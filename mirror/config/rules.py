@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from mirror.config import scopes
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
 from mirror.policy.choice import why_unfit
@@ -45,6 +46,7 @@ def problems(
     found += _onto_themselves(config, names)
     if complete:
         found += _pairs_without_flows(config)
+    found += _pairs_that_share(config)
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
         return found + unruled
@@ -106,6 +108,23 @@ def _pairs_without_flows(config: MirrorConfig) -> list[str]:
                     f"{where}: without exactly_once a switch cannot tell what was "
                     f"copied; turn it on for {name}"
                 )
+    return found
+
+
+def _pairs_that_share(config: MirrorConfig) -> list[str]:
+    """Pairs of the same clusters must say what belongs to which of them."""
+    found = []
+    for one, other in combinations(config.recovery.values(), 2):
+        if set(one.members) != set(other.members):
+            continue
+        both = f"recovery: {one.name} and {other.name}"
+        if whole := [pair.name for pair in (one, other) if pair.scope is None]:
+            found.append(
+                f"{both} share their clusters, and {whole[0]} has all of their topics; "
+                f'give it a name, as in "{whole[0]}/orders", or remove it'
+            )
+        elif shared := scopes.overlap(one, other):
+            found.append(f"{both} both have {shared}; each may belong to one only")
     return found
 
 

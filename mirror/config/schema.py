@@ -323,7 +323,7 @@ class MirrorConfig(Section):
     clusters: Mapping[str, ClusterConfig]
     flows: Mapping[str, FlowConfig]
     recovery: Mapping[str, PairConfig] = {}
-    """Pairs of clusters, by name."""
+    """Pairs of clusters, by name: A<->B, or A<->B/orders."""
     service: ServiceConfig = ServiceConfig()
     everywhere: tuple[FlowConfig, ...] = ()
     """Filled in by `select`: all enabled flows, also those of other processes."""
@@ -341,6 +341,11 @@ class MirrorConfig(Section):
         return self.everywhere or tuple(
             flow for flow in self.flows.values() if flow.enabled
         )
+
+    def pairs_of(self, source: str, target: str) -> tuple[PairConfig, ...]:
+        """The pairs of two clusters: none, one, or several with names."""
+        ends = {source, target}
+        return tuple(p for p in self.recovery.values() if ends == set(p.members))
 
     def feeders(self, flow: FlowConfig) -> tuple[str, ...]:
         """The clusters that enabled flows copy to a flow's source."""

@@ -1,7 +1,7 @@
 """What the keys of sections say: which cluster, which flow, which pair.
 
 Main function: `complete`, which brings a document's sections into the model's shape.
-`flow_ends` and `pair_members` read single keys, as commands do.
+`flow_ends` and `pair_parts` read single keys, as commands do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mirror.config.pair_settings import pair_name
 from mirror.config.values import refuse, shown
 
 
@@ -21,10 +22,23 @@ def flow_ends(name: str) -> tuple[str, str] | None:
     return None
 
 
-def pair_members(name: str) -> tuple[str, str] | None:
-    """Both clusters of "A<->B"; None if it is no pair's name."""
-    one, found, other = (part.strip() for part in name.partition("<->"))
-    return (one, other) if found and one and other and one != other else None
+def scoped_flow(name: str) -> tuple[str, str | None]:
+    """A flow's name, and that of a pair behind it: "A->B/orders", or "A/B/orders"."""
+    ends, found, scope = name.rpartition("/")
+    if found and flow_ends(ends) is not None:
+        return ends, scope.strip()
+    return name, None
+
+
+def pair_parts(name: str) -> tuple[str, str, str | None] | None:
+    """Both clusters of "A<->B", and the name behind them in "A<->B/orders"; None if it
+    is no pair's name.
+    """
+    members, named, scope = (part.strip() for part in name.partition("/"))
+    one, found, other = (part.strip() for part in members.partition("<->"))
+    if not (found and one and other and one != other) or (named and not scope):
+        return None
+    return one, other, scope or None
 
 
 def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,13 +63,14 @@ def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
 def _complete_pairs(pairs: Mapping[str, Any]) -> dict[str, Any]:
     shaped: dict[str, Any] = {}
     for key, entry in pairs.items():
-        members = pair_members(str(key))
-        if members is None:
+        parts = pair_parts(str(key))
+        if parts is None:
             refuse(f'{shown(key)} is not a pair\'s name; use "A<->B"')
-        name = "<->".join(sorted(members))
+        one, other, scope = parts
+        name = pair_name(one, other, scope)
         if name in shaped:
             refuse(f"the pair {name} is given twice")
-        ends = {"one": members[0], "other": members[1]}
+        ends = {"one": one, "other": other, "scope": scope}
         shaped[name] = {**entry, **ends} if isinstance(entry, Mapping) else entry
     return shaped
 

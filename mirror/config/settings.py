@@ -27,7 +27,8 @@ _ABOUT = {
     "clusters": "Each cluster, under its alias.",
     "flows": 'Each flow, under "A->B". Settings under `defaults` apply to all flows.',
     "recovery": "Each pair of clusters that `mirror switch` and `mirror failover` work "
-    'on, under "A<->B".',
+    'on, under "A<->B"; several pairs of the same clusters, each with topics and '
+    'groups of its own, under "A<->B/orders" and so on.',
     "service": "The process itself.",
 }
 

@@ -13,7 +13,7 @@ from mirror.drilling import runner
 from mirror.errors import MirrorError
 from mirror.recovery import drills, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.switching.stage import Stage
+from mirror.switching.stage import Stage, both_flows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +57,13 @@ def stage_of(
     Raises:
         ClusterError: a cluster does not answer.
     """
+    ours, reverse = both_flows(config, pair, flow.source, flow.target)
     return Stage(
         kind=Kind.FAILOVER,
         config=config,
         pair=pair,
-        flow=flow,
-        reverse=config.flows[f"{flow.target}->{flow.source}"],
+        flow=ours,
+        reverse=reverse,
         source_or_none=reach(flow.source),
         target_or_none=reach(flow.target),
         notes={},

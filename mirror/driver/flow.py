@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.executors import PreferredExecutors
     from mirror.driver.pairs import PairFollower
@@ -108,6 +109,7 @@ class Flow:
             lambda old: replace(old, source=flow.source, target=flow.target),
         )
         self._go_by(config)
+        self._told = self._rests_in()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -147,9 +149,25 @@ class Flow:
         """Apply another configuration soon; `effect` is its effect on this flow."""
         self._pending.put(config, effect)
         if effect:
-            self._stirred.set()
-            if (run := self._run) is not None:
-                run.nudge()
+            self._stir()
+
+    def follow_roles(self) -> None:
+        """Soon take up what a switch of a named pair has given to this flow, and leave
+        what it has taken.
+        """
+        rests_in = self._rests_in()
+        if rests_in != self._told:
+            self._told = rests_in
+            self._pending.add(Effect.JOBS, self._whole_config)
+            self._stir()
+
+    def _rests_in(self) -> tuple[PairConfig, ...]:
+        return self._pairs.rests_in(self.config.source, self.config.target)
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        if (run := self._run) is not None:
+            run.nudge()
 
     def keep_beating(self) -> None:
         """Run the jobs that go on while the flow may not copy; it must not run."""
@@ -179,6 +197,7 @@ class Flow:
         """
         self._stirred.clear()
         self._take_up()
+        self._go_by(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
         with self._connected() as (source, target):
             terms, found = self._take_over(source, target, most_slots)
@@ -232,7 +251,7 @@ class Flow:
         self._topics.begin(target)
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
-        slots = self._sizing.begin(_partitions(found), most_slots())
+        slots = self._sizing.begin(found.partitions, most_slots())
         generation = take_ownership(
             self.config,
             source,
@@ -290,7 +309,7 @@ class Flow:
 
     def _go_by(self, config: MirrorConfig) -> None:
         self._whole_config = config
-        self.config = flow = config.flows[self.name]
+        self.config = flow = self._pairs.narrowed(config.flows[self.name])
         self._topics.adopt(flow, config)
         self._jobs.adopt(flow, config)
         self._store.update(
@@ -358,7 +377,7 @@ class Flow:
             try:
                 found = self._topics.look(*clusters)
                 self._topics.go_by(found)
-                if self._sizing.outgrown(_partitions(found), most_slots()):
+                if self._sizing.outgrown(found.partitions, most_slots()):
                     run.begin_again()
                 self._throttle.clear()
             except ClusterError as error:
@@ -367,11 +386,9 @@ class Flow:
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
-            raise FlowError(f"flow {self.name}: {run.failure or _cause(query)}")
-
-
-def _partitions(found: TopicsResult) -> int:
-    return sum(topic.partitions for topic in found.topics)
+            error = query.exception()
+            cause = "its streaming query ended" if error is None else short(error)
+            raise FlowError(f"flow {self.name}: {run.failure or cause}")
 
 
 def _ends(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:
@@ -380,8 +397,3 @@ def _ends(source: Cluster, found: TopicsResult) -> dict[tuple[str, int], int]:
         [(t.topic, p) for t in found.topics for p in range(t.partitions)],
         timestamp=topic_admin.LATEST,
     )
-
-
-def _cause(query: StreamingQuery) -> str:
-    error = query.exception()
-    return short(error) if error is not None else "its streaming query ended"

@@ -49,7 +49,12 @@ class FlowJobs:
         self._problems = problems
         self._topics = topics
         self._of_topics = TopicJobs(
-            flow, config, store=store, tell=problems.tell, passive=pairs.passive
+            flow,
+            config,
+            store=store,
+            tell=problems.tell,
+            passive=pairs.passive,
+            narrowed=pairs.narrowed,
         )
         self._proofs = proofs
         self._jobs: Jobs | None = None

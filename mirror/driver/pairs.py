@@ -18,12 +18,13 @@ import structlog
 
 from mirror import retry
 from mirror.clusters.cluster import Cluster
+from mirror.config import scopes
+from mirror.driver import readiness
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.recovery import beginnings, drills, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
-from mirror.status.events import Event, EventKind
 from mirror.status.pairs import (
     DrillStatus,
     MemberStatus,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.config.pair_settings import PairConfig
-    from mirror.config.schema import MirrorConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.progress import Position
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
@@ -49,8 +50,6 @@ log = structlog.get_logger()
 
 _PAUSE_SECONDS = 1.0
 _MOST_RUNS = 5
-_VERDICTS = ("READY", "DEGRADED", "NOT READY")
-"""From the best on."""
 _AGAIN = retry.Backoff(0.5, 2.0)
 """After a failure: roles are followed within seconds of a cluster's first answer."""
 
@@ -71,6 +70,7 @@ class PairFollower:
 
     def __init__(self, config: MirrorConfig, store: StatusStore) -> None:
         self._pairs = dict(config.recovery)
+        self._pairs_of = config.pairs_of
         self._clusters = config.clusters
         self._store = store
         self._by = f"service {process_name()}"
@@ -102,21 +102,49 @@ class PairFollower:
 
     def may_copy(self, source: str, target: str) -> bool | None:
         """Whether the flow between these clusters may copy now; None while the target's
-        journal was never read, or the pair has no role yet.
+        journal was never read, or a pair has no role yet. Where pairs have names, it
+        may copy all but what belongs to those that it `rests_in`.
         """
-        pair = self._pair(source, target)
-        if pair is None:
+        pairs = self._pairs_of(source, target)
+        if not pairs:
             return True
         with self._lock:
             if not self._members[target].read_at:
                 return None
-            run = self._run(pair)
-            if run is not None and run.stops(source, target):
-                return False
-            role = self._role(pair)
-            if not role.epoch:  # a service with another configuration may be first
+            if pairs[0].scope is None:
+                return self._may_copy(pairs[0], source, target)
+            if not all(self._role(pair).epoch for pair in pairs):
                 return None
-            return pair.both_ways or role.active == source
+            # While one fails over, no service may come back and write for the flow.
+            return not any(self._fails_over(pair, source) for pair in pairs)
+
+    def rests_in(self, source: str, target: str) -> tuple[PairConfig, ...]:
+        """The pairs with names whose topics and groups the flow leaves alone now."""
+        with self._lock:
+            return tuple(
+                pair
+                for pair in self._pairs_of(source, target)
+                if pair.scope is not None and not self._may_copy(pair, source, target)
+            )
+
+    def narrowed(self, flow: FlowConfig) -> FlowConfig:
+        """The flow with what it copies now."""
+        return scopes.without(flow, self.rests_in(flow.source, flow.target))
+
+    def _may_copy(self, pair: PairConfig, source: str, target: str) -> bool | None:
+        run = self._run(pair)
+        if run is not None and run.stops(source, target):
+            return False
+        role = self._role(pair)
+        if not role.epoch:  # a service with another configuration may be first
+            return None
+        return pair.both_ways or role.active == source
+
+    def _fails_over(self, pair: PairConfig, source: str) -> bool:
+        run = self._run(pair)
+        if run is None or run.moved:
+            return False
+        return run.first.kind is Kind.FAILOVER and run.first.source == source
 
     def trouble(self, source: str, target: str) -> str:
         """Why a journal cannot be read, first the target's; empty if both can be."""
@@ -125,11 +153,9 @@ class PairFollower:
 
     def holds(self, source: str, target: str) -> bool:
         """Whether a switch or failover of these clusters is under way."""
-        pair = self._pair(source, target)
-        if pair is None:
-            return False
         with self._lock:
-            return self._run(pair) is not None
+            pairs = self._pairs_of(source, target)
+            return any(self._run(pair) is not None for pair in pairs)
 
     def entries(self, pair: PairConfig) -> tuple[Entry, ...]:
         """What both journals say about a pair, as of their last looks."""
@@ -169,11 +195,14 @@ class PairFollower:
             )
 
     def passive(self) -> frozenset[str]:
-        """The names of the flows into the active clusters of all pairs."""
+        """The names of the flows into the active clusters of all pairs that have no
+        names; what belongs to the others is copied one way anyhow.
+        """
         with self._lock:
             return frozenset(
                 f"{pair.other_than(active)}->{active}"
                 for pair in self._pairs.values()
+                if pair.scope is None
                 for active in [self._role(pair).active]
             )
 
@@ -183,20 +212,19 @@ class PairFollower:
         """Where the flow between these clusters begins if it has never run; None: where
         its `start` says.
         """
-        pair = self._pair(source, target)
-        if pair is None:
-            return None
-        entries = self.entries(pair)
-        made = roles.newest_role(entries)
-        if made is None or made.target != source:
-            return None
-        return beginnings.read(roles.run_of(made, entries).details(roles.ROLE))
-
-    def _pair(self, source: str, target: str) -> PairConfig | None:
-        return next(
-            (p for p in self._pairs.values() if {source, target} == set(p.members)),
-            None,
-        )
+        found: dict[TopicPartition, Position] | None = None
+        for pair in self._pairs_of(source, target):
+            entries = self.entries(pair)
+            made = roles.newest_role(entries)
+            if made is None or made.target != source:
+                continue
+            of_run = roles.run_of(made, entries).details(roles.ROLE)
+            if (noted := beginnings.read(of_run)) is None:
+                continue
+            known = found or {}
+            first = {k: min(known.get(k, p), p, key=_offset) for k, p in noted.items()}
+            found = {**known, **first}
+        return found
 
     def _follow(self, alias: str) -> None:
         pause = 0.0
@@ -286,17 +314,8 @@ class PairFollower:
         with self._lock:
             known = self._told.get(pair.name, self._began)
             self._told[pair.name] = max(known, *(each.at for each in pair.drills), 0.0)
-        for now, before in zip(pair.drills, pair.drills[1:], strict=False):
-            if now.at > known and _rank(now) > _rank(before):
-                self._store.trail.add(
-                    Event(
-                        kind=EventKind.READINESS_FELL,
-                        flow=f"{now.source}->{now.target}",
-                        subject=pair.name,
-                        text=f"was {before.verdict}; {now.text}",
-                        details={"findings": list(now.findings[:_MOST_RUNS])},
-                    )
-                )
+        for event in readiness.fallen(pair.name, pair.drills, since=known):
+            self._store.trail.add(event)
 
     def _status(self, pair: PairConfig) -> PairStatus:
         entries = self._entries(pair)
@@ -352,8 +371,8 @@ class PairFollower:
         )
 
 
-def _rank(drill: DrillStatus) -> int:
-    return _VERDICTS.index(drill.verdict) if drill.verdict in _VERDICTS else 0
+def _offset(position: Position) -> int:
+    return position.offset
 
 
 def _block_seconds(runs: Sequence[Run]) -> float:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirror.clusters.cluster import Cluster
+from mirror.config import scopes
 from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
@@ -183,7 +184,10 @@ class _Member:
         # Also those that another instance runs (`mirror run --clusters`).
         flows = {flow.name: flow for flow in self._config().enabled_flows}
         other = self._pair.other_than(self._alias)
-        out, back = flows[f"{self._alias}->{other}"], flows[f"{other}->{self._alias}"]
+        out, back = (
+            scopes.within(flows[name], self._pair)
+            for name in (f"{self._alias}->{other}", f"{other}->{self._alias}")
+        )
         if self._writes is None or self._writes.epoch != epoch:
             self._writes = PassiveWrites(entries)
         found = self._writes.look(cluster, out, back, at=time.time())

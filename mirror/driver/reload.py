@@ -169,6 +169,15 @@ class PendingConfig:
                 effect |= self._next.effect
             self._next = NextConfig(config=config, effect=effect)
 
+    def add(self, effect: Effect, config: MirrorConfig) -> None:
+        """Something else has changed; `config` is the one to apply unless one waits."""
+        with self._lock:
+            waiting = self._next
+            self._next = NextConfig(
+                config=waiting.config if waiting else config,
+                effect=effect | waiting.effect if waiting else effect,
+            )
+
     @property
     def effect(self) -> Effect:
         """What the waiting configuration changes; NONE if there is none."""

@@ -280,6 +280,7 @@ class Service:
             leads = self._leadership.leads(flow.name)
             if not (leads and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
+            flow.follow_roles()
 
     def _least_slots(self) -> int:
         return sum(flow.config.tasks or 1 for flow in self._flows.values())

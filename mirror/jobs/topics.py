@@ -45,11 +45,14 @@ class TopicJobs:
         store: StatusStore,
         tell: Callable[[str, Sequence[str]], None],
         passive: Callable[[], Collection[str]] = frozenset,
+        narrowed: Callable[[FlowConfig], FlowConfig] = lambda flow: flow,
     ) -> None:
         """`tell` receives a job's name and its current problems. `passive`: the names
-        of flows out of clusters that are not active now.
+        of flows out of clusters that are not active now; `narrowed`: a flow with what
+        it copies now.
         """
         self._passive = passive
+        self._narrowed = narrowed
         self._store = store
         self._tell = tell
         self._acls = AclStatus()
@@ -89,7 +92,8 @@ class TopicJobs:
 
     def _sync_configs(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
-        merging = Merging(by_role(self._flows, self._passive()))
+        flows = map(self._narrowed, self._flows)
+        merging = Merging(by_role(flows, self._passive()))
         work = configs.sync if self._flow.sync_topic_configs else configs.look
         with Reach(self._clusters, client_id=f"mirror.{name}") as reach:
             found = work(source, target, self._flow, merging, reach)
@@ -106,9 +110,21 @@ class TopicJobs:
         self._store.update(name, lambda flow: replace(flow, drift=found.drift))
         self._tell(CONFIGS, found.problems)
 
+    def _rests(self, copy: str) -> bool:
+        """Whether a topic of the target is the copy of one that a named pair has moved
+        there: its ACLs are no matter of this flow now.
+        """
+        whole = next(flow for flow in self._flows if flow.name == self._flow.name)
+        topic = whole.replication_policy.upstream_topic(copy)
+        return (
+            topic is not None
+            and whole.topic_filter.matches(topic)
+            and not self._flow.topic_filter.matches(topic)
+        )
+
     def _sync_acls(self, source: Cluster, target: Cluster) -> None:
         name = self._flow.name
-        found = acls.sync(source, target, self._flow)
+        found = acls.sync(source, target, self._flow, rests=self._rests)
         self._tell_acls(EventKind.ACL_ADDED, "ACL added", found.added)
         self._tell_acls(EventKind.ACL_REMOVED, "ACL removed", found.removed)
         if found.reason and self._throttle.due(found.reason):

@@ -21,6 +21,8 @@ from mirror.metadata.acl_rules import AclChanges, Granted
 from mirror.status.states import AclState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.clusters.admin.acls import Binding
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -77,14 +79,21 @@ def look(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
     )
 
 
-def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> AclsResult:
+def sync(
+    source: Cluster,
+    target: Cluster,
+    flow: FlowConfig,
+    *,
+    rests: Callable[[str], bool] = lambda _copy: False,
+) -> AclsResult:
     """Give copies the ACLs of their topics, by MirrorMaker 2's rules, and remove those
-    added earlier that are no longer justified.
+    added earlier that are no longer justified. `rests`: whether a copy keeps what it
+    has.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    found = _find(source, target, flow)
+    found = _find(source, target, flow, rests)
     if found.owned is None:
         return AclsResult(state=found.state, reason=found.reason)
     owned, plan = found.owned, found.plan
@@ -122,7 +131,12 @@ def _some(problems: list[str]) -> tuple[str, ...]:
     return (*shown, f"and {len(problems) - len(shown)} more ACLs refused")
 
 
-def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
+def _find(
+    source: Cluster,
+    target: Cluster,
+    flow: FlowConfig,
+    rests: Callable[[str], bool] = lambda _copy: False,
+) -> _Found:
     try:
         ruled, granted = steady(
             lambda: AclOwnership(source), lambda: acls.describe(source)
@@ -150,7 +164,7 @@ def _find(source: Cluster, target: Cluster, flow: FlowConfig) -> _Found:
         plan=acl_rules.plan(
             wish,
             present=present,
-            ours=owned.of(flow.source),
+            ours=[b for b in owned.of(flow.source) if not rests(b.topic)],
             others=owned.of_others(flow.source),
         ),
         wanted=tuple(wish.bindings),

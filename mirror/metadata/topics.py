@@ -66,6 +66,11 @@ class TopicsResult:
     came_from_target: tuple[str, ...] = ()
     """Topics that match, but whose names say that they came from the target."""
 
+    @property
+    def partitions(self) -> int:
+        """Of all topics together."""
+        return sum(topic.partitions for topic in self.topics)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsPlan:

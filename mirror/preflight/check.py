@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mirror.clusters.admin.groups import list_groups
+from mirror.config import scopes
 from mirror.errors import ClusterError
 from mirror.metadata.merging import Merging
 from mirror.metadata.survey import compare, doubled, one_cluster
@@ -76,6 +78,7 @@ class _Check:
                 source, target = self._reached(flow.source), self._reached(flow.target)
                 surveyed.append(compare(source, target, flow))
         self._of_all(surveyed)
+        self._of_pairs(surveyed)
         self._of_rights(surveyed)
         self._of_flows({each.name: each for each in surveyed})
         return Checked(
@@ -95,6 +98,27 @@ class _Check:
                     "no loop without the mirror.via header and no topic copied twice",
                 )
             )
+
+    def _of_pairs(self, surveyed: list[SurveyedFlow]) -> None:
+        """What several named pairs claim: patterns alone do not tell."""
+        for each in surveyed:
+            flow = self._config.flows[each.name]
+            pairs = self._config.pairs_of(flow.source, flow.target)
+            if len(pairs) < 2:
+                continue
+            with self._telling(f"flow {each.name}"):
+                twice = scopes.claimed_twice(
+                    pairs,
+                    topics=[topic.topic for topic in each.topics],
+                    groups=list_groups(self._reached(each.source)),
+                )
+                self._found += [
+                    fail(
+                        f"flow {each.name}", "pairs", text,
+                        "change topics or groups of one of them", mistake=True,
+                    )
+                    for text in twice
+                ]  # fmt: skip
 
     @contextlib.contextmanager
     def _telling(self, where: str) -> Iterator[None]:

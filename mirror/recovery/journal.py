@@ -326,8 +326,9 @@ def _passes(error: MirrorError) -> bool:
 
 
 def transactional_id(pair: str) -> str:
-    """Under which operators of a pair write."""
-    return f"mirror.pair.{pair.replace('<->', '.')}"
+    """Under which operators of a pair write; one for all pairs of two clusters."""
+    members, _, _ = pair.partition("/")
+    return f"mirror.pair.{members.replace('<->', '.')}"
 
 
 def create(cluster: Cluster) -> None:

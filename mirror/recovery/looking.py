@@ -103,9 +103,14 @@ class Looking:
 
 
 def from_standby(
-    target: Cluster, flow: FlowConfig, progress: Callable[[], Progress]
+    target: Cluster,
+    flow: FlowConfig,
+    progress: Callable[[], Progress],
+    *,
+    counts: Callable[[str], bool] = lambda _topic: True,
 ) -> RiskStatus:
     """What is not copied, from the target alone: as of the service's last look.
+    `counts`: whether a topic does.
 
     Raises:
         ClusterError: the target does not answer, or has no such record.
@@ -116,5 +121,9 @@ def from_standby(
             f"flow {flow.name}: cluster {flow.target} has no record in "
             f"{standby.topic_name(flow.source)}: did a service with this version run?"
         )
-    known = ends.read(found, flow.source)
+    known = {
+        name: each
+        for name, each in ends.read(found, flow.source).items()
+        if counts(name)
+    }
     return risk.assess(known, progress(), at=ends.at(found))

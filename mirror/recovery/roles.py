@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mirror.config.pair_settings import pair_name
 from mirror.recovery.journal import Entry, Kind, StepState
 
 if TYPE_CHECKING:
@@ -222,6 +223,16 @@ def owed(entries: Sequence[Entry]) -> Entry | None:
         return None
     run = open_run(entries)
     return made if run is None or run.first.run == made.run else None
+
+
+def open_beside(pair: PairConfig, *journals: Iterable[Entry]) -> Run | None:
+    """The open run of another pair of the same clusters, if there is one."""
+    members = pair_name(*pair.members)
+    known = [tuple(journal) for journal in journals]
+    names = {entry.pair for entries in known for entry in entries} - {pair.name}
+    beside = (each for each in sorted(names) if each.partition("/")[0] == members)
+    runs = (open_run(merged(*known, pair=each)) for each in beside)
+    return next((run for run in runs if run is not None), None)
 
 
 def leads_to(entries: Sequence[Entry], pair: PairConfig) -> str:

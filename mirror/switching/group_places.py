@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import group_offsets, groups
+from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.offsets import answers, group_survey, runs
 from mirror.policy.selection import GroupFilter
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.admin.groups import Group
     from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.offsets.translation import Exactness
 
@@ -70,6 +72,8 @@ def survey(
     reverse: FlowConfig,
     target: Cluster,
     source: Cluster | None,
+    *,
+    pair: PairConfig,
 ) -> GroupPlaces:
     """Look at both clusters, or without `source` at the target alone: then what groups
     read in copies there is not known.
@@ -88,8 +92,10 @@ def survey(
                 metadata=p.metadata,
             )
             for p in each.places
+            if scopes.has_topic(pair, p.topic, reverse)
         }
         for each in found.groups
+        if scopes.has_group(pair, each.group)  # checkpoints are of all groups
     }
     unseen: tuple[str, ...] = ()
     if source is None:

@@ -17,7 +17,7 @@ from mirror.metadata.acl_notes import AclNotes
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import Kind
 from mirror.switching import fences, fencing
-from mirror.switching.stage import Stage
+from mirror.switching.stage import Stage, both_flows
 from mirror.switching.steps import fence
 
 if TYPE_CHECKING:
@@ -80,15 +80,14 @@ def _lift_stray(
 
 
 def _stage(config: MirrorConfig, pair: PairConfig, cluster: Cluster) -> Stage:
-    # Also those that another instance runs (`mirror run --clusters`).
-    flows = {flow.name: flow for flow in config.enabled_flows}
-    here, other = cluster.alias, pair.other_than(cluster.alias)
+    here = cluster.alias
+    flow, reverse = both_flows(config, pair, here, pair.other_than(here))
     return Stage(
         kind=Kind.FENCE,
         config=config,
         pair=pair,
-        flow=flows[f"{here}->{other}"],
-        reverse=flows[f"{other}->{here}"],
+        flow=flow,
+        reverse=reverse,
         source_or_none=cluster,
         target_or_none=None,
         notes={},

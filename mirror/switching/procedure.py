@@ -7,6 +7,7 @@ from there on the only way is forward.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirror.errors import MirrorError
@@ -37,8 +38,7 @@ def undoing(run: Run) -> tuple[str, ...]:
     if run.moved:
         raise MirrorError(
             f"{run.first.target} is active since {run.first.kind.lower()} {run.name}: "
-            f"finish it, then go back with `mirror switch '{run.first.target}->"
-            f"{run.first.source}'`"
+            f"finish it, then go back with `mirror switch '{way_back(run.first)}'`"
         )
     return tuple(
         step
@@ -93,12 +93,7 @@ def is_due(
         if (first.source, first.target) != (source, target) or not (
             first.kind is kind or finishes
         ):
-            raise MirrorError(
-                f"{first.kind.lower()} {first.source}->{first.target} {run.name} is "
-                f"open, at step {run.last.step}, begun by {first.by}: finish it with "
-                f"`mirror {first.kind.lower()} '{first.source}->{first.target}'`, or "
-                "undo it with --abort"
-            )
+            raise is_open(run)
         return True
     if role.active == target:
         return False
@@ -109,6 +104,27 @@ def is_due(
             f"'{role.active}->{source}' can be switched"
         )
     return True
+
+
+def is_open(run: Run) -> MirrorError:
+    """Why nothing else can begin now."""
+    first = run.first
+    what, name = first.kind.lower(), way(first)
+    return MirrorError(
+        f"{what} {name} {run.name} is open, at step {run.last.step}, begun by "
+        f"{first.by}: finish it with `mirror {what} '{name}'`, or undo it with --abort"
+    )
+
+
+def way_back(first: Entry) -> str:
+    """The same for the way back."""
+    return way(replace(first, source=first.target, target=first.source))
+
+
+def way(first: Entry) -> str:
+    """What a run moves, as commands take it: A->B, or A->B/orders."""
+    _, named, scope = first.pair.partition("/")
+    return f"{first.source}->{first.target}{named}{scope}"
 
 
 def gives_way(run: Run, kind: Kind, source: str) -> bool:

@@ -1,10 +1,10 @@
 """Carries out a run step by step, and keeps the journals of both clusters.
 
 Main type: `Operator`. It looks at the journals; once it begins it is the only one of
-its pair, since it fences earlier ones, which then cannot write what they do next. Each
-step is noted before it begins and when it is done, on the target first, so the target's
-journal alone can finish a run and either one can undo it. If a step fails before the
-point of no return, or producers are blocked for too long, what was done is undone.
+its two clusters, since it fences earlier ones, which then cannot write what they do
+next. Each step is noted before it begins and when it is done, on the target first, so
+the target's journal alone can finish a run and either one can undo it. If a step fails
+before the point of no return, or producers are blocked for too long, it is undone.
 """
 
 from __future__ import annotations
@@ -86,6 +86,9 @@ class Operator:
             self._kind, *self._ends, role=self.role, run=self.run
         )
         """Whether there is anything to do."""
+        beside = roles.open_beside(self._pair, *journals)
+        if self.due and self.run is None and beside is not None:
+            raise procedure.is_open(beside)
 
     def _begin(self) -> None:
         """Fence earlier operators, and look again at what they did until then. What one

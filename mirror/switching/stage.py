@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.config import scopes
 from mirror.errors import MirrorError, UnreachableError
 from mirror.recovery.journal import Kind
 
@@ -47,7 +48,8 @@ class Stage:
     config: MirrorConfig
     pair: PairConfig
     flow: FlowConfig
-    """From the cluster that was active to the one that is to be."""
+    """From the cluster that was active to the one that is to be, with what belongs to
+    the pair only (`both_flows`)."""
     reverse: FlowConfig
     source_or_none: Cluster | None
     target_or_none: Cluster | None
@@ -98,6 +100,18 @@ class Stage:
             if time.monotonic() > self.deadline:
                 raise StepError(f"still waiting: {left}")
             time.sleep(every)
+
+
+def both_flows(
+    config: MirrorConfig, pair: PairConfig, source: str, target: str
+) -> tuple[FlowConfig, FlowConfig]:
+    """A stage's `flow` and `reverse`: those between two clusters, with what belongs to
+    the pair.
+    """
+    # Also those that another instance runs (`mirror run --clusters`).
+    flows = {flow.name: flow for flow in config.enabled_flows}
+    flow, reverse = flows[f"{source}->{target}"], flows[f"{target}->{source}"]
+    return scopes.within(flow, pair), scopes.within(reverse, pair)
 
 
 def _reached(cluster: Cluster | None, alias: str) -> Cluster:

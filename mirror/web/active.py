@@ -10,6 +10,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from mirror.config.pair_settings import pair_name
+from mirror.config.section_names import pair_parts
 from mirror.web.routing import Response, as_json
 
 if TYPE_CHECKING:
@@ -27,10 +29,12 @@ def is_active(
 
     `name`: the pair, its clusters in any order; `now`: monotonic.
     """
+    parts = pair_parts(name)
+    wanted = name if parts is None else pair_name(*parts)
     members = {
         member.cluster: member
         for pair in pairs
-        if set(pair.name.split("<->")) == set(name.split("<->"))
+        if pair.name == wanted
         for member in pair.members
     }
     if (member := members.get(cluster)) is None:

@@ -17,7 +17,7 @@ from mirror.metadata.topics import select
 from mirror.recovery.journal import Kind
 from mirror.status.store import StatusStore
 from mirror.switching.runner import Operator, Terms
-from mirror.switching.stage import Done, Stage, Step
+from mirror.switching.stage import Done, Stage, Step, both_flows
 from mirror.switching.steps import STEPS
 from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.switching import pair_of
@@ -42,12 +42,19 @@ class Rehearsal:
         clusters: Mapping[str, Mapping[str, Any]] | None = None,
         flows: Mapping[str, Any] | None = None,
         pair: Mapping[str, Any] | None = None,
+        pairs: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         """`one` and `other`: alias and bootstrap. Further clusters and flows, or their
-        settings, and settings of the pair and of all flows.
+        settings, and settings of the pair and of all flows. `pairs`: several by name,
+        of which the first one is switched.
         """
         document = pair_of(one, other, topic)
+        if pairs is not None:
+            ((name, whole),) = document["recovery"].items()
+            document["recovery"] = {
+                f"{name}/{scope}": {**whole, **each} for scope, each in pairs.items()
+            }
         document["defaults"] |= settings
         for alias, more in (clusters or {}).items():
             document["clusters"].setdefault(alias, {}).update(more)
@@ -108,12 +115,14 @@ class Rehearsal:
 
     def stage(self, kind: Kind = Kind.SWITCH, *, seconds: float = 60.0) -> Stage:
         one, other = self._ends
+        pair = next(iter(self.config.recovery.values()))
+        flow, reverse = both_flows(self.config, pair, one, other)
         return Stage(
             kind=kind,
             config=self.config,
-            pair=next(iter(self.config.recovery.values())),
-            flow=self.config.flows[f"{one}->{other}"],
-            reverse=self.config.flows[f"{other}->{one}"],
+            pair=pair,
+            flow=flow,
+            reverse=reverse,
             source_or_none=self.cluster(one) if kind is Kind.SWITCH else None,
             target_or_none=self.cluster(other),
             notes={},

@@ -82,14 +82,14 @@ CALLED_ACL_TOPICS = "`mirror-acls.` as a prefix"
 
 
 def is_paired(flow: FlowConfig, config: MirrorConfig) -> bool:
-    """Whether the flow is one of a pair's two."""
-    return pair_name(flow.source, flow.target) in config.recovery
+    """Whether the flow is one of the two of a pair."""
+    return bool(config.pairs_of(flow.source, flow.target))
 
 
 def is_fenced(flow: FlowConfig, config: MirrorConfig) -> bool:
-    """Whether switches of the flow's pair keep producers out by ACLs."""
-    pair = config.recovery.get(pair_name(flow.source, flow.target))
-    return pair is not None and pair.fence == "acl"
+    """Whether switches of one of the flow's pairs keep producers out by ACLs."""
+    pairs = config.pairs_of(flow.source, flow.target)
+    return any(pair.fence == "acl" for pair in pairs)
 
 
 def pairs(flow: FlowConfig, _config: MirrorConfig) -> tuple[Extent, ...]:

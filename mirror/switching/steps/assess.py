@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.config import scopes
 from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
@@ -17,7 +18,7 @@ from mirror.offsets.progress import NO_ID, ProgressReader
 from mirror.recovery import ends, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, some
-from mirror.switching import failover_report, fences, group_places, hooks
+from mirror.switching import closed, failover_report, fences, group_places, hooks
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _assess(stage: Stage) -> Done:
         raise StepError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
+    warnings = [*_require_closed(stage)] if stage.planned else []
     risk = look(stage)
     found = places_of(stage)
     topics = len(risk.topics)
@@ -51,7 +53,6 @@ def _assess(stage: Stage) -> Done:
     if found.failures:
         raise StepError(named(found.failures))
     _require_idle(stage, found)
-    warnings = []
     if found.unknown:
         warnings.append(f"positions that are not known: {named(found.unknown)}")
     if found.not_covered:
@@ -87,7 +88,12 @@ def look(stage: Stage) -> RiskStatus:
     flow = stage.flow
     reader = ProgressReader(stage.target, progress.topic_name(flow.source))
     if not stage.planned:
-        return from_standby(stage.target, flow, lambda: reader.read(wait=False))
+        return from_standby(
+            stage.target,
+            flow,
+            lambda: reader.read(wait=False),
+            counts=lambda name: scopes.has_topic(stage.pair, name, stage.reverse),
+        )
     names = [topic.topic for topic in select(stage.source, flow).topics]
     # What the service saw says since when something is not copied.
     kept = standby.read(stage.target, flow.source, {ends.KIND})
@@ -113,6 +119,14 @@ def _require_current(stage: Stage, lag: float) -> None:
             f"{stage.pair.max_lag_seconds:g}: wait until it has caught up (`mirror lag`"
             "), or raise max_lag_seconds"
         )
+
+
+def _require_closed(stage: Stage) -> tuple[str, ...]:
+    """Returns what is not known about it."""
+    found = closed.findings(stage)
+    if found.refused:
+        raise StepError("; ".join(found.refused[:_MOST_NAMED]))
+    return found.warnings
 
 
 def _require_partitions(stage: Stage) -> None:
@@ -183,7 +197,12 @@ def places_of(stage: Stage) -> GroupPlaces:
     """Where groups go on. Raises as `group_places.survey`."""
     source = stage.source if stage.planned else None
     return group_places.survey(
-        stage.config, stage.flow, stage.reverse, stage.target, source
+        stage.config,
+        stage.flow,
+        stage.reverse,
+        stage.target,
+        source,
+        pair=stage.pair,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirror.config import scopes
 from mirror.metadata.topics import select
 from mirror.policy.names import HEARTBEATS
 from mirror.recovery import roles
@@ -99,9 +100,14 @@ def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
         FenceError: ACLs cannot do it.
         ClusterError: the cluster does not answer, or refuses.
     """
-    policy = _back(stage, flow).replication_policy
+    back = _back(stage, flow)
+    upstream = back.replication_policy.upstream_topic
     topics = topics_of(cluster, flow)
-    copies = {name for name in cluster.topics() if policy.upstream_topic(name)}
+    copies = {
+        name
+        for name in cluster.topics()
+        if upstream(name) and scopes.has_topic(stage.pair, name, back)
+    }
     settings = stage.config.clusters[flow.source]
     known = fences.look(cluster, settings, topics, copies=copies - topics.keys())
     plan = fencing.plan(known, topics, pair=stage.pair.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.config import scopes
 from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
@@ -27,7 +28,9 @@ from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    from mirror.config.schema import FlowConfig
 
 TopicPartition = tuple[str, int]
 
@@ -58,29 +61,37 @@ def _open(stage: Stage) -> Done:
     elif drain.stop_again(stage):
         positions.require_settled(stage)
     return Done(
-        text=f"{text}{stage.flow.target} is active; {stage.reverse.name} starts, "
-        f"{stage.flow.name} rests",
+        text=f"{text}{stage.flow.target} is active; {_turned(stage)}",
         warnings=warnings,
     )
+
+
+def _turned(stage: Stage) -> str:
+    back, out = stage.reverse.name, stage.flow.name
+    if stage.pair.scope is not None:
+        return f"{back} takes the topics up, {out} leaves them"
+    return f"{back} starts, {out} rests"
 
 
 def _note_beginnings(stage: Stage) -> None:
     """Where the flow back begins, unless it has run: its positions would be in the
     cluster that is gone.
     """
-    reverse = stage.reverse
+    # All that the flow copies, since it has one beginning, also where pairs have names.
+    flows = {each.name: each for each in stage.config.enabled_flows}
+    reverse = flows[stage.reverse.name]
     if reverse.start == "earliest" or BEGINS in stage.notes[roles.ROLE]:
         return
     place = starting.start_point(reverse.start)
-    found = starting.begin(stage.target, _partitions_back(stage), place)
+    found = starting.begin(stage.target, _partitions_back(stage, reverse), place)
     stage.note({BEGINS: noted(found)})
 
 
-def _partitions_back(stage: Stage) -> dict[TopicPartition, str]:
+def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, str]:
     """What the flow back copies, with the topics' ids in hex."""
     return {
         (topic.topic, number): topic.topic_id
-        for topic in select(stage.target, stage.reverse).topics
+        for topic in select(stage.target, reverse).topics
         for number in range(topic.partitions)
     }
 
@@ -102,7 +113,10 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
         copied = progress.read(target, progress.topic_name(alias)).positions
         # Also topics of which nothing was copied yet.
         seen = () if kept is None else ends.read(kept, alias)
-        topics = sorted({*seen, *(topic for topic, _ in copied)})
+        names = {*seen, *(topic for topic, _ in copied)}
+        topics = sorted(
+            each for each in names if scopes.has_topic(stage.pair, each, stage.reverse)
+        )
     plan = rights.plan(
         stage.flow,
         pair=stage.pair.name,
@@ -124,14 +138,15 @@ def _begin_back(stage: Stage) -> None:
     record that was not copied from there.
     """
     flow, reverse = stage.flow, stage.reverse
+    named = stage.pair.scope is not None
     stage.note({})
-    if reverse.start != "earliest":
+    if reverse.start != "earliest" and not named:
         take_ownership(
             reverse,
             stage.target,
             stage.source,
             slots=1,
-            partitions=_partitions_back(stage),
+            partitions=_partitions_back(stage, reverse),
         )
     writers = Merging(stage.config.enabled_flows)
     copies = {
@@ -140,7 +155,8 @@ def _begin_back(stage: Stage) -> None:
         if writers.back(flow, topic.topic) is not None
         for number in range(topic.partitions)
     }
-    if not copies:
+    fresh = _begin_now(stage, copies) if named else {}
+    if not (copies or fresh):
         return
     ids = {name: each.topic_id for name, each in stage.target.topics().items()}
 
@@ -159,9 +175,31 @@ def _begin_back(stage: Stage) -> None:
                 for key, start in starts.items()
                 if start.offset > before.get(key, 0) or key in ours.keys() - before
             }
+            | {key: each for key, each in fresh.items() if key not in known}
         )
 
     rewrite_progress(reverse, stage.source, decide)
+
+
+def _begin_now(
+    stage: Stage, copies: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Position]:
+    """Where the flow back, which copies for other pairs, begins with topics that it has
+    never copied, as its `start` says.
+    """
+    reverse = stage.reverse
+    if reverse.start == "earliest":
+        return {}
+    name = progress.topic_name(reverse.source)
+    there = stage.source.topic(name) is not None
+    known = progress.read(stage.source, name).positions if there else {}
+    new = {
+        key: topic_id
+        for key, topic_id in _partitions_back(stage, reverse).items()
+        if key not in known and key not in copies
+    }
+    place = starting.start_point(reverse.start)
+    return starting.begin(stage.target, new, place) if new else {}
 
 
 def _take_back(stage: Stage) -> str:
