@@ -386,8 +386,8 @@ class Flow:
                     log.warning("looking for topics failed", flow=self.name,
                                 error=str(error))  # fmt: skip
         if not run.ended.is_set():
-            error = query.exception()
-            cause = "its streaming query ended" if error is None else short(error)
+            failed = query.exception()
+            cause = "its streaming query ended" if failed is None else short(failed)
             raise FlowError(f"flow {self.name}: {run.failure or cause}")
 
 
