@@ -7,7 +7,6 @@ equal to its copy is decided byte by byte, in `comparing`.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,8 +68,8 @@ def _described(
     terms: Terms, stretch: Stretch, on_source: bool, *, timed: bool
 ) -> Iterator[tuple[Listed, Rows, Rows]]:
     """Records with the marks of them and of their keys."""
-    with closing(terms.cluster(on_source=on_source)) as cluster:
-        stream = sides.stream(terms, cluster.connect(), stretch, on_source=on_source)
+    with terms.connected(on_source=on_source) as cluster:
+        stream = sides.stream(terms, cluster, stretch, on_source=on_source)
         flags = alignment.TIMED if timed else 0
         for part in stream.listed():
             marks = np.empty(len(part.places), np.int64)

@@ -13,7 +13,7 @@ import uuid
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
-from mirror.errors import NoLeaderError
+from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
 from mirror.proving.ranges import CopiedPartition
 from mirror.retry import patiently
@@ -167,7 +167,7 @@ def _offsets(
             raise NoLeaderError(f"cluster {cluster.alias}: partitions have no leader")
 
     with contextlib.suppress(NoLeaderError):
-        patiently(ask, seconds=PATIENCE_SECONDS)
+        patiently(ask, seconds=PATIENCE_SECONDS, also=UnreachableError)
     return found
 
 

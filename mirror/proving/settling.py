@@ -15,17 +15,19 @@ import numpy as np
 
 from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
-from mirror.errors import NoLeaderError
+from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proving import explaining, findings, locating
 from mirror.proving.account import Account, Finding, Kind, span_of
 from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.errors import ClusterError
     from mirror.proving.account import Span
     from mirror.proving.explaining import Mask, Odd
     from mirror.proving.ranges import CopiedPartition
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from mirror.proving.sides import Terms
 
 _DELETE_RETENTION_MS = 86_400_000
+_NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +210,17 @@ class Settling:
         """All of a log, with what came after the proof began."""
         cluster = self._source if on_source else self._target
         key = (of.topic if on_source else of.target_topic, of.partition)
+
+        def ask(timestamp: int) -> int:
+            found = topic_admin.list_offsets(cluster, [key], timestamp=timestamp)
+            if not found:
+                raise NoLeaderError(f"cluster {cluster.alias}: {key[0]} has no leader")
+            return found[key]
+
         first, end = (
-            topic_admin.list_offsets(cluster, [key], timestamp=each).get(key)
+            patiently(partial(ask, each), also=UnreachableError)
             for each in (topic_admin.EARLIEST, topic_admin.LATEST)
         )
-        if first is None or end is None:
-            raise NoLeaderError(f"cluster {cluster.alias}: {key[0]} has no leader")
         return Stretch(
             topic=key[0], partition=of.partition,
             topic_id=of.topic_id if on_source else of.copy_id,
@@ -228,7 +236,13 @@ class Settling:
         found: dict[tuple[bool, str], int | None] = {}
         for on_source, cluster in ((True, self._source), (False, self._target)):
             names = {of.topic if on_source else of.target_topic for of in partitions}
-            for name, described in configs.describe(cluster, names).items():
+            described_topics = patiently(
+                partial(configs.describe, cluster, names), also=UnreachableError
+            )
+            for name, described in described_topics.items():
+                if _is_deleted(described.error):
+                    found[on_source, name] = None
+                    continue
                 if described.error is not None:
                     raise described.error
                 policy = described.configs["cleanup.policy"].value or ""
@@ -237,6 +251,10 @@ class Settling:
                     int(stay or _DELETE_RETENTION_MS) if "compact" in policy else None
                 )
         return found
+
+
+def _is_deleted(error: ClusterError | None) -> bool:
+    return isinstance(error, BrokerError) and error.name == _NO_TOPIC
 
 
 def _without(rows: Odd, mask: Mask) -> Odd:

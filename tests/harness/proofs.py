@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from tests.harness.slots import SparklessFlow
 
 
+class Meanwhile(InProcess):
+    """After the first result, something happens."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        for result in super().results(tasks):
+            yield result
+            if self._act is not None:
+                self._act()
+                self._act = None
+
+
 _NO_HEARTBEATS = "(?!(.*[.])?heartbeats$).*"
 """Shared clusters have those of other tests."""
 
