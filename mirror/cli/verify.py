@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from enum import StrEnum
 from pathlib import Path
+import threading
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from rich.progress import (
 )
 import typer
 
+from mirror import log
 from mirror.cli.flow import place_of
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import OptionalConfigFile, TopicPattern
@@ -61,6 +63,8 @@ COLUMNS = (
 )
 FINDING_COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "DETAIL")
 _MOST_SHOWN = 1_000
+_ALL = 1_000_000
+"""More cores than any cluster has."""
 
 
 class By(StrEnum):
@@ -136,8 +140,8 @@ def verify(  # noqa: PLR0913  options of a command
             "--tasks",
             min=1,
             metavar="N",
-            help="How many ranges to compare at once; as many as this host has cores "
-            "by default.",
+            help="How many ranges to compare at once; by default as many as this host, "
+            "or Spark's cluster, has cores.",
         ),
     ] = None,
     output: Output = Form.TABLE,
@@ -181,7 +185,7 @@ def verify(  # noqa: PLR0913  options of a command
     chosen, flows = chosen_flows(config, flow)
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
-    with proof_runner(chosen, tasks or usable_cores()) as runner:
+    with proof_runner(chosen, tasks) as runner:
         found = [proof_of(chosen, each, runner, scope) for each in flows]
     told = evidence.document(chosen, found, mode=by)
     if key is not None:
@@ -200,15 +204,23 @@ def verify(  # noqa: PLR0913  options of a command
 
 
 @contextlib.contextmanager
-def proof_runner(config: MirrorConfig, tasks: int) -> Iterator[Runner]:
-    """What carries out a proof: a Spark session of its own."""
+def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Runner]:
+    """What carries out a proof: a Spark session of its own, with so many tasks at once;
+    None: as many as there are cores, here or on Spark's cluster.
+    """
     # Spark takes a second to import.
     from mirror.driver import session  # noqa: PLC0415
     from mirror.proving.spark_runner import SparkRunner  # noqa: PLC0415
 
-    spark = session.session(config.service, slots=tasks)
+    log.set_up("warning", config.service.log_format)
+    at_once = tasks or usable_cores()
+    spark = session.session(config.service, slots=at_once)
     try:
-        yield SparkRunner(spark, at_once=tasks)
+        if not (spark.sparkContext.master or "").startswith("local"):
+            wanted = tasks or _ALL
+            there = session.wait_for_cores(spark, wanted, threading.Event())
+            at_once = max(min(wanted, there), 1)
+        yield SparkRunner(spark, at_once=at_once)
     finally:
         spark.stop()
 

@@ -10,6 +10,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
+from tests.harness.independent import assert_agrees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -49,6 +50,16 @@ class Dying(InProcess):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._left -= 1
             yield result
+
+
+def checked(flow: SparklessFlow, *, by_content: bool = False) -> Proven:
+    """A proof of everything, of which every count is right. Nothing may be copied
+    meanwhile.
+    """
+    found = proven(flow, by_content=by_content)
+    bare = by_content or not flow.config().flows[flow.name].provenance
+    assert_agrees(flow, found, bare=bare)
+    return found
 
 
 def proven(
