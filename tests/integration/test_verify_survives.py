@@ -130,7 +130,7 @@ def test_its_processes_are_killed_under_a_quota(
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     flow = _copied(a, b, topic_name)
     file = tmp_path / "mirror.yaml"
-    file.write_text(flow.config().model_dump_json(exclude_unset=True))
+    file.write_text(json.dumps(flow.document()))  # JSON is YAML
 
     def started(log: Path) -> subprocess.Popen[bytes]:
         words = ["verify", "-c", str(file), "--tasks", "1", "-o", "json"]
@@ -146,7 +146,8 @@ def test_its_processes_are_killed_under_a_quota(
     first = tmp_path / "first.log"
     with _slow(a), _slow(b), started(first) as running:
         driver = psutil.Process(running.pid)
-        wait_for(lambda: _worker(driver), 60, 0.05)
+        wait_for(lambda: _worker(driver) or running.poll() is not None, 60, 0.05)
+        assert running.poll() is None, first.read_text()
         psutil.Process(_worker(driver)).kill()
         wait_for(lambda: kept() or running.poll() is not None, 90, 0.1)
         assert running.poll() is None, first.read_text()
