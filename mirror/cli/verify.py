@@ -42,7 +42,7 @@ from mirror.cli.output import (
 )
 from mirror.cli.reports import check_report, private_key, write_report
 from mirror.clusters.admin import topic_admin
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, NothingChosenError
 from mirror.host import usable_cores
 from mirror.proving import evidence
 from mirror.proving.of_flow import keep, prove
@@ -186,7 +186,7 @@ def verify(  # noqa: PLR0913  options of a command
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
     with proof_runner(chosen, tasks) as runner:
-        found = [proof_of(chosen, each, runner, scope) for each in flows]
+        found = [*_proven(chosen, flows, runner, scope)]
     told = evidence.document(chosen, found, mode=by)
     if key is not None:
         told = evidence.signed(told, key)
@@ -197,10 +197,28 @@ def verify(  # noqa: PLR0913  options of a command
     else:
         _show(found)
     if scope.is_kept:
-        for each, proven in zip(flows, found, strict=True):
-            keep(chosen, each, proven)
+        for proven in found:
+            keep(chosen, chosen.flows[proven.flow], proven)
     if any(proven.findings for proven in found):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _proven(
+    config: MirrorConfig, flows: list[FlowConfig], runner: Runner, scope: Scope
+) -> Iterator[Proven]:
+    """Of the flows that have such topics.
+
+    Raises:
+        NothingChosenError: none has.
+    """
+    without: list[str] = []
+    for each in flows:
+        try:
+            yield proof_of(config, each, runner, scope)
+        except NothingChosenError as error:
+            without += error.problems
+    if len(without) == len(flows):
+        raise NothingChosenError(without[:1])
 
 
 @contextlib.contextmanager

@@ -80,6 +80,8 @@ class Settling:
         """
         bare = explaining.of_another_tool(rows, stamped_from)
         rows = _without(rows, bare)
+        filtered = self._filtered(of, rows)
+        rows = _without(rows, filtered)
         originals: dict[int, int] = {}
         asked = np.empty(0, np.int64)
         if self._terms.by_content:
@@ -115,6 +117,7 @@ class Settling:
         return Settled(
             account=Account(
                 equal=int(bare.sum()),
+                filtered=int(filtered.sum()),
                 compacted=int(compacted.sum()),
                 compacted_source=int(on_source.sum()),
                 wrong=int(of_source.sum()),
@@ -124,6 +127,24 @@ class Settling:
             findings=tuple(found),
             spans=spans,
         )
+
+    def _filtered(self, of: CopiedPartition, rows: Odd) -> Mask:
+        """Which rows are about records that the flow left out while it stamped copies:
+        one that does so now does not list them.
+        """
+        found = rows[:, alignment.WHAT] == alignment.ONLY_SOURCE
+        if self._terms.stamped or not found.any():
+            return np.zeros(len(rows), np.bool_)
+        offsets = np.unique(rows[found, alignment.SOURCE])
+        stretch = replace(
+            self._stretch(of, on_source=True),
+            first=int(offsets[0]), end=int(offsets[-1]) + 1,
+        )  # fmt: skip
+        (looped,) = self._runner.results(
+            [partial(locating.filtered, self._terms, stretch, offsets)]
+        )
+        mask: Mask = found & np.isin(rows[:, alignment.SOURCE], looped)
+        return mask
 
     def _compared(
         self,
@@ -156,7 +177,7 @@ class Settling:
     def _originals(
         self, of: CopiedPartition, marks: Odd, *, timed: bool
     ) -> dict[int, int]:
-        if not len(marks):
+        if not len(marks) or of.only_copy:
             return {}
         (found,) = self._runner.results(
             [

@@ -60,15 +60,16 @@ class Terms:
     @property
     def seen(self) -> provenance.Provenance:
         """The header that copies get, and which records are left out."""
-        return self._provenance if self.stamped else provenance.none()
+        return self.header if self.stamped else provenance.none()
 
     @property
     def stamp(self) -> provenance.Bytes:
         """The header by which a copy of this source is known."""
-        return self._provenance.stamp
+        return self.header.stamp
 
     @property
-    def _provenance(self) -> provenance.Provenance:
+    def header(self) -> provenance.Provenance:
+        """The same, whether the flow stamps now or not."""
         return provenance.via(
             source_alias=self.source.alias, source_id=self.source_id,
             target_id=self.target_id,

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 FLOOR = 10_000.0
 """Bytes per second that may be read in any case: a quiet flow is proven, too."""
-_LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20
-"""Of one range, on both sides: longer than batches, and well below a second of work."""
+_LEAST_BYTES, _MOST_BYTES = 1 << 19, 32 << 20
+"""Of one range, on both sides: what the floor allows within a minute, and well below a
+second of work."""
 _IN_ONE_GO = 16
 """Into so many ranges a budget is cut, so that they can be spread."""
 _UNKNOWN, _PROBE = 1_000.0, 20
