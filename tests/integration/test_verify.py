@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.errors import NothingChosenError
 from mirror.proving import logs, survey
 from mirror.proving.account import Kind
 from mirror.recovery import proofs
@@ -27,7 +28,7 @@ def test_a_plain_copy_is_equal(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """Every record of a plain topic with keys, nulls and headers is found equal, and as
-    many as an ordinary consumer counts.
+    many as an ordinary consumer counts. A pattern that no topic matches is refused.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=3)
@@ -56,6 +57,8 @@ def test_a_plain_copy_is_equal(
     again = proven(flow, since=None)
     assert again.findings == ()
     assert sum(each.account.records for each in again.partitions) == 0
+    with pytest.raises(NothingChosenError, match="no topic that matches nothing"):
+        proven(flow, pattern="nothing")
 
 
 def test_a_killed_run_goes_on_after_its_last_proof(

@@ -82,7 +82,8 @@ def aligned(
                 lost.note(of, str(error))
                 failed = Located(piece=_whole(of), failure=str(error))
                 done[of.topic, of.partition].append(failed)
-        tasks = (partial(_located, terms, p, lost.reason(p.of)) for p in pieces)
+        tried = (replace(piece, unknown=lost.reason(piece.of)) for piece in pieces)
+        tasks = (partial(marking.located, terms, piece) for piece in tried)
         for each in runner.results(tasks):
             of = each.piece.of
             if each.failure:
@@ -90,13 +91,6 @@ def aligned(
             done[of.topic, of.partition].append(each)
         for of in group:
             yield _joined(of, done[of.topic, of.partition])
-
-
-def _located(terms: Terms, piece: Piece, reason: str) -> Located:
-    """With a `reason`, it is not tried."""
-    if reason:
-        return Located(piece=piece, failure=reason)
-    return marking.located(terms, piece)
 
 
 def _whole(of: CopiedPartition) -> Piece:

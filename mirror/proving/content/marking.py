@@ -43,6 +43,8 @@ class Piece:
     source_end: int
     target_first: int
     target_end: int
+    unknown: str = ""
+    """Why it is not tried; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ def sampled(
 
 def located(terms: Terms, piece: Piece) -> Located:
     """Match all records of a piece. Whatever goes wrong is in the result."""
+    if piece.unknown:
+        return Located(piece=piece, failure=piece.unknown)
     try:
         with (
             terms.connected(on_source=True) as source,
