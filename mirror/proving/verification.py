@@ -312,7 +312,7 @@ class Verification:
             try:
                 self._keep(part.proof())
             except ClusterError as error:
-                # Whoever asked for the proof tries again at its end.
+                # `of_flow.keep` tries again at the end.
                 log.warning("a proof is not kept yet", reason=str(error))
             else:
                 part.kept = True
