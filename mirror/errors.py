@@ -40,6 +40,10 @@ class ConfigError(MirrorError):
         super().__init__("\n".join(problems))
 
 
+class NothingChosenError(ConfigError):
+    """What was asked for is not there."""
+
+
 class JavaMissingError(MirrorError):
     """Java 17 or newer is needed."""
 

@@ -19,6 +19,8 @@ from mirror.errors import BrokerError, NoLeaderError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirror.errors import ClusterError
+
 T = TypeVar("T")
 
 
@@ -45,14 +47,26 @@ QUESTION = Backoff(0.002, 0.1)
 _PATIENCE_SECONDS = 30.0
 
 
-def patiently(ask: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
-    """What `ask` returns, once the cluster no longer says "not yet".
+def patiently(
+    ask: Callable[[], T],
+    *,
+    seconds: float = _PATIENCE_SECONDS,
+    also: type[ClusterError] = NoLeaderError,
+) -> T:
+    """What `ask` returns, once the cluster no longer says "not yet". `also`: what else
+    is no answer; `UnreachableError`: that no broker gives any.
 
     Raises:
         ClusterError: what `ask` raised: at once, or as "not yet" when time was up.
     """
+
+    def is_not_yet(error: Exception) -> bool:
+        if isinstance(error, BrokerError):
+            return error.retriable
+        return isinstance(error, also)
+
     for attempt in stamina.retry_context(
-        _is_not_yet,
+        is_not_yet,
         attempts=None,
         timeout=seconds,
         wait_initial=QUESTION.first,
@@ -67,9 +81,3 @@ def patiently(ask: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
 def be_quiet() -> None:
     """Keep stamina in this process from logging and counting every attempt."""
     set_on_retry_hooks(())
-
-
-def _is_not_yet(error: Exception) -> bool:
-    if isinstance(error, BrokerError):
-        return error.retriable
-    return isinstance(error, NoLeaderError)

@@ -3,6 +3,7 @@
 # signals reach the driver: on SIGTERM it finishes its transactions and exits.
 #
 #   mirror-submit.sh -c /etc/mirror/mirror.yaml [further options of `mirror run`]
+#   mirror-submit.sh verify -c /etc/mirror/mirror.yaml [further options of it]
 #
 # Variables (all but the first have a default):
 #   SPARK_MASTER      spark://host:7077, yarn, k8s://...
@@ -21,7 +22,10 @@ if [ ! -x "$home/bin/spark-submit" ]; then
 fi
 program=$("$home/bin/python" -c 'import mirror.__main__ as program; print(program.__file__)')
 
-set -- "$program" run "$@"
+case ${1:-} in
+    verify) set -- "$program" "$@" ;;
+    *) set -- "$program" run "$@" ;;
+esac
 if [ -n "${APP_ARCHIVE:-}" ]; then
     # Executors unpack it in their working folder; the driver uses its own environment.
     PYSPARK_PYTHON=./mirror-env/bin/python

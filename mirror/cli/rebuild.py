@@ -36,7 +36,6 @@ from mirror.cli.output import (
 )
 from mirror.cli.verify import proof_of, proof_runner
 from mirror.clusters.admin import topic_admin
-from mirror.host import usable_cores
 from mirror.proving.repairs import copy_groups
 from mirror.proving.repairs.rebuilding import rebuilding
 from mirror.proving.scope import Scope
@@ -172,7 +171,7 @@ def _begin(
             return False
         return agreed(f"Delete and rebuild {what}?", yes=yes)
 
-    with proof_runner(config, usable_cores()) as runner:
+    with proof_runner(config) as runner:
 
         def prove(after: Proven | None) -> Proven:
             rest = Scope(pattern=pattern, keys=False, remembered=False)

@@ -27,7 +27,6 @@ from mirror.cli.rebuild import rebuild
 from mirror.cli.verify import proof_of, proof_runner, record_at
 from mirror.clusters.admin import topic_admin
 from mirror.errors import FencedError
-from mirror.host import usable_cores
 from mirror.proving.repairs import appending
 from mirror.proving.repairs.remedies import Remedy, remedies
 from mirror.proving.scope import Scope
@@ -93,7 +92,7 @@ def append(
         appending.refuse(chosen, repaired, ())
     else:
         appending.begin(chosen, repaired)
-    with proof_runner(chosen, usable_cores()) as runner:
+    with proof_runner(chosen) as runner:
         whole = Scope(
             pattern=topic, since=topic_admin.EARLIEST, keys=False, remembered=False
         )

@@ -183,11 +183,11 @@ class _TargetError(ClusterError):
 def _from_source(flow: FlowConfig, source: Cluster, target: Cluster) -> RiskStatus:
     from mirror.metadata.topics import select  # noqa: PLC0415  loads kernels
     from mirror.recovery import ends, standby  # noqa: PLC0415
-    from mirror.recovery.looking import Looking  # noqa: PLC0415
+    from mirror.recovery.looking import Looking, with_copies  # noqa: PLC0415
 
     def copied() -> Progress:
         try:
-            return read_progress(flow, target)
+            return with_copies(read_progress(flow, target), flow, target)
         except ClusterError as error:
             raise _TargetError(str(error)) from error
 

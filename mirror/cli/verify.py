@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from enum import StrEnum
 from pathlib import Path
+import threading
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from rich.progress import (
 )
 import typer
 
+from mirror import log
 from mirror.cli.flow import place_of
 from mirror.cli.flows import Flows, chosen_flows
 from mirror.cli.options import OptionalConfigFile, TopicPattern
@@ -40,7 +42,7 @@ from mirror.cli.output import (
 )
 from mirror.cli.reports import check_report, private_key, write_report
 from mirror.clusters.admin import topic_admin
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, NothingChosenError
 from mirror.host import usable_cores
 from mirror.proving import evidence
 from mirror.proving.of_flow import keep, prove
@@ -61,6 +63,8 @@ COLUMNS = (
 )
 FINDING_COLUMNS = ("KIND", "SOURCE", "TARGET", "COUNT", "DETAIL")
 _MOST_SHOWN = 1_000
+_ALL = 1_000_000
+"""More cores than any cluster has."""
 
 
 class By(StrEnum):
@@ -136,8 +140,8 @@ def verify(  # noqa: PLR0913  options of a command
             "--tasks",
             min=1,
             metavar="N",
-            help="How many ranges to compare at once; as many as this host has cores "
-            "by default.",
+            help="How many ranges to compare at once; by default as many as this host, "
+            "or Spark's cluster, has cores.",
         ),
     ] = None,
     output: Output = Form.TABLE,
@@ -181,8 +185,8 @@ def verify(  # noqa: PLR0913  options of a command
     chosen, flows = chosen_flows(config, flow)
     if not flows:
         raise MirrorError("the configuration has no enabled flow")
-    with proof_runner(chosen, tasks or usable_cores()) as runner:
-        found = [proof_of(chosen, each, runner, scope) for each in flows]
+    with proof_runner(chosen, tasks) as runner:
+        found = [*_proven(chosen, flows, runner, scope)]
     told = evidence.document(chosen, found, mode=by)
     if key is not None:
         told = evidence.signed(told, key)
@@ -193,22 +197,48 @@ def verify(  # noqa: PLR0913  options of a command
     else:
         _show(found)
     if scope.is_kept:
-        for each, proven in zip(flows, found, strict=True):
-            keep(chosen, each, proven)
+        for proven in found:
+            keep(chosen, chosen.flows[proven.flow], proven)
     if any(proven.findings for proven in found):
         raise typer.Exit(EXIT_FAILED)
 
 
+def _proven(
+    config: MirrorConfig, flows: list[FlowConfig], runner: Runner, scope: Scope
+) -> Iterator[Proven]:
+    """Of the flows that have such topics.
+
+    Raises:
+        NothingChosenError: none has.
+    """
+    without: list[str] = []
+    for each in flows:
+        try:
+            yield proof_of(config, each, runner, scope)
+        except NothingChosenError as error:
+            without += error.problems
+    if len(without) == len(flows):
+        raise NothingChosenError(without[:1])
+
+
 @contextlib.contextmanager
-def proof_runner(config: MirrorConfig, tasks: int) -> Iterator[Runner]:
-    """What carries out a proof: a Spark session of its own."""
+def proof_runner(config: MirrorConfig, tasks: int | None = None) -> Iterator[Runner]:
+    """What carries out a proof: a Spark session of its own, with so many tasks at once;
+    None: as many as there are cores, here or on Spark's cluster.
+    """
     # Spark takes a second to import.
     from mirror.driver import session  # noqa: PLC0415
     from mirror.proving.spark_runner import SparkRunner  # noqa: PLC0415
 
-    spark = session.session(config.service, slots=tasks)
+    log.set_up("warning", config.service.log_format)
+    at_once = tasks or usable_cores()
+    spark = session.session(config.service, slots=at_once)
     try:
-        yield SparkRunner(spark, at_once=tasks)
+        if not (spark.sparkContext.master or "").startswith("local"):
+            wanted = tasks or _ALL
+            there = session.wait_for_cores(spark, wanted, threading.Event())
+            at_once = max(min(wanted, there), 1)
+        yield SparkRunner(spark, at_once=at_once)
     finally:
         spark.stop()
 

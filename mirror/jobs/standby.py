@@ -19,7 +19,7 @@ from mirror.jobs.scheduler import Job
 from mirror.metadata import topics
 from mirror.offsets.progress import ProgressReader, topic_name
 from mirror.recovery import access, ends
-from mirror.recovery.looking import Looking
+from mirror.recovery.looking import Looking, with_copies
 from mirror.recovery.source_ends import SourceEnds
 from mirror.recovery.standby import StandbyWriter
 
@@ -63,7 +63,10 @@ class StandbyJob:
                 known = ends.read(self._writer.known(target), self._flow.source)
             reader = ProgressReader(target, topic_name(self._flow.source))
             # Not waiting for transactions: what they copy counts at the next look.
-            looking = Looking(known, lambda: reader.read(wait=False))
+            looking = Looking(
+                known,
+                lambda: with_copies(reader.read(wait=False), self._flow, target),
+            )
             self._looking = (target, looking)
         at = time.time()
         found = self._looking[1].look(source, self._topics(), at=at)

@@ -7,7 +7,6 @@ pair, which `explaining` explains, or `findings` names.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field
 import hashlib
 from typing import TYPE_CHECKING
@@ -92,11 +91,9 @@ def compare(terms: Terms, work: Range) -> Compared:
         return Compared(range=work, failure=work.unknown)
     try:
         with (
-            closing(terms.cluster(on_source=True)) as source,
-            closing(terms.cluster(on_source=False)) as target,
+            terms.connected(on_source=True) as source,
+            terms.connected(on_source=False) as target,
         ):
-            source.connect()
-            target.connect()
             return _Comparison(terms, work, source, target).run()
     except MirrorError as error:
         return Compared(range=work, failure=str(error))

@@ -6,7 +6,6 @@ have no equal copy are explained later; those that findings name are read once m
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -72,8 +71,7 @@ def _read(
     )
     wanted = np.array(offsets, np.int64)
     found: dict[tuple[bool | None, int], str] = {}
-    with closing(terms.cluster(on_source=on_source)) as cluster:
-        cluster.connect()
+    with terms.connected(on_source=on_source) as cluster:
         for near in np.split(wanted, np.flatnonzero(np.diff(wanted) > _FAR) + 1):
             stretch = Stretch(
                 topic=name, partition=of.partition, topic_id=topic_id,

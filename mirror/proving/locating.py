@@ -7,12 +7,13 @@ equal to its copy is decided byte by byte, in `comparing`.
 
 from __future__ import annotations
 
-from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirror.batches import alignment, to_columns
+from mirror.batches.listing import NO_LOOPS, Loops, listed
 from mirror.proving import sides
 from mirror.proving.explaining import LastOfKeys
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Rows
     from mirror.batches.listing import Listed
+    from mirror.clusters.cluster import Cluster
     from mirror.proving.explaining import Odd
     from mirror.proving.log_stream import Stretch
     from mirror.proving.sides import Terms
@@ -65,12 +67,32 @@ def originals(
     return first
 
 
+def filtered(terms: Terms, stretch: Stretch, offsets: Odd) -> Odd:
+    """Which of these records of a source came through the target before, by their
+    headers.
+
+    Raises:
+        ClusterError: the log cannot be read to its end.
+    """
+    loops = Loops(terms.header.key, terms.header.target_suffix)
+
+    def among(cluster: Cluster, known: Loops) -> Odd:
+        lister = partial(listed, loops=known, most_unpacked=terms.most_unpacked)
+        stream = sides.stream(terms, cluster, stretch, on_source=True, lister=lister)
+        found = [part.places[:, to_columns.OFFSET] for part in stream.listed()]
+        there = np.concatenate([np.empty(0, np.int64), *found])
+        return offsets[np.isin(offsets, there)]
+
+    with terms.connected(on_source=True) as cluster:
+        return np.setdiff1d(among(cluster, NO_LOOPS), among(cluster, loops))
+
+
 def _described(
     terms: Terms, stretch: Stretch, on_source: bool, *, timed: bool
 ) -> Iterator[tuple[Listed, Rows, Rows]]:
     """Records with the marks of them and of their keys."""
-    with closing(terms.cluster(on_source=on_source)) as cluster:
-        stream = sides.stream(terms, cluster.connect(), stretch, on_source=on_source)
+    with terms.connected(on_source=on_source) as cluster:
+        stream = sides.stream(terms, cluster, stretch, on_source=on_source)
         flags = alignment.TIMED if timed else 0
         for part in stream.listed():
             marks = np.empty(len(part.places), np.int64)

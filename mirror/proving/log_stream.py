@@ -44,7 +44,7 @@ Lister = Callable[["Buffer", "Rows", int, int], Iterator[Listed]]
 
 _FETCH_BYTES = 4 << 20
 _HIGH_LATENCY_FETCH_BYTES = 32 << 20
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 _WAIT_SECONDS = 0.5
 _OFFSET_OUT_OF_RANGE = 1
 
@@ -117,8 +117,9 @@ class LogStream:
             ClusterError: it cannot be read, or not to the end.
         """
         reader: SourceReader | None = None
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         pause = 0.0
+        problem: ClusterError | None = None
         while (begun := self._position) < self._stretch.end:
             try:
                 if reader is None:
@@ -132,15 +133,14 @@ class LogStream:
             except (UnreachableError, LeaderError, NoLeaderError, BrokerError) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
-                if time.monotonic() > deadline:
-                    raise
-                reader = None
+                problem, reader = error, None
                 pause = SLOT.after(pause)
                 time.sleep(pause)
             if self._position > begun:
-                deadline, pause = time.monotonic() + _PATIENCE_SECONDS, 0.0
+                deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.0
+                problem = None
             elif time.monotonic() > deadline:
-                raise ClusterError(
+                raise problem or ClusterError(
                     f"{self._where} does not show offset {self._position}, which was "
                     f"committed: is its leader cut off?"
                 )

@@ -13,7 +13,7 @@ import uuid
 
 from mirror.clusters import codes
 from mirror.clusters.admin import topic_admin
-from mirror.errors import NoLeaderError
+from mirror.errors import NoLeaderError, UnreachableError
 from mirror.offsets.progress import NO_ID
 from mirror.proving.ranges import CopiedPartition
 from mirror.retry import patiently
@@ -86,6 +86,15 @@ class Logs:
             return "re-created on the source, and not copied from there yet"
         return ""
 
+    def only_copies(self, topic: MirroredTopic) -> list[int]:
+        """Partitions that the copy alone has: nothing in them may claim our source."""
+        there = self._ends.keys() & self._starts.keys()
+        return sorted(
+            partition
+            for name, partition in there
+            if name == topic.target_topic and partition >= topic.partitions
+        )
+
     def to_prove(
         self,
         topic: MirroredTopic,
@@ -101,11 +110,12 @@ class Logs:
         where = (topic.target_topic, partition)
         start, end = self._starts[where], self._ends[where]
         here = (topic.topic, partition)
-        first = self._firsts[here]
+        only_copy = partition >= topic.partitions
+        first = 0 if only_copy else self._firsts[here]
         # Without a position of its own nothing was copied yet, by this flow.
         copied = max(first if position is None else position.offset, 0)
         if by_content:  # what is there says how far it is
-            copied = max(copied, self._source_ends[here])
+            copied = max(copied, self._source_ends.get(here, 0))
         if first < 0:  # no record is so new
             first = copied
         continues, proven = False, (0, 0)
@@ -137,6 +147,7 @@ class Logs:
             target_lost=max(self._starts[where] - proven[1], 0),
             has_open_end=where in self._open,
             copied_to=-1 if position is None else position.offset,
+            only_copy=only_copy,
         )
 
 
@@ -167,7 +178,7 @@ def _offsets(
             raise NoLeaderError(f"cluster {cluster.alias}: partitions have no leader")
 
     with contextlib.suppress(NoLeaderError):
-        patiently(ask, seconds=PATIENCE_SECONDS)
+        patiently(ask, seconds=PATIENCE_SECONDS, also=UnreachableError)
     return found
 
 

@@ -7,16 +7,19 @@ without findings are proven: there the next one goes on. `keep` does so for the 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.cluster import Cluster
+from mirror.errors import UnreachableError
 from mirror.proving.run_files import RunFiles
 from mirror.proving.sides import Terms
 from mirror.proving.survey import survey
 from mirror.proving.verification import Verification
 from mirror.recovery import proofs
 from mirror.recovery.proofs import Proof
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.proving.runner import Runner
     from mirror.proving.scope import Scope
+    from mirror.proving.survey import Survey
     from mirror.proving.verification import Done, PartitionProof, Proven
 
 
@@ -52,23 +56,22 @@ def prove(
             )
             for alias in (flow.source, flow.target)
         )
-        files = stack.enter_context(RunFiles())
-        ended = _ends(after)
-        if after is None and scope.since is None:
-            ended = proofs.read(target, flow.source)
-        found = survey(
-            flow,
-            source,
-            target,
-            files,
-            scope,
-            proofs=ended,
-        )
+
+        def look() -> tuple[RunFiles, Survey]:
+            files = stack.enter_context(RunFiles())
+            ended = _ends(after)
+            if after is None and scope.since is None:
+                ended = proofs.read(target, flow.source)
+            return files, survey(flow, source, target, files, scope, proofs=ended)
+
+        files, found = patiently(look, also=UnreachableError)
         terms = terms_of(config, flow, source, target, scope)
 
         def write(proof: PartitionProof) -> None:
             kept = _proof(proof, at, by_content=scope.by_content)
-            proofs.write(target, flow, [kept])
+            patiently(
+                partial(proofs.write, target, flow, [kept]), also=UnreachableError
+            )
 
         verification = Verification(
             flow, terms, source, target, runner,

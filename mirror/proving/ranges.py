@@ -65,6 +65,8 @@ class CopiedPartition:
     """Whether what precedes the first record that has a copy is left out."""
     copied_to: int = -1
     """Up to where the flow says it has copied; -1: nothing says."""
+    only_copy: bool = False
+    """Whether the source has no such partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

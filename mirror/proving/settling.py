@@ -15,17 +15,19 @@ import numpy as np
 
 from mirror.batches import alignment
 from mirror.clusters.admin import configs, topic_admin
-from mirror.errors import NoLeaderError
+from mirror.errors import BrokerError, NoLeaderError, UnreachableError
 from mirror.proving import explaining, findings, locating
 from mirror.proving.account import Account, Finding, Kind, span_of
 from mirror.proving.content import changed, content_findings
 from mirror.proving.explaining import LastOfKeys
 from mirror.proving.log_stream import Stretch
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
+    from mirror.errors import ClusterError
     from mirror.proving.account import Span
     from mirror.proving.explaining import Mask, Odd
     from mirror.proving.ranges import CopiedPartition
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from mirror.proving.sides import Terms
 
 _DELETE_RETENTION_MS = 86_400_000
+_NO_TOPIC = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class Settling:
         """
         bare = explaining.of_another_tool(rows, stamped_from)
         rows = _without(rows, bare)
+        filtered = self._filtered(of, rows)
+        rows = _without(rows, filtered)
         originals: dict[int, int] = {}
         asked = np.empty(0, np.int64)
         if self._terms.by_content:
@@ -112,6 +117,7 @@ class Settling:
         return Settled(
             account=Account(
                 equal=int(bare.sum()),
+                filtered=int(filtered.sum()),
                 compacted=int(compacted.sum()),
                 compacted_source=int(on_source.sum()),
                 wrong=int(of_source.sum()),
@@ -121,6 +127,24 @@ class Settling:
             findings=tuple(found),
             spans=spans,
         )
+
+    def _filtered(self, of: CopiedPartition, rows: Odd) -> Mask:
+        """Which rows are about records that the flow left out while it stamped copies:
+        one that does so now does not list them.
+        """
+        found = rows[:, alignment.WHAT] == alignment.ONLY_SOURCE
+        if self._terms.stamped or not found.any():
+            return np.zeros(len(rows), np.bool_)
+        offsets = np.unique(rows[found, alignment.SOURCE])
+        stretch = replace(
+            self._stretch(of, on_source=True),
+            first=int(offsets[0]), end=int(offsets[-1]) + 1,
+        )  # fmt: skip
+        (looped,) = self._runner.results(
+            [partial(locating.filtered, self._terms, stretch, offsets)]
+        )
+        mask: Mask = found & np.isin(rows[:, alignment.SOURCE], looped)
+        return mask
 
     def _compared(
         self,
@@ -153,7 +177,7 @@ class Settling:
     def _originals(
         self, of: CopiedPartition, marks: Odd, *, timed: bool
     ) -> dict[int, int]:
-        if not len(marks):
+        if not len(marks) or of.only_copy:
             return {}
         (found,) = self._runner.results(
             [
@@ -207,12 +231,17 @@ class Settling:
         """All of a log, with what came after the proof began."""
         cluster = self._source if on_source else self._target
         key = (of.topic if on_source else of.target_topic, of.partition)
+
+        def ask(timestamp: int) -> int:
+            found = topic_admin.list_offsets(cluster, [key], timestamp=timestamp)
+            if not found:
+                raise NoLeaderError(f"cluster {cluster.alias}: {key[0]} has no leader")
+            return found[key]
+
         first, end = (
-            topic_admin.list_offsets(cluster, [key], timestamp=each).get(key)
+            patiently(partial(ask, each), also=UnreachableError)
             for each in (topic_admin.EARLIEST, topic_admin.LATEST)
         )
-        if first is None or end is None:
-            raise NoLeaderError(f"cluster {cluster.alias}: {key[0]} has no leader")
         return Stretch(
             topic=key[0], partition=of.partition,
             topic_id=of.topic_id if on_source else of.copy_id,
@@ -228,7 +257,13 @@ class Settling:
         found: dict[tuple[bool, str], int | None] = {}
         for on_source, cluster in ((True, self._source), (False, self._target)):
             names = {of.topic if on_source else of.target_topic for of in partitions}
-            for name, described in configs.describe(cluster, names).items():
+            described_topics = patiently(
+                partial(configs.describe, cluster, names), also=UnreachableError
+            )
+            for name, described in described_topics.items():
+                if _is_deleted(described.error):
+                    found[on_source, name] = None
+                    continue
                 if described.error is not None:
                     raise described.error
                 policy = described.configs["cleanup.policy"].value or ""
@@ -237,6 +272,10 @@ class Settling:
                     int(stay or _DELETE_RETENTION_MS) if "compact" in policy else None
                 )
         return found
+
+
+def _is_deleted(error: ClusterError | None) -> bool:
+    return isinstance(error, BrokerError) and error.name == _NO_TOPIC
 
 
 def _without(rows: Odd, mask: Mask) -> Odd:

@@ -7,6 +7,7 @@ streams a source's records as they must be in the copy. `target` streams the cop
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,11 +16,15 @@ from mirror.batches import codecs
 from mirror.batches.listing import Loops, listed
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
-from mirror.proving.log_stream import LogStream, Stretch
+from mirror.errors import UnreachableError
+from mirror.proving.log_stream import PATIENCE_SECONDS, LogStream, Stretch
 from mirror.proving.results import Results
 from mirror.relay import provenance
+from mirror.retry import patiently
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
     from mirror.proving.log_stream import Lister
@@ -55,25 +60,37 @@ class Terms:
     @property
     def seen(self) -> provenance.Provenance:
         """The header that copies get, and which records are left out."""
-        return self._provenance if self.stamped else provenance.none()
+        return self.header if self.stamped else provenance.none()
 
     @property
     def stamp(self) -> provenance.Bytes:
         """The header by which a copy of this source is known."""
-        return self._provenance.stamp
+        return self.header.stamp
 
     @property
-    def _provenance(self) -> provenance.Provenance:
+    def header(self) -> provenance.Provenance:
+        """The same, whether the flow stamps now or not."""
         return provenance.via(
             source_alias=self.source.alias, source_id=self.source_id,
             target_id=self.target_id,
         )  # fmt: skip
 
-    def cluster(self, *, on_source: bool) -> Cluster:
-        """One of the two, not connected yet."""
-        if on_source:
-            return Cluster(self.source, cluster_id=self.source_id)
-        return Cluster(self.target, cluster_id=self.target_id)
+    @contextlib.contextmanager
+    def connected(self, *, on_source: bool) -> Iterator[Cluster]:
+        """One of the two, as soon as it answers.
+
+        Raises:
+            UnreachableError: it does not, for long.
+            ClusterError: it refuses us, or is another one.
+        """
+        made = (
+            Cluster(self.source, cluster_id=self.source_id)
+            if on_source
+            else Cluster(self.target, cluster_id=self.target_id)
+        )
+        with contextlib.closing(made):
+            patiently(made.connect, seconds=PATIENCE_SECONDS, also=UnreachableError)
+            yield made
 
 
 class Source:

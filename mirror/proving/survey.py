@@ -15,7 +15,7 @@ import uuid
 import numpy as np
 
 from mirror.batches.reading import TopicReader
-from mirror.errors import ClusterError, MirrorError
+from mirror.errors import ClusterError, MirrorError, NothingChosenError
 from mirror.metadata.topics import select
 from mirror.offsets import pairs, progress, runs
 from mirror.offsets.late import LateRuns
@@ -84,7 +84,8 @@ def survey(
     `proofs`: where earlier proofs ended.
 
     Raises:
-        MirrorError: nothing matches, the flow never ran, or a cluster does not answer.
+        NothingChosenError: no topic matches.
+        MirrorError: the flow never ran, or a cluster does not answer.
     """
     chosen = [
         topic
@@ -92,8 +93,8 @@ def survey(
         if re.fullmatch(scope.pattern, topic.topic)
     ]
     if not chosen:
-        raise MirrorError(
-            f"flow {flow.name}: no topic that it copies matches {scope.pattern}"
+        raise NothingChosenError(
+            [f"--topic: flow {flow.name} copies no topic that matches {scope.pattern}"]
         )
     copies = target.topics({topic.target_topic for topic in chosen})
     positions = _positions(flow, target, needed=not scope.by_content)
@@ -127,6 +128,16 @@ def survey(
             )
             begins = began_late and scope.by_content
             found.append(replace(of, begins_with_copies=begins))
+        for partition in logs.only_copies(topic):
+            proof = (
+                proofs.get((topic.topic, partition)) if scope.since is None else None
+            )
+            found.append(
+                logs.to_prove(
+                    topic, partition, copy_id=copy_id, position=None, proof=proof,
+                    began=0, by_content=scope.by_content,
+                )
+            )  # fmt: skip
     return Survey(
         partitions=tuple(found),
         older=known.older,

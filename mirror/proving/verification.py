@@ -8,12 +8,13 @@ is too much of it, since some of it can only be explained by what comes later.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+import structlog
 
 from mirror.errors import ClusterError
 from mirror.proving import explaining
@@ -23,6 +24,7 @@ from mirror.proving.content.aligning import aligned
 from mirror.proving.content.content_findings import not_expired
 from mirror.proving.explaining import NO_EXCUSES
 from mirror.proving.keys import with_keys
+from mirror.proving.out_of_reach import OutOfReach
 from mirror.proving.ranges import narrowed, ranges_of
 from mirror.proving.settling import Settling
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
     from mirror.proving.survey import Survey
+
+log = structlog.get_logger()
 
 TopicPartition = tuple[str, int]
 
@@ -160,6 +164,7 @@ class Verification:
         self._keep = keep
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._total = self._offsets = self._fetched = 0
+        self._lost = OutOfReach(source, target)
 
     def prove(
         self,
@@ -182,9 +187,11 @@ class Verification:
         if self._terms.by_content:
             self._total *= 2  # matched, then compared
         work = self._ranges(found, files) if chosen is None else self._given(chosen)
-        tasks = (partial(compare, self._terms, each) for each in work)
+        tasks = (partial(compare, self._terms, self._tried(each)) for each in work)
         for compared in self._runner.results(tasks):
             of = compared.range.of
+            if compared.failure and not compared.range.unknown:
+                self._lost.note(of, compared.failure)
             excuses = found.excuses.get((of.topic, of.partition), NO_EXCUSES)
             self._take(compared, excuses)
             offsets = compared.range.source_end - compared.range.source_first
@@ -207,6 +214,10 @@ class Verification:
             by_content=self._terms.by_content,
             own_times=dict(own_times),
         )
+
+    def _tried(self, work: Range) -> Range:
+        """The range, or why to leave it."""
+        return replace(work, unknown=work.unknown or self._lost.reason(work.of))
 
     def _count(self, offsets: int, fetched: int) -> None:
         self._offsets += offsets
@@ -242,7 +253,7 @@ class Verification:
                 yield from ranges
 
     def _ranges_by_content(self, found: Survey) -> Iterator[Range]:
-        for each in aligned(self._terms, self._runner, found.partitions):
+        for each in aligned(self._terms, self._runner, found.partitions, self._lost):
             whole = ranges_of(each.of, each.runs, unknown_as=each.failure)
             ranges = [part for one in whole for part in narrowed(one)]
             self._begin(each.of, ranges).findings += each.findings
@@ -298,8 +309,13 @@ class Verification:
                 with_keys(self._terms, self._runner, part.of, part.findings)
             )
         if self._keep is not None and part.whole and not part.findings:
-            self._keep(part.proof())
-            part.kept = True
+            try:
+                self._keep(part.proof())
+            except ClusterError as error:
+                # `of_flow.keep` tries again at the end.
+                log.warning("a proof is not kept yet", reason=str(error))
+            else:
+                part.kept = True
 
     def _settle(self, part: _Partition) -> None:
         """Explain the odd records of a partition, or make findings of them."""

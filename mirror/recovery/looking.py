@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mirror.clusters import codes
 from mirror.errors import ClusterError
 from mirror.recovery import ends, risk, standby
 from mirror.recovery.ends import KIND, NOT_KNOWN, PartitionEnd, TopicEnds
@@ -102,6 +103,27 @@ class Looking:
         return NOT_KNOWN if since is None else since
 
 
+def with_copies(progress: Progress, flow: FlowConfig, target: Cluster) -> Progress:
+    """The progress of topics whose copies are there: of one that was deleted, a
+    failover would lose all, whatever was copied.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    names = {topic for topic, _ in progress.positions}
+    copies = {name: flow.replication_policy.target_topic(name) for name in names}
+    shown = target.topics(set(copies.values()))
+    gone = {
+        name
+        for name, copy in copies.items()
+        if shown[copy].error == codes.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    if not gone:
+        return progress
+    kept = {key: at for key, at in progress.positions.items() if key[0] not in gone}
+    return replace(progress, positions=kept)
+
+
 def from_standby(
     target: Cluster,
     flow: FlowConfig,
@@ -126,4 +148,5 @@ def from_standby(
         for name, each in ends.read(found, flow.source).items()
         if counts(name)
     }
-    return risk.assess(known, progress(), at=ends.at(found))
+    copied = with_copies(progress(), flow, target)
+    return risk.assess(known, copied, at=ends.at(found))

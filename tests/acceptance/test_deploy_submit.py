@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 import subprocess
@@ -16,9 +17,10 @@ from mirror.playground.ports import LOOPBACK
 from tests.harness.admin import copied_records, create_topic
 from tests.harness.load import NumberedLoad
 from tests.harness.service import config_for
+from tests.harness.slots import SparklessFlow, copy_until
 from tests.harness.standalone import QUICK, Standalone, SubmittedMirror
 from tests.harness.waiting import wait_for
-from tests.harness.witness import assert_exactly_once, order_of
+from tests.harness.witness import Witness, assert_exactly_once, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,6 +111,54 @@ def test_a_python_that_is_sent_along(
     assert str(ROOT) not in path.split(":")
     found = order_of(target, copy)
     assert found == {p: load.order[p][: len(keys)] for p, keys in found.items()}
+
+
+@pytest.mark.full
+def test_verify_on_a_cluster(
+    clusters: dict[str, PlaygroundCluster],
+    spark: Standalone,
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """The wrapper runs `mirror verify` on the cluster: the table is on stdout, and the
+    exit code is that of the command, 2 for a topic that there is not.
+    """
+    source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(source, topic_name, 2)
+    load = NumberedLoad(source, topic_name, 2)
+    load.send(300)
+    flow = SparklessFlow(
+        source=source, target=target, topic=topic_name, alias=f"S{topic_name[-8:]}"
+    ).own()
+    with Witness(target) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        copy_until(witness, slot, flow.lease(60), count=300, timeout=60)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(flow.document()))  # JSON is YAML
+
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SCRIPTS / "mirror-submit.sh", "verify", "-c", file, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+            env={
+                **os.environ,
+                "SPARK_MASTER": spark.master,
+                "APP_HOME": sys.prefix,
+                "SPARK_LOCAL_IP": LOOPBACK,
+            },
+        )
+
+    right = typed()
+    assert right.returncode == 0, right.stderr
+    _, line = right.stdout.splitlines()
+    assert line.split()[:3] == [flow.name, topic_name, "300"]
+
+    refused = typed("--topic", "nothing")
+    assert refused.returncode == 2, refused.stderr
+    assert "copies no topic that matches nothing" in refused.stdout  # Spark's choice
 
 
 def pack(archive: Path, packages: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.proving.of_flow import prove
 from mirror.proving.runner import InProcess
 from mirror.proving.scope import Scope
+from tests.harness.independent import assert_agrees
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
     from mirror.proving.runner import Runner
     from mirror.proving.verification import Proven
     from tests.harness.slots import SparklessFlow
+
+
+class Meanwhile(InProcess):
+    """After the first result, something happens."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def results(self, tasks: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        for result in super().results(tasks):
+            yield result
+            if self._act is not None:
+                self._act()
+                self._act = None
 
 
 _NO_HEARTBEATS = "(?!(.*[.])?heartbeats$).*"
@@ -35,6 +50,16 @@ class Dying(InProcess):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._left -= 1
             yield result
+
+
+def checked(flow: SparklessFlow, *, by_content: bool = False) -> Proven:
+    """A proof of everything, of which every count is right. Nothing may be copied
+    meanwhile.
+    """
+    found = proven(flow, by_content=by_content)
+    bare = by_content or not flow.config().flows[flow.name].provenance
+    assert_agrees(flow, found, bare=bare)
+    return found
 
 
 def proven(

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 
 def limit(
-    bootstrap: str, entity: Mapping[str, str | None], bytes_per_second: float | None
+    bootstrap: str,
+    entity: Mapping[str, str | None],
+    bytes_per_second: float | None,
+    *,
+    quota: str = "producer_byte_rate",
 ) -> None:
-    """Limit what these clients produce (None: no longer); a name of None is the
-    default for all.
+    """Limit what these clients produce, or the quota that is named (None: no longer); a
+    name of None is the default for all.
     """
     entry = AlterClientQuotasRequest.EntryData
     config = ClusterConfig(alias="B", bootstrap_servers=[bootstrap])
@@ -33,7 +37,7 @@ def limit(
                         ],
                         ops=[
                             entry.OpData(
-                                key="producer_byte_rate",
+                                key=quota,
                                 value=bytes_per_second or 0.0,
                                 remove=bytes_per_second is None,
                             )

@@ -76,28 +76,30 @@ class SparklessFlow:
         return topic_name(self.alias)
 
     def config(self) -> MirrorConfig:
-        return MirrorConfig.model_validate(
-            {
-                "clusters": {
-                    alias: {
-                        "request_timeout_seconds": self.timeout,
-                        **({"bootstrap_servers": end} if isinstance(end, str) else end),
-                    }
-                    for alias, end in (
-                        (self.alias, self.source),
-                        (self.into, self.target),
-                    )
-                },
-                "flows": {
-                    self.name: {
-                        "topics": [self.topic],
-                        "heartbeats_replication": False,
-                        **self.settings,
-                    }
-                },
-                "service": self.service,
-            }
-        )
+        return MirrorConfig.model_validate(self.document())
+
+    def document(self) -> dict[str, Any]:
+        """What its configuration file says."""
+        return {
+            "clusters": {
+                alias: {
+                    "request_timeout_seconds": self.timeout,
+                    **({"bootstrap_servers": end} if isinstance(end, str) else end),
+                }
+                for alias, end in (
+                    (self.alias, self.source),
+                    (self.into, self.target),
+                )
+            },
+            "flows": {
+                self.name: {
+                    "topics": [self.topic],
+                    "heartbeats_replication": False,
+                    **self.settings,
+                }
+            },
+            "service": self.service,
+        }
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[tuple[Cluster, Cluster]]:

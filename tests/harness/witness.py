@@ -21,7 +21,7 @@ from confluent_kafka import (
 from tests.harness.waiting import PATIENCE_SECONDS, deadline_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.harness.slots import RunningLease
 
@@ -51,23 +51,33 @@ def read_topic(
     bootstrap: str, topic: str, *, timeout: float = 120, **settings: Any
 ) -> dict[int, list[Message]]:
     """What an ordinary read_committed consumer finds from beginning to end."""
+    found = read_topics(bootstrap, [topic], timeout=timeout, **settings)
+    return {partition: messages for (_, partition), messages in found.items()}
+
+
+def read_topics(
+    bootstrap: str, topics: Iterable[str], *, timeout: float = 120, **settings: Any
+) -> dict[tuple[str, int], list[Message]]:
+    """As `read_topic`, of several topics at once."""
     consumer = _consumer(bootstrap, **settings)
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign(
-            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions]
-        )
-        found: dict[int, list[Message]] = {number: [] for number in partitions}
-        open_ends = set(partitions)
+        found: dict[tuple[str, int], list[Message]] = {
+            (topic, number): []
+            for topic in topics
+            for number in consumer.list_topics(topic, 30).topics[topic].partitions
+        }
+        consumer.assign([TopicPartition(*key, OFFSET_BEGINNING) for key in found])
+        open_ends = set(found)
         deadline = deadline_in(timeout)
         while open_ends:
-            assert time.monotonic() < deadline, f"{topic} has no end"
+            assert time.monotonic() < deadline, f"{open_ends} have no end"
             for message in consumer.consume(5000, 0.5):
                 error = message.error()
+                key = (message.topic(), message.partition())
                 if error is None:
-                    found[message.partition()].append(message)
+                    found[key].append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_ends.discard(message.partition())
+                    open_ends.discard(key)
                 else:
                     raise AssertionError(error)
         return found

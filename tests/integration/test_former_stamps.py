@@ -63,3 +63,35 @@ def test_copies_that_were_stamped_once_are_equal(
     assert [(each.kind, each.source) for each in proven(flow).findings] == [
         (Kind.DOUBLED, 5)
     ]
+
+
+def test_what_it_left_out_while_it_stamped_is_filtered(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Records that came through the target before have no copy, as the flow stamped
+    when it passed them. It no longer does, and they are filtered all the same.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    with flow.connected() as (_, target):
+        via = f"B/{target.cluster_id}".encode()
+    client = producer(a)
+    for number in range(_EACH):
+        looped = number % 5 == 2
+        client.produce(
+            topic_name, key=b"%d" % number, partition=0,
+            headers=[("mirror.via", via)] if looped else None,
+        )  # fmt: skip
+    assert client.flush(30) == 0
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        copy_until(witness, slot, flow.lease(60), count=_EACH * 4 // 5, timeout=60)
+    flow.settings["provenance"] = False
+
+    for by_content in (False, True):
+        found = proven(flow, by_content=by_content)
+        assert found.findings == ()
+        (part,) = found.partitions
+        assert part.account.filtered == _EACH // 5
+        assert part.account.equal == _EACH * 4 // 5

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.admin import create_topic
 from tests.harness.load import NumberedLoad, producer
-from tests.harness.proofs import proven
+from tests.harness.proofs import checked, proven
 from tests.harness.slot_processes import LoosePoint, SignalAt
 from tests.harness.slots import RunningLease, SparklessFlow, copy_until
 from tests.harness.waiting import wait_for
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
     from mirror.proving.account import Account
+    from mirror.proving.verification import Proven
     from tests.harness.slot_processes import SlotProcess
 
 pytestmark = pytest.mark.integration
@@ -36,9 +37,11 @@ def _send(bootstrap: str, topic: str, name: str) -> None:
     assert client.flush(30) == 0
 
 
-def _account(flow: SparklessFlow, *, by_content: bool) -> Account:
+def _account(
+    flow: SparklessFlow, *, by_content: bool, prove: Callable[..., Proven] = checked
+) -> Account:
     """Of its only partition, in which nothing is found."""
-    found = proven(flow, by_content=by_content)
+    found = prove(flow, by_content=by_content)
     assert found.findings == ()
     (part,) = found.partitions
     return part.account
@@ -107,7 +110,11 @@ def test_both_ways_under_one_name(
         running = RunningLease(slot, there.lease(60))
         try:
             wait_for(
-                lambda: _account(there, by_content=False).filtered == _EACH, 30, 0.2
+                lambda: (
+                    _account(there, by_content=False, prove=proven).filtered == _EACH
+                ),
+                30,
+                0.2,
             )
         finally:
             running.end()
@@ -181,7 +188,7 @@ def test_while_the_flow_goes_on(
         try:
             with load.streaming(chunk=20, pause=0.005):
                 grown = [
-                    _account(flow, by_content=by_content).equal
+                    _account(flow, by_content=by_content, prove=proven).equal
                     for _ in range(5)
                     for by_content in (False, True)
                 ]

@@ -206,6 +206,25 @@ def test_a_transaction_that_no_one_ends(
     assert "the answer is an upper bound" in capsys.readouterr().err
 
 
+def test_a_copy_that_was_deleted_is_lost_as_a_whole(
+    flow: SparklessFlow, looks: Looks
+) -> None:
+    """Progress says that all is copied, and the copy is gone: the status and the answer
+    from the target alone count every record.
+    """
+    fill(flow, 10)
+    copy(flow, 10 * _PARTITIONS)
+    assert looks.look().records == 0
+    delete_topic(str(flow.target), flow.copy)
+    wait_for(lambda: not topic_exists(str(flow.target), flow.copy))
+
+    assert looks.look().records == 10 * _PARTITIONS
+    config = flow.config().flows[flow.name]
+    with flow.connected() as (_, target):
+        found = from_standby(target, config, lambda: read_progress(config, target))
+    assert found.records == 10 * _PARTITIONS
+
+
 def test_a_service_that_slept_is_corrected(flow: SparklessFlow, looks: Looks) -> None:
     """A record of another service, from an hour ago, is replaced by the next look."""
     fill(flow, 10)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.errors import NothingChosenError
 from mirror.proving import logs, survey
 from mirror.proving.account import Kind
 from mirror.recovery import proofs
-from tests.harness.admin import create_topic
+from tests.harness.admin import add_partitions, create_topic
 from tests.harness.load import NumberedLoad, producer
 from tests.harness.proofs import proven
 from tests.harness.slots import SparklessFlow, copy_until
@@ -27,7 +28,7 @@ def test_a_plain_copy_is_equal(
     clusters: dict[str, PlaygroundCluster], topic_name: str
 ) -> None:
     """Every record of a plain topic with keys, nulls and headers is found equal, and as
-    many as an ordinary consumer counts.
+    many as an ordinary consumer counts. A pattern that no topic matches is refused.
     """
     a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
     create_topic(a, topic_name, partitions=3)
@@ -56,6 +57,8 @@ def test_a_plain_copy_is_equal(
     again = proven(flow, since=None)
     assert again.findings == ()
     assert sum(each.account.records for each in again.partitions) == 0
+    with pytest.raises(NothingChosenError, match="no topic that matches nothing"):
+        proven(flow, pattern="nothing")
 
 
 def test_a_killed_run_goes_on_after_its_last_proof(
@@ -153,3 +156,33 @@ def test_records_copied_while_it_looks_are_not_missing(
     found = proven(flow)
     assert found.findings == ()
     assert [each.account.records for each in found.partitions] == [10]
+
+
+def test_partitions_that_only_the_copy_has(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A copy with more partitions than its source: records there that claim this source
+    are UNEXPECTED, those of others are not.
+    """
+    a, b = clusters["a"].bootstrap, clusters["b"].bootstrap
+    create_topic(a, topic_name, partitions=1)
+    load = NumberedLoad(a, topic_name, 1)
+    load.send(100)
+    flow = SparklessFlow(source=a, target=b, topic=topic_name, alias=topic_name).own()
+    with Witness(b) as witness, flow.slot() as slot:
+        witness.begin(flow.copy)
+        copy_until(witness, slot, flow.lease(60), count=100, timeout=60)
+    add_partitions(b, flow.copy, 2)
+    other = producer(b)
+    claim = read_topic(b, flow.copy)[0][0].headers()
+    other.produce(flow.copy, key=b"local", partition=1)
+    other.produce(flow.copy, key=b"claims", partition=1, headers=claim)
+    assert other.flush(30) == 0
+
+    for by_content in (False, True):
+        found = proven(flow, by_content=by_content)
+        (wrong,) = found.findings
+        assert (wrong.kind, wrong.partition) == (Kind.UNEXPECTED, 1)
+        assert (wrong.source, wrong.target) == (None, 1)
+        accounts = {each.of.partition: each.account for each in found.partitions}
+        assert (accounts[0].equal, accounts[1].foreign) == (100, 1)

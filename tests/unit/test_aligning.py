@@ -14,6 +14,7 @@ import uuid
 import numpy as np
 import pytest
 
+from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.errors import ClusterError
 from mirror.offsets.runs import COUNT
@@ -21,6 +22,7 @@ from mirror.proving.account import Kind
 from mirror.proving.content import aligning, marking, matching
 from mirror.proving.content.aligning import Aligned, aligned
 from mirror.proving.content.marking import Located, Marks, Piece
+from mirror.proving.out_of_reach import OutOfReach
 from mirror.proving.ranges import CopiedPartition, Range, narrowed, ranges_of
 from mirror.proving.sides import Terms
 
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 TERMS = Terms(
-    source=ClusterConfig(alias="A", bootstrap_servers=("a:1",)),
-    target=ClusterConfig(alias="B", bootstrap_servers=("b:1",)),
+    source=ClusterConfig(alias="A", bootstrap_servers=("127.0.0.1:1",)),
+    target=ClusterConfig(alias="B", bootstrap_servers=("127.0.0.1:1",)),
     source_id="a-id", target_id="b-id", by_content=True,
 )  # fmt: skip
 OF = CopiedPartition(
@@ -98,7 +100,8 @@ def _aligned(source: Log, target: Log, **values: Any) -> tuple[Aligned, Logs]:
     }
     of = replace(OF, **{**ends, **values})
     logs = Logs(source, target)
-    (found,) = aligned(TERMS, logs, [of])
+    lost = OutOfReach(Cluster(TERMS.source), Cluster(TERMS.target))
+    (found,) = aligned(TERMS, logs, [of], lost)
     return found, logs
 
 

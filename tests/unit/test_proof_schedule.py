@@ -88,6 +88,22 @@ def test_the_share_is_kept() -> None:
         assert budget.spent <= max(0.05 * total, FLOOR * second) + 1
 
 
+def test_a_small_flow_is_compared_within_minutes() -> None:
+    """A few hundred records of 100 bytes a second: the share alone would take an hour
+    to pay for a range, and what is saved up pays for one within two minutes, and for
+    the next ones as soon.
+    """
+    budget = Budget(0.05, now=0.0)
+    spent_at = [0.0]
+    for second in range(1, 601):
+        budget.earn({("t", 0): second * 300 * 100}, float(second))
+        left = budget.left(Lane.NEW, alone=True)
+        if left >= (each := range_bytes(left, budget.least)):
+            budget.spend(each, Lane.NEW, alone=True)
+            spent_at.append(float(second))
+    assert max(after - at for at, after in itertools.pairwise(spent_at)) < 120
+
+
 @pytest.mark.parametrize("hungry", [(1.0, 1.0), (1.0, 0.1), (0.1, 1.0)])
 def test_no_lane_starves(hungry: tuple[float, float]) -> None:
     """Of two lanes that both take all that they may, however seldom they look, each

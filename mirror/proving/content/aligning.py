@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.offsets.runs import RunArray
     from mirror.proving.content.matching import Longs
+    from mirror.proving.out_of_reach import OutOfReach
     from mirror.proving.ranges import CopiedPartition
     from mirror.proving.runner import Runner
     from mirror.proving.sides import Terms
@@ -57,7 +58,10 @@ class Aligned:
 
 
 def aligned(
-    terms: Terms, runner: Runner, partitions: Iterable[CopiedPartition]
+    terms: Terms,
+    runner: Runner,
+    partitions: Iterable[CopiedPartition],
+    lost: OutOfReach,
 ) -> Iterator[Aligned]:
     """Match the records of partitions with their copies, some partitions at a time.
 
@@ -71,13 +75,20 @@ def aligned(
         pieces: list[Piece] = []
         for of in group:
             try:
-                pieces += _pieces(terms, runner, of)
+                pieces += (
+                    [_whole(of)] if lost.reason(of) else _pieces(terms, runner, of)
+                )
             except MirrorError as error:
+                lost.note(of, str(error))
                 failed = Located(piece=_whole(of), failure=str(error))
                 done[of.topic, of.partition].append(failed)
-        tasks = (partial(marking.located, terms, piece) for piece in pieces)
+        tried = (replace(piece, unknown=lost.reason(piece.of)) for piece in pieces)
+        tasks = (partial(marking.located, terms, piece) for piece in tried)
         for each in runner.results(tasks):
-            done[each.piece.of.topic, each.piece.of.partition].append(each)
+            of = each.piece.of
+            if each.failure:
+                lost.note(of, each.failure)
+            done[of.topic, of.partition].append(each)
         for of in group:
             yield _joined(of, done[of.topic, of.partition])
 

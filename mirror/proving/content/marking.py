@@ -7,7 +7,6 @@ all records of a piece of both. Marks only locate; `comparing` decides what is e
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -44,6 +43,8 @@ class Piece:
     source_end: int
     target_first: int
     target_end: int
+    unknown: str = ""
+    """Why it is not tried; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ def sampled(
     Raises:
         ClusterError: the log cannot be read to its end.
     """
-    with closing(terms.cluster(on_source=on_source)) as cluster:
-        stream = _stream(terms, cluster.connect(), piece, on_source)
+    with terms.connected(on_source=on_source) as cluster:
+        stream = _stream(terms, cluster, piece, on_source)
         read = _read(terms, stream, rate=rate, timed=timed)
     order = np.argsort(read.marks, kind="stable")
     alike = read.marks[order]
@@ -98,13 +99,13 @@ def sampled(
 
 def located(terms: Terms, piece: Piece) -> Located:
     """Match all records of a piece. Whatever goes wrong is in the result."""
+    if piece.unknown:
+        return Located(piece=piece, failure=piece.unknown)
     try:
         with (
-            closing(terms.cluster(on_source=True)) as source,
-            closing(terms.cluster(on_source=False)) as target,
+            terms.connected(on_source=True) as source,
+            terms.connected(on_source=False) as target,
         ):
-            source.connect()
-            target.connect()
             return _located(terms, piece, source, target)
     except MirrorError as error:
         return Located(piece=piece, failure=str(error))

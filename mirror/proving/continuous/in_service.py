@@ -169,6 +169,7 @@ class FlowProofs:
             for each in self._store.flow(self._flow.name).partitions
         }
         self._budget.earn({key: each.bytes for key, each in every.items()}, now)
+        self._costs.least = self._budget.least
         totals: dict[str, Counts] = {}
         for (topic, _), counts in every.items():
             totals[topic] = totals.get(topic, Counts()) + counts
@@ -176,7 +177,8 @@ class FlowProofs:
         for topic, counts in totals.items():
             offsets = counts.records + counts.skipped + counts.looped + counts.removed
             self._costs.guess(topic, copied=counts.bytes, offsets=offsets)
-            each = range_bytes(self._budget.allowed - self._budget.spent)
+            left = self._budget.allowed - self._budget.spent
+            each = range_bytes(left, self._costs.least)
             self._needed += self._costs.of_window(topic, offsets, each)
         return sorted(every)
 
@@ -199,7 +201,7 @@ class FlowProofs:
         failures = [each.failure for each in found.outcomes.values() if each.failure]
         if rolling:
             self._lane, self._alone = Lane.PAST, found.all
-            if (left := self._left()) >= range_bytes(left):
+            if (left := self._left()) >= range_bytes(left, self._costs.least):
                 at = time.time()
                 passed = self._past.prove(step, known, partitions, left=left)
                 self._take(passed.outcomes, at)

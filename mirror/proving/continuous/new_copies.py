@@ -112,7 +112,7 @@ class NewCopies:
                 if of.source_end > of.source_first or of.target_end > of.target_first
             ]
             total = sum(_offsets(of) for of in wanted)
-            each = range_bytes(left)
+            each = range_bytes(left, self._costs.least)
             cost = sum(
                 self._costs.of_window(of.topic, _offsets(of), each) for of in wanted
             )

@@ -86,7 +86,7 @@ class PastCopies:
                 (of for of in found.partitions if of.partition >= key[1]),
                 key=lambda of: of.partition,
             )
-            each = range_bytes(left)
+            each = range_bytes(left, self._costs.least)
             chosen = self._chosen(step, found, files, rest, left, each=each)
             comparable = {
                 (of.topic, of.partition): [one for one in ranges if not one.unknown]

@@ -19,6 +19,10 @@ FLOOR = 10_000.0
 """Bytes per second that may be read in any case: a quiet flow is proven, too."""
 _LEAST_BYTES, _MOST_BYTES = 4 << 20, 32 << 20
 """Of one range, on both sides: longer than batches, and well below a second of work."""
+_SHORTEST_BYTES = 1 << 19
+"""Of one range where the budget takes minutes to pay for a longer one: batches of a
+flow that copies so little are short, too."""
+_SAVED_SECONDS = 60.0
 _IN_ONE_GO = 16
 """Into so many ranges a budget is cut, so that they can be spread."""
 _UNKNOWN, _PROBE = 1_000.0, 20
@@ -61,6 +65,15 @@ class Budget:
         """In all, since the beginning."""
         return max(self.share * self.copied, FLOOR * (self._now - self._began))
 
+    @property
+    def least(self) -> int:
+        """The size of the smallest range: about what a minute allows."""
+        seconds = self._now - self._began
+        if seconds <= 0:
+            return _LEAST_BYTES
+        of_a_minute = self.allowed / seconds * _SAVED_SECONDS
+        return int(min(max(of_a_minute, _SHORTEST_BYTES), _LEAST_BYTES))
+
     def earn(self, copied: Mapping[tuple[str, int], int], now: float) -> None:
         """`copied`: counters of bytes by partition. They may begin at zero again."""
         for key, count in copied.items():
@@ -85,9 +98,9 @@ class Budget:
             self._of_lane[lane] += count
 
 
-def range_bytes(left: float) -> int:
+def range_bytes(left: float, least: int = _LEAST_BYTES) -> int:
     """The size of a range, on both sides, when so much may be read."""
-    return int(min(max(left / _IN_ONE_GO, _LEAST_BYTES), _MOST_BYTES))
+    return int(min(max(left / _IN_ONE_GO, least), _MOST_BYTES))
 
 
 class Costs:
@@ -98,6 +111,8 @@ class Costs:
     """
 
     def __init__(self) -> None:
+        self.least = _LEAST_BYTES
+        """The size of the smallest range now."""
         self._slopes: dict[str, float] = {}
         self._surplus: dict[str, float] = {}
         self._guesses: dict[str, float] = {}
