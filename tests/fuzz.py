@@ -31,9 +31,9 @@ from mirror.batches import (
     alignment,
     batch,
     codecs,
-    kernels,
     listing,
     marks,
+    merge_loop,
     records,
     scan,
     to_columns,
@@ -652,7 +652,7 @@ def _require_checks() -> None:
     """Exit unless loops look at every index."""
     nothing = np.empty(0, np.uint8)
     try:
-        kernels.fields(nothing, 0, 9, 1, np.empty((1, 4), np.int64))
+        merge_loop.fields(nothing, 0, 9, 1, np.empty((1, 4), np.int64))
     except IndexError:
         return
     sys.exit("loops do not check their indices")

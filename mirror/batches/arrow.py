@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mirror.batches import kernels, to_columns
+from mirror.batches import merge_loop, to_columns
 from mirror.batches.batch import damaged_records
 from mirror.batches.schema import HEADERS, SCHEMA
 
@@ -57,7 +57,7 @@ class Decoder:
         self, *, via: Buffer, target_suffix: Buffer, feeders: Buffer = _NOTHING
     ) -> None:
         """`via`: the key of headers to hide. `target_suffix`, `feeders`: as for
-        `kernels.merge`. All may be empty.
+        `merge_loop.merge`. All may be empty.
         """
         self._via = via
         self._target_suffix = target_suffix
@@ -73,17 +73,17 @@ class Decoder:
         at: tuple[str, int],
         position: int,
     ) -> Iterator[Chunk]:
-        """Chunks of the listed sections (see `kernels.merge`), from `position` on.
+        """Chunks of the listed sections (see `merge_loop.merge`), from `position` on.
 
         A chunk is empty if all its records looped.
 
         Raises:
             CorruptBatchError: records do not fit their batch.
         """
-        state = np.zeros(kernels.STATES, np.int64)
+        state = np.zeros(merge_loop.STATES, np.int64)
         found = self._result
         whole = len(sections)
-        while (row := state[kernels.ROW]) < whole:
+        while (row := state[merge_loop.ROW]) < whole:
             to_columns.find(
                 source,
                 sections[:whole],
@@ -111,7 +111,7 @@ class Decoder:
                 unexplained=int(found[to_columns.UNEXPLAINED]),
             )
         if whole < len(sections):
-            raise damaged_records(sections[whole, kernels.FIRST_OFFSET])
+            raise damaged_records(sections[whole, merge_loop.FIRST_OFFSET])
 
     def _batch(
         self, source: Buffer, places: Rows, at: tuple[str, int]

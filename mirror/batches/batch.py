@@ -15,7 +15,7 @@ from crc32c import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from mirror.batches import kernels, scan
+from mirror.batches import merge_loop, scan
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.errors import CorruptBatchError
 
@@ -146,17 +146,17 @@ def leads_to(buffer: Buffer, start: int, end: int, *, scratch: Rows) -> tuple[in
 
 def sections(rows: Rows) -> Rows:
     """The record sections of uncompressed batches, a row per batch (see
-    `kernels.merge`).
+    `merge_loop.merge`).
     """
-    out = np.empty((len(rows), kernels.MERGE_COLUMNS), np.int64)
-    out[:, kernels.SOURCE_AT] = rows[:, scan.AT] + HEADER_SIZE
-    out[:, kernels.SOURCE_END] = rows[:, scan.AT] + rows[:, scan.SIZE]
-    out[:, kernels.RECORDS] = rows[:, scan.COUNT]
-    out[:, kernels.FIRST_TIME] = rows[:, scan.BASE_TIME]
-    out[:, kernels.FIRST_OFFSET] = rows[:, scan.BASE]
-    out[:, kernels.LAST_DELTA] = rows[:, scan.LAST] - rows[:, scan.BASE]
+    out = np.empty((len(rows), merge_loop.MERGE_COLUMNS), np.int64)
+    out[:, merge_loop.SOURCE_AT] = rows[:, scan.AT] + HEADER_SIZE
+    out[:, merge_loop.SOURCE_END] = rows[:, scan.AT] + rows[:, scan.SIZE]
+    out[:, merge_loop.RECORDS] = rows[:, scan.COUNT]
+    out[:, merge_loop.FIRST_TIME] = rows[:, scan.BASE_TIME]
+    out[:, merge_loop.FIRST_OFFSET] = rows[:, scan.BASE]
+    out[:, merge_loop.LAST_DELTA] = rows[:, scan.LAST] - rows[:, scan.BASE]
     appended = (rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME) != 0
-    out[:, kernels.FIXED_TIME] = np.where(appended, rows[:, scan.MAX_TIME], -1)
+    out[:, merge_loop.FIXED_TIME] = np.where(appended, rows[:, scan.MAX_TIME], -1)
     return out
 
 
@@ -229,7 +229,7 @@ def marker(buffer: Buffer, row: Rows) -> int | None:
     at, end = int(row[scan.AT]), int(row[scan.AT] + row[scan.SIZE])
     fields = np.empty((1, 4), np.int64)
     fitting = row[scan.ATTRIBUTES] & CODEC_MASK == 0 and (
-        kernels.fields(buffer, at + HEADER_SIZE, end, 1, fields) >= 0
+        merge_loop.fields(buffer, at + HEADER_SIZE, end, 1, fields) >= 0
     )
     key_at, key_size = fields[0, :2].tolist() if fitting else (0, -1)
     if key_size < _CONTROL_KEY.size:

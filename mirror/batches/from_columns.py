@@ -18,7 +18,7 @@ from mirror.batches.compiled import (
     sized,
     varint_size,
 )
-from mirror.batches.kernels import COPIED, END, NEWEST, OLDEST, RUNS
+from mirror.batches.merge_loop import COPIED, END, NEWEST, OLDEST, RUNS
 from mirror.batches.to_columns import HEADERS, HEADERS_AT, HIDDEN
 
 _HEADER = 61
@@ -98,7 +98,7 @@ def put(
 ):
     """Write records from columns (see `to_columns.fill`) into `out`, from byte 61 on.
 
-    offsets: on the source; `runs` and `result` are set as by `kernels.merge`.
+    offsets: on the source; `runs` and `result` are set as by `merge_loop.merge`.
     origin: each record's index in `places`; it keeps the hidden headers found there.
     stamp: an encoded header to append to every record (empty: none).
     state: the record to begin with; updated, so that the next call continues there.

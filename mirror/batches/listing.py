@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirror.batches import codecs, kernels, scan, to_columns
+from mirror.batches import codecs, merge_loop, scan, to_columns
 from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.batches.compiled import sized
 from mirror.clusters.wire.produce import HEADER_SIZE
@@ -69,10 +69,10 @@ def listed(
     """
     result = np.zeros(to_columns.RESULTS, np.int64)
     for source, found in _unpacked(buffer, rows, most_unpacked):
-        state = np.zeros(kernels.STATES, np.int64)
+        state = np.zeros(merge_loop.STATES, np.int64)
         whole = len(found)
-        while (row := int(state[kernels.ROW])) < whole:
-            left = int(found[row:whole, kernels.RECORDS].sum())
+        while (row := int(state[merge_loop.ROW])) < whole:
+            left = int(found[row:whole, merge_loop.RECORDS].sum())
             places = np.empty((min(left, _AT_ONCE), to_columns.PLACE_COLUMNS), np.int64)
             to_columns.find(
                 source, found[:whole], state, position, end,
@@ -83,14 +83,14 @@ def listed(
                 whole = broken  # what precedes it comes first
                 continue
             if broken == row:
-                raise damaged_records(found[row, kernels.FIRST_OFFSET])
+                raise damaged_records(found[row, merge_loop.FIRST_OFFSET])
             yield Listed(
                 source,
                 places[: result[to_columns.FOUND]],
                 int(result[to_columns.LOOPED]),
             )
         if whole < len(found):
-            raise damaged_records(found[whole, kernels.FIRST_OFFSET])
+            raise damaged_records(found[whole, merge_loop.FIRST_OFFSET])
 
 
 def headers_of(buffer: Buffer, place: Rows) -> list[tuple[bytes, bytes | None]]:
@@ -141,9 +141,9 @@ def _decompressed(
             yield _joined(parts), found[first:row]
             parts, first, at = [], row, 0
         parts.append(part)
-        found[row, kernels.SOURCE_AT] = at
+        found[row, merge_loop.SOURCE_AT] = at
         at += len(part)
-        found[row, kernels.SOURCE_END] = at
+        found[row, merge_loop.SOURCE_END] = at
     yield _joined(parts), found[first:]
 
 

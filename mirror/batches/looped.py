@@ -1,7 +1,8 @@
 """Looped records: the one rule for whether a record already came through the target.
 
 `find_loop` reads a record's headers and is inlined into the loops that drop looped
-records: `kernels.merge` and `to_columns.find`. `relay.provenance` defines the headers.
+records: `merge_loop.merge` and `to_columns.find`. `relay.provenance` defines the
+headers.
 """
 
 from __future__ import annotations

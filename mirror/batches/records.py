@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirror.batches import codecs, kernels, scan
+from mirror.batches import codecs, merge_loop, scan
 from mirror.batches.batch import CODEC_MASK, damaged_records
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 
@@ -121,7 +121,7 @@ def decode(buffer: Buffer, rows: Rows) -> Iterator[tuple[int, bytes, bytes]]:
         data, base = source.data, int(row[scan.BASE])
         for done in range(0, int(row[scan.COUNT]), _AT_ONCE):
             count = min(int(row[scan.COUNT]) - done, _AT_ONCE)
-            at = kernels.fields(source, at, end, count, places)
+            at = merge_loop.fields(source, at, end, count, places)
             if at < 0:
                 raise damaged_records(base)
             for key_at, key_size, value_at, value_size in places[:count].tolist():

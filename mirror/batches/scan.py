@@ -1,7 +1,7 @@
 """Compiled loops over record batches as they were stored: list them, check them.
 
 `index` lists the batches of a buffer without touching records; `first_damaged` checks
-the checksums of small ones. Bytes in, numbers out: no allocation, no I/O. `kernels`
+the checksums of small ones. Bytes in, numbers out: no allocation, no I/O. `merge_loop`
 reads the records. Format: Kafka's message format v2.
 """
 

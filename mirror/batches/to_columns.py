@@ -2,7 +2,8 @@
 
 `find` lists the records of unpacked batches, `fill` gathers them into the buffers of
 Arrow arrays. Bytes in, bytes out: no allocation, no Python object, no I/O. `arrow`
-builds the arrays. Records that are only copied never pass through here (see `kernels`).
+builds the arrays. Records that are only copied never pass through here: see
+`merge_loop`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numba
 import numpy as np
 
 from mirror.batches.compiled import compiled, copy_bytes, equals, sized, varint
-from mirror.batches.kernels import (
+from mirror.batches.looped import find_loop
+from mirror.batches.merge_loop import (
     DONE,
     FIRST_OFFSET,
     FIRST_TIME,
@@ -25,7 +27,6 @@ from mirror.batches.kernels import (
     SOURCE_AT,
     SOURCE_END,
 )
-from mirror.batches.looped import find_loop
 
 # Columns of the rows that `find` writes, one row per record.
 OFFSET, TIME, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(6)
@@ -63,7 +64,7 @@ def find(
     places,
     result,
 ):
-    """List records of the batches in `rows` (see `kernels.merge`, also for `state`,
+    """List records of the batches in `rows` (see `merge_loop.merge`, also for `state`,
     `first_offset`, `target_suffix`, `feeders` and BROKEN), below `end_offset`.
 
     Headers called `via` are counted as hidden, and records that looped are left out

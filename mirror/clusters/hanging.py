@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
 
 TopicPartition = tuple[str, int]
 Numbers = Mapping[str, Sequence[int]]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.connection import Connection
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
     from mirror.clusters.wire.produce import EncodedBatch
 
 TopicPartition = tuple[str, int]

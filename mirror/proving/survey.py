@@ -17,7 +17,7 @@ import numpy as np
 from mirror.batches.reading import TopicReader
 from mirror.errors import ClusterError, MirrorError, NothingChosenError
 from mirror.metadata.topics import select
-from mirror.offsets import pairs, progress, runs
+from mirror.offsets import progress, record_places, runs
 from mirror.offsets.late import LateRuns
 from mirror.offsets.progress import NO_ID
 from mirror.offsets.runs import UPSTREAM
@@ -187,7 +187,7 @@ def _read_map(
     late = LateRuns()
     firsts: dict[TopicPartition, int] = {}
     reader = TopicReader(target, name)
-    for block, is_late in pairs.blocks(reader, only=topics.__contains__):
+    for block, is_late in record_places.blocks(reader, only=topics.__contains__):
         if is_late:
             late.add(block)
             continue

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
 
 TopicPartition = tuple[str, int]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 import numpy as np
 
-from mirror.batches import codecs, kernels, records, scan
+from mirror.batches import codecs, merge_loop, records, scan
 from mirror.batches.batch import CODEC_MASK, damaged_records, sections
 from mirror.clusters.wire.produce import HEADER_SIZE, EncodedBatch
 from mirror.errors import CorruptBatchError
@@ -92,7 +92,7 @@ class Rewriter:
         self._used = 0
         self._unpacked = np.empty(_UNPACK_BYTES, np.uint8)
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
-        self._result = np.zeros(kernels.RESULTS, np.int64)
+        self._result = np.zeros(merge_loop.RESULTS, np.int64)
         self._at = ("", 0)
 
     @property
@@ -191,13 +191,13 @@ class Rewriter:
     ) -> None:
         """Add the records of some sections. `form`: a batch's size limit and codec."""
         limit, codec = form
-        state = np.zeros(kernels.STATES, np.int64)
+        state = np.zeros(merge_loop.STATES, np.int64)
         provenance, result = self._provenance, self._result
         capacity, whole = limit, len(part)
-        while (row := int(state[kernels.ROW])) < whole:
+        while (row := int(state[merge_loop.ROW])) < whole:
             out = self._output(capacity)
-            before = (row, int(state[kernels.DONE]))
-            kernels.merge(
+            before = (row, int(state[merge_loop.DONE]))
+            merge_loop.merge(
                 source,
                 part[:whole],
                 state,
@@ -207,27 +207,27 @@ class Rewriter:
                 *(provenance.key, provenance.stamp, provenance.target_suffix),
                 *(provenance.feeders, self._runs, result),
             )
-            if (broken := int(result[kernels.BROKEN]) - 1) >= 0:
+            if (broken := int(result[merge_loop.BROKEN]) - 1) >= 0:
                 self._used -= 1
                 if broken == row:
-                    raise damaged_records(part[row, kernels.FIRST_OFFSET])
+                    raise damaged_records(part[row, merge_loop.FIRST_OFFSET])
                 whole = broken  # what precedes it is copied
                 continue
-            if before == (int(state[kernels.ROW]), int(state[kernels.DONE])):
+            if before == (int(state[merge_loop.ROW]), int(state[merge_loop.DONE])):
                 self._used -= 1
                 capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
             done.reached = _reached(part, state)
             done.counts += Counts(
-                looped=int(result[kernels.LOOPED]),
-                unexplained=int(result[kernels.UNEXPLAINED]),
+                looped=int(result[merge_loop.LOOPED]),
+                unexplained=int(result[merge_loop.UNEXPLAINED]),
             )
-            copied = int(result[kernels.COPIED])
+            copied = int(result[merge_loop.COPIED])
             if copied:
-                done.newest = max(done.newest, int(result[kernels.NEWEST]))
+                done.newest = max(done.newest, int(result[merge_loop.NEWEST]))
                 if done.oldest < 0:
-                    done.oldest = int(result[kernels.OLDEST])
-                section = out.data[HEADER_SIZE : int(result[kernels.END])]
+                    done.oldest = int(result[merge_loop.OLDEST])
+                section = out.data[HEADER_SIZE : int(result[merge_loop.END])]
                 batch = _pack(section, codec, result, self._runs)
                 done.batches.append(batch)
                 done.made += batch.size
@@ -237,7 +237,7 @@ class Rewriter:
                 done.stopped_at = done.reached
                 return
         if whole < len(part):
-            raise damaged_records(part[whole, kernels.FIRST_OFFSET])
+            raise damaged_records(part[whole, merge_loop.FIRST_OFFSET])
 
     def _sections(
         self, buffer: Buffer, rows: Rows, codec: int, done: Rewritten
@@ -270,7 +270,10 @@ class Rewriter:
             if end > self._unpacked.size:
                 self._unpacked = np.empty(end, np.uint8)
             self._unpacked.data[at:end] = unpacked
-            found[row, kernels.SOURCE_AT], found[row, kernels.SOURCE_END] = at, end
+            found[row, merge_loop.SOURCE_AT], found[row, merge_loop.SOURCE_END] = (
+                at,
+                end,
+            )
             done.unpacked += len(unpacked)
             del unpacked  # do not hold a large one twice
             at = end
@@ -298,15 +301,15 @@ class Rewriter:
 
 def _reached(part: Rows, state: Rows) -> int:
     """The source offset that a merge reached."""
-    row = int(state[kernels.ROW])
-    if state[kernels.DONE]:
-        return int(part[row, kernels.FIRST_OFFSET] + state[kernels.REACHED]) + 1
+    row = int(state[merge_loop.ROW])
+    if state[merge_loop.DONE]:
+        return int(part[row, merge_loop.FIRST_OFFSET] + state[merge_loop.REACHED]) + 1
     last = part[row - 1]
-    return int(last[kernels.FIRST_OFFSET] + last[kernels.LAST_DELTA]) + 1
+    return int(last[merge_loop.FIRST_OFFSET] + last[merge_loop.LAST_DELTA]) + 1
 
 
 def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedBatch:
-    """A batch of the records that `kernels.merge` laid out, described by its result."""
+    """A batch of the records that `merge_loop.merge` laid out, as `result` says."""
     body: memoryview | bytes = section
     used = codecs.NONE
     if codec != codecs.NONE:
@@ -315,19 +318,19 @@ def _pack(section: memoryview, codec: int, result: Rows, runs: Runs) -> EncodedB
         # uncompressed records also holds for the batch.
         if len(packed) < len(section):
             body, used = packed, codec
-    count = int(result[kernels.COPIED])
+    count = int(result[merge_loop.COPIED])
     header = records.header(
         size=HEADER_SIZE + len(body),
         attributes=used,
         count=count,
-        base_time=int(result[kernels.OLDEST]),
-        newest=int(result[kernels.NEWEST]),
+        base_time=int(result[merge_loop.OLDEST]),
+        newest=int(result[merge_loop.NEWEST]),
     )
     return EncodedBatch(
         header=header,
         body=body,
         count=count,
-        runs=runs[: int(result[kernels.RUNS])].copy(),
+        runs=runs[: int(result[merge_loop.RUNS])].copy(),
         # Now, while the body is still in the CPU's cache.
         body_sum=crc32c(body) if len(body) >= _WORTH_SUMMING else None,
     )

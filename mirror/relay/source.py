@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.clusters.topics import Topic
     from mirror.clusters.wire.connection import Connection
     from mirror.clusters.wire.fetch import Fetched
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
     from mirror.errors import ClusterError
     from mirror.offsets.progress import Position
 

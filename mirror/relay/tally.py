@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.relay.latency import Latencies
 from mirror.relay.lateness import Lateness, Now
 from mirror.relay.report import PartitionReport
-from mirror.relay.running import RunningCounts
+from mirror.relay.running_counts import RunningCounts
 from mirror.status.counts import NOTHING, Counts
 from mirror.status.states import PartitionState
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.clusters.transactions import Producer
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
     from mirror.relay.copies import Copies
     from mirror.relay.endings import Endings
     from mirror.relay.pending_transaction import PendingTransaction

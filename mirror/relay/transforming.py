@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mirror.batches import codecs, from_columns, kernels, scan, to_columns
+from mirror.batches import codecs, from_columns, merge_loop, scan, to_columns
 from mirror.batches.arrow import Columns, Decoder
 from mirror.batches.batch import CODEC_MASK
 from mirror.batches.schema import KEPT
@@ -217,8 +217,8 @@ class TransformingRewriter(Rewriter):
                 self._used -= 1
                 capacity = 2 * out.size  # a single record is larger than the buffer
                 continue
-            newest = max(newest, int(result[kernels.NEWEST]))
-            section = out.data[HEADER_SIZE : int(result[kernels.END])]
+            newest = max(newest, int(result[merge_loop.NEWEST]))
+            section = out.data[HEADER_SIZE : int(result[merge_loop.END])]
             batch = _pack(section, codec, result, self._runs)
             batches.append(batch)
             if isinstance(batch.body, bytes):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.clusters.wire.connection import Connection
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
 
 _MOST_REQUESTS = 60
 _ENOUGH_RECORDS = 200_000

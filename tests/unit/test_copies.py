@@ -9,8 +9,8 @@ import pytest
 
 from mirror.clusters.topics import Topic
 from mirror.config.schema import MirrorConfig
-from mirror.offsets.pairs import Pair, Pairs
 from mirror.offsets.progress import Position
+from mirror.offsets.record_places import Pair, Pairs
 from mirror.proving.traces import absence, hops
 from mirror.proving.traces.at_offset import Held, What
 from mirror.proving.traces.hop import Hop

@@ -13,7 +13,7 @@ import pytest
 
 from mirror.clusters.topics import Leader, Topic
 from mirror.clusters.wire import fetch
-from mirror.clusters.wire.pending import Pending
+from mirror.clusters.wire.pending_response import Pending
 from mirror.errors import (
     AuthenticationError,
     ClusterError,

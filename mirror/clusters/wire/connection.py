@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafka.protocol.api_header import ResponseClassRegistry
 
 from mirror.clusters.wire import handshake, identity
-from mirror.clusters.wire.pending import Pending
+from mirror.clusters.wire.pending_response import Pending
 from mirror.clusters.wire.receiving import Incoming
 from mirror.clusters.wire.sending import Outgoing
 from mirror.errors import (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from mirror.clusters.wire.connection import Connection
-    from mirror.clusters.wire.pending import Pending
+    from mirror.clusters.wire.pending_response import Pending
 
 Runs = npt.NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from mirror.status.wording import count, moment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirror.offsets.pairs import Pairs
+    from mirror.offsets.record_places import Pairs
     from mirror.proving.traces.hop import Hop
     from mirror.proving.traces.tracing import Row
 

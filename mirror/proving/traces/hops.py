@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches import codecs
 from mirror.errors import ClusterError
-from mirror.offsets import pairs
+from mirror.offsets import record_places
 from mirror.offsets.progress import NO_ID
 from mirror.policy.selection import select_topics
 from mirror.proving import excuses
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.clusters.reach import Reach
     from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.offsets.pairs import Pair
+    from mirror.offsets.record_places import Pair
     from mirror.proving.traces.absence import Fault
 
 _WRITTEN = {
@@ -166,7 +166,7 @@ class Hops:
         if copy is None:
             return
         self._tell(f"reading the offset map of {flow.name}")
-        known = pairs.read(flow, target, copy, place.partition, place.offset)
+        known = record_places.read(flow, target, copy, place.partition, place.offset)
         for pair in known.pairs:
             row = replace(blank, topic=pair.topic, partition=place.partition)
             if self._is_gone(flow, pair):
@@ -213,7 +213,7 @@ class Hops:
             held = self.held(place)
         hop = meet(self._config, self._reach, flow, row, place=place, held=held)
         self._tell(f"reading the offset map of {flow.name}")
-        known = pairs.read(
+        known = record_places.read(
             flow, hop.target, hop.copy, place.partition, place.offset,
             topic=place.topic, topic_id=hop.topic_id,
         )  # fmt: skip
