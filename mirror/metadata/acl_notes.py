@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.errors import MALFORMED, ClusterError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from mirror.batches.reading import TopicReader
 from mirror.batches.writing import append, ensure_topic
-from mirror.clusters.admin.access import Acl
-from mirror.clusters.admin.acls import Binding
+from mirror.clusters.admin.acls import Acl, Binding
 from mirror.errors import MALFORMED, ClusterError
 from mirror.metadata import acl_notes
 

@@ -30,7 +30,7 @@ from mirror.policy.names import is_internal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mirror.clusters.admin.access import Acl
+    from mirror.clusters.admin.acls import Acl
     from mirror.clusters.admin.configs import TopicConfigs
     from mirror.config.schema import FlowConfig
     from mirror.metadata.sides import Side

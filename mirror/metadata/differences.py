@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin.access import Acl
-from mirror.clusters.admin.acls import Binding
+from mirror.clusters.admin.acls import Acl, Binding
 from mirror.clusters.admin.configs import Origin
 from mirror.metadata import acl_rules
 from mirror.metadata.acl_rules import Granted

@@ -17,7 +17,7 @@ from mirror.errors import AuthorizationError, UnsupportedBrokerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mirror.clusters.admin.access import Acl
+    from mirror.clusters.admin.acls import Acl
     from mirror.clusters.admin.configs import TopicConfigs
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic

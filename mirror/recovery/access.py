@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirror.clusters.admin import access
-from mirror.clusters.admin.access import Acl
-from mirror.clusters.admin.acls import NoAuthorizerError
+from mirror.clusters.admin.acls import Acl, NoAuthorizerError
 from mirror.errors import MALFORMED, AuthorizationError, UnsupportedBrokerError
 from mirror.metadata.acl_notes import AclNotes, steady
 from mirror.recovery import standby

@@ -25,7 +25,7 @@ from mirror.switching.fencing import Known
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from mirror.clusters.admin.access import Acl
+    from mirror.clusters.admin.acls import Acl
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
 

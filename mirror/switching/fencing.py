@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
 from mirror.metadata.acl_notes import FENCE, AclPlan
 

@@ -18,7 +18,7 @@ from mirror.switching.fencing import EVERYONE, TOPIC
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from mirror.clusters.admin.access import Acl
+    from mirror.clusters.admin.acls import Acl
     from mirror.config.schema import FlowConfig
     from mirror.switching.fencing import Known
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.clusters import codes
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.configs import TopicConfigs
 from mirror.clusters.topics import NO_ID, Leader, Topic
 from mirror.config.schema import MirrorConfig

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.clusters.admin.disks import Disk, Replicas
 from mirror.clusters.admin.groups import Group, GroupKind
 from mirror.config.schema import MirrorConfig

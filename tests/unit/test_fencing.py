@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 import pytest
 
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.errors import FenceError
 from mirror.metadata.acl_notes import AclPlan
 from mirror.switching import fencing

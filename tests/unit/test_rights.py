@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.clusters.admin.access import Acl
+from mirror.clusters.admin.acls import Acl
 from mirror.config.schema import FlowConfig
 from mirror.switching import rights
 from mirror.switching.fencing import Known, literal

@@ -6,7 +6,6 @@ SCRAM users without their secrets. `acls` lists and changes those of topics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka.protocol.admin import (
@@ -19,7 +18,7 @@ from kafka.protocol.admin import (
 )
 
 from mirror.clusters import codes
-from mirror.clusters.admin.acls import ANY_TOPIC, listed
+from mirror.clusters.admin.acls import Acl, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,39 +28,6 @@ if TYPE_CHECKING:
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCE_NOT_FOUND = 91
 """The answer where no user has SCRAM credentials."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Acl:
-    """One ACL, in Kafka's own words."""
-
-    kind: str
-    """TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID or DELEGATION_TOKEN."""
-    name: str
-    pattern: str
-    """LITERAL or PREFIXED."""
-    principal: str
-    host: str
-    operation: str
-    permission: str
-    """ALLOW or DENY."""
-
-    def covers(self, name: str) -> bool:
-        """Whether it is about the resource of its kind with this name."""
-        if self.pattern == "PREFIXED":
-            return name.startswith(self.name)
-        return self.name in (name, ANY_TOPIC)
-
-    def __str__(self) -> str:
-        return f"{self.text} on {self.kind.lower().replace('_', ' ')} {self.name}"
-
-    @property
-    def text(self) -> str:
-        """Who may do what, without the name of the resource."""
-        star = " *" if self.pattern == "PREFIXED" else ""
-        host = "" if self.host == "*" else f" from {self.host}"
-        deny = "DENY " if self.permission == "DENY" else ""
-        return f"{deny}{self.principal} {self.operation}{star}{host}"
 
 
 def acls(cluster: Cluster, *, node: int | None = None) -> frozenset[Acl]:

@@ -1,7 +1,7 @@
 """ACLs of a cluster: list those of topics, create and delete any.
 
-Functions over a connected `Cluster`; main type: `Binding`, one ACL of topics in Kafka's
-own words (`access.Acl` is one of any kind). A cluster without an authorizer has no
+Functions over a connected `Cluster`; main types: `Acl`, in Kafka's own words, and
+`Binding`, the same of topics only. A cluster without an authorizer has no
 ACLs: `NoAuthorizerError`. `metadata` decides which ACLs there should be.
 """
 
@@ -26,7 +26,6 @@ from mirror.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from mirror.clusters.admin.access import Acl
     from mirror.clusters.cluster import Cluster
 
 AnyAcl = TypeVar("AnyAcl", bound="Binding | Acl")
@@ -42,6 +41,39 @@ _BINDINGS_PER_REQUEST = 500
 
 class NoAuthorizerError(ClusterError):
     """The cluster has no authorizer, so it has no ACLs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Acl:
+    """One ACL, in Kafka's own words."""
+
+    kind: str
+    """TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID or DELEGATION_TOKEN."""
+    name: str
+    pattern: str
+    """LITERAL or PREFIXED."""
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    """ALLOW or DENY."""
+
+    def covers(self, name: str) -> bool:
+        """Whether it is about the resource of its kind with this name."""
+        if self.pattern == "PREFIXED":
+            return name.startswith(self.name)
+        return self.name in (name, ANY_TOPIC)
+
+    def __str__(self) -> str:
+        return f"{self.text} on {self.kind.lower().replace('_', ' ')} {self.name}"
+
+    @property
+    def text(self) -> str:
+        """Who may do what, without the name of the resource."""
+        star = " *" if self.pattern == "PREFIXED" else ""
+        host = "" if self.host == "*" else f" from {self.host}"
+        deny = "DENY " if self.permission == "DENY" else ""
+        return f"{deny}{self.principal} {self.operation}{star}{host}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
