@@ -77,11 +77,18 @@ def run(
     from mirror.driver.service import Service  # noqa: PLC0415
     from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
     from mirror.switching.owed import settle  # noqa: PLC0415
+    from mirror.tails.unsettled import Unsettled  # noqa: PLC0415
 
     service = (
         Service(chosen, once=True)
         if once
-        else Service(chosen, watch=watch, proofs=ServiceProofs(), settle=settle)
+        else Service(
+            chosen,
+            watch=watch,
+            proofs=ServiceProofs(),
+            settle=settle,
+            new_count=Unsettled,
+        )
     )
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
     if not well:

@@ -154,7 +154,7 @@ def pair_status(**changes: Any) -> PairStatus:
         "step": 8,
         "block_seconds": 12.5,
         "fence_owed": "A",
-        "passive": PassiveStatus(writes=17),
+        "passive": PassiveStatus(writes=17, tail=5),
         "members": (MemberStatus(cluster="A"), MemberStatus(cluster="B")),
     }
     return PairStatus(**known | changes)
@@ -268,11 +268,14 @@ def test_values_of_pairs():
     assert of("mirror_fence_owed", cluster="B") == 0
     assert of("mirror_writes_on_passive_records_total", cluster="A") == 17
     assert of("mirror_writes_on_passive_records_total", cluster="B") is None
+    assert of("mirror_tail_records", cluster="A") == 5
+    assert of("mirror_tail_records", cluster="B") is None
 
     store.pairs = (pair_status(block_seconds=-1.0, passive=PassiveStatus()),)
     shown = scrape(store)
     assert of("mirror_switch_block_seconds") is None
     assert of("mirror_writes_on_passive_records_total", cluster="A") is None
+    assert of("mirror_tail_records", cluster="A") is None
 
 
 def test_per_topic():

@@ -160,8 +160,8 @@ def test_all_is_well():
 
 def test_pairs():
     """The overview names the active cluster, the open run, what is owed and why, what
-    applications write on the passive cluster, and the last runs; without pairs there
-    is no such section.
+    applications write on the passive cluster, its tail, and the last runs; without
+    pairs there is no such section.
     """
     store = board_of()
     assert "Fence owed" not in ask(store, "/")[0].text
@@ -173,14 +173,14 @@ def test_pairs():
             since=1.0,
             run="FAILOVER A->B: redirect BEGUN",
             fence_owed="A",
-            passive=PassiveStatus(error="A refuses", writes=1234),
+            passive=PassiveStatus(error="A refuses", writes=1234, tail=4321),
             runs=(RunStatus(name="r", text="START B->A: end DONE", began=1.0, by="s"),),
         ),
     )
     page, _ = ask(store, "/")
     for text in (
         *("A<->B", "B since", "FAILOVER A->B: redirect BEGUN", "1,234"),
-        *("START B->A: end DONE", "A refuses"),
+        *("4,321", "START B->A: end DONE", "A refuses"),
     ):
         assert text in page.text
 
