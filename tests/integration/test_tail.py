@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
+from dataclasses import replace
 import json
 import multiprocessing
 import os
@@ -23,6 +24,8 @@ from mirror.proving.scope import Scope
 from mirror.recovery import losses
 from mirror.recovery.journal import Kind
 from mirror.status.store import StatusStore
+from mirror.switching.stage import StepError
+from mirror.switching.steps import STEPS
 from mirror.tails import settling
 from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
@@ -166,10 +169,24 @@ def play(
 def test_replay(play: Play) -> None:
     """The tail is what the producer has counted beyond the copy. Replayed by a command
     that was killed in the middle of its second transaction, and by the next one, each
-    record is on B once; nothing is left, and the flow goes on behind it.
+    record is on B once; nothing is left, and the flow goes on behind it. Before that, A
+    cannot become active again; then it can.
     """
     shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
     assert shown["records"] == len(play.left) == _LEFT
+    play.application.write(play.b, 5)
+    play.rehearsal.copy(play.a, f"{play.other}.{play.topic}", 5, back=True)
+    del play.application.written[-5:]
+    stage = play.rehearsal.stage()
+    back = replace(
+        stage,
+        flow=stage.reverse,
+        reverse=stage.flow,
+        source_or_none=stage.target_or_none,
+        target_or_none=stage.source_or_none,
+    )
+    with pytest.raises(StepError, match=f"{play.one} has {_LEFT} records"):
+        STEPS["assess"].do(back)
     assert sum(each["records"] for each in shown["partitions"]) == _LEFT
 
     play.killed(2, lambda: play.settle(Way.REPLAY))
@@ -177,6 +194,7 @@ def test_replay(play: Play) -> None:
     command(play.folder, "tail", "replay", _name(play), "--yes")
     assert play.copied() == Counter(play.application.written)
     assert play.tail().settled
+    STEPS["assess"].do(back)
     play.goes_on()
 
 
