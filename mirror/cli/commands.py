@@ -57,6 +57,10 @@ _COMMANDS = {
         "tail:app",
         "Show and settle what a failover left uncopied.",
     ),
+    "conflicts": (
+        "conflicts:conflicts",
+        "Show keys that were written on both clusters.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Take over flows from MirrorMaker 2, or hand them back.",
