@@ -62,6 +62,10 @@ _COMMANDS = {
         "switch:failback",
         "Go home to a cluster that is back after a failover.",
     ),
+    "conflicts": (
+        "conflicts:conflicts",
+        "Show keys that were written on both clusters.",
+    ),
     "adopt": (
         "adopt:adopt",
         "Take over flows from MirrorMaker 2, or hand them back.",

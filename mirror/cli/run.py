@@ -78,6 +78,7 @@ def run(
     from mirror.driver.service import Service  # noqa: PLC0415
     from mirror.proving.continuous.in_service import ServiceProofs  # noqa: PLC0415
     from mirror.switching.owed import settle  # noqa: PLC0415
+    from mirror.tails.unsettled import Unsettled  # noqa: PLC0415
 
     service = (
         Service(chosen, once=True)
@@ -88,6 +89,7 @@ def run(
             proofs=ServiceProofs(),
             settle=settle,
             rehearse=rehearse,
+            new_count=Unsettled,
         )
     )
     well = service.run(ready=lambda url: logger.info(LISTENS, url=url))

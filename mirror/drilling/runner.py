@@ -23,15 +23,18 @@ from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking
+from mirror.status.wording import some
 from mirror.switching import fences
 from mirror.switching.fencing import Known
 from mirror.switching.steps import assess
+from mirror.tails.unsettled import unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.drilling.looked import Looked
+    from mirror.recovery.journal import Entry
     from mirror.status.risk import RiskStatus
     from mirror.switching.stage import Stage
 
@@ -59,7 +62,8 @@ def drill(
     began = time.monotonic()
     at = time.time() if at is None else at
     flow, pair = stage.flow, stage.pair
-    found = list(_role(stage))
+    entries = _entries(stage)
+    found = [*_role(stage, entries), *_tail(stage, entries)]
     looked = look(stage)
     risk = _risk(looked, at)
     judged = group_looks.judge(looked, records=records, at=at)
@@ -96,7 +100,14 @@ def drill(
     )
 
 
-def _role(stage: Stage) -> Iterator[Finding]:
+def _entries(stage: Stage) -> tuple[Entry, ...]:
+    """What both journals say about the pair."""
+    clusters = (stage.source, stage.target)
+    journals = (JournalReader(each).read(wait=False) for each in clusters)
+    return roles.merged(*journals, pair=stage.pair.name)
+
+
+def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
     """Raises:
     MirrorError: there is nothing to rehearse.
     """
@@ -106,10 +117,6 @@ def _role(stage: Stage) -> Iterator[Finding]:
         raise MirrorError(
             f"flow {flow.name} never ran: cluster {flow.target} has no topic {name}"
         )
-    journals = (
-        JournalReader(each).read(wait=False) for each in (stage.source, stage.target)
-    )
-    entries = roles.merged(*journals, pair=stage.pair.name)
     active = roles.role(entries, stage.pair).active
     if active != flow.source:
         raise MirrorError(
@@ -132,6 +139,20 @@ def _role(stage: Stage) -> Iterator[Finding]:
             reason="it owes its fence: producers may write there",
             cure="run a service that reaches it",
             command="mirror run",
+        )
+
+
+def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
+    """What an earlier failover to the source left on the target."""
+    reverse = stage.reverse
+    if left := unsettled(reverse, stage.target, stage.source, entries):
+        yield Finding(
+            level=Level.DEGRADED,
+            subject=f"cluster {reverse.source}",
+            reason=f"it has {some(left, 'record')} that the failover to "
+            f"{reverse.target} left uncopied: applications would meet them",
+            cure="replay, export or skip them",
+            command=f"mirror tail list '{reverse.name}'",
         )
 
 

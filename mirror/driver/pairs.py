@@ -184,14 +184,17 @@ class PairFollower:
         *,
         error: str = "",
         writes: int | None = None,
+        tail: int | None = None,
     ) -> None:
-        """Show what a look at a cluster of a pair found. `writes`: None if they could
-        not be counted this time.
+        """Show what a look at a cluster of a pair found. `writes` and `tail`: None if
+        they were not counted this time.
         """
         with self._lock:
             last = self._passive.get((pair.name, alias), PassiveStatus())
             self._passive[pair.name, alias] = PassiveStatus(
-                error=error, writes=last.writes if writes is None else writes
+                error=error,
+                writes=last.writes if writes is None else writes,
+                tail=last.tail if tail is None else tail,
             )
 
     def passive(self) -> frozenset[str]:

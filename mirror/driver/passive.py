@@ -1,13 +1,14 @@
-"""Keeps an eye on the passive clusters of pairs: owed fences, and who writes there.
+"""Keeps an eye on the passive clusters of pairs: owed fences, writes, tails.
 
 Main type: `PassiveClusters`, with a thread for each member of a pair, since one that is
 gone keeps only its own thread waiting. Of several instances the one that leads the flow
-into the active cluster changes ACLs; all count. What lays fences stands above this
-room: the command line passes it in.
+into the active cluster changes ACLs and counts its tail; all count writes. What lays
+fences and what reads tails stand above this room: the command line passes them in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -20,14 +21,14 @@ from mirror.errors import MirrorError
 from mirror.host import process_name
 from mirror.log import LogThrottle
 from mirror.recovery import roles
-from mirror.recovery.journal import JournalReader
+from mirror.recovery.journal import JournalReader, Kind
 from mirror.recovery.passive_writes import PassiveWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirror.config.pair_settings import PairConfig
-    from mirror.config.schema import MirrorConfig
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.pairs import PairFollower
     from mirror.recovery.journal import Entry
 
@@ -36,6 +37,8 @@ log = structlog.get_logger()
 _PAUSE_SECONDS = 0.5
 _LOOK_SECONDS = 10.0
 """Between looks at clusters that owe nothing."""
+_TAIL_SECONDS = 30.0
+"""Between counts of a tail."""
 
 
 class Settle(Protocol):
@@ -53,6 +56,13 @@ class Settle(Protocol):
         """As `switching.owed.settle`."""
 
 
+class CountTail(Protocol):
+    """Counts what is not settled of a flow's tail, again and again."""
+
+    def look(self, flow: FlowConfig, source: Cluster, target: Cluster) -> int:
+        """As `tails.unsettled.Unsettled.look`."""
+
+
 class PassiveClusters:
     """Looks at the members of all pairs until closed."""
 
@@ -63,11 +73,22 @@ class PassiveClusters:
         settle: Settle,
         *,
         leads: Callable[[str], bool],
+        new_count: Callable[[], CountTail],
     ) -> None:
-        """`config`: the one in effect; `leads`: whether this instance leads a flow."""
+        """`config`: the one in effect; `leads`: whether this instance leads a flow;
+        `new_count` begins to count a tail.
+        """
         self._closing = threading.Event()
         self._members = [
-            _Member(config, pair, alias, follower, settle=settle, leads=leads)
+            _Member(
+                config,
+                pair,
+                alias,
+                follower,
+                settle=settle,
+                leads=leads,
+                new_count=new_count,
+            )
             for pair in config().recovery.values()
             for alias in pair.members
         ]
@@ -103,18 +124,23 @@ class _Member:
         *,
         settle: Settle,
         leads: Callable[[str], bool],
+        new_count: Callable[[], CountTail],
     ) -> None:
         self.name = f"{pair.name}-{alias}"
         self._config, self._pair, self._alias = config, pair, alias
         self._follower = follower
         self._settle = settle
         self._leads = leads
+        self._new_count = new_count
         self._by = f"service {process_name()}"
         self._throttle = LogThrottle()
         self._looked_at = 0.0
         self._laid = 0
         """The epoch of the last fence that was laid here."""
         self._writes: PassiveWrites | None = None
+        self._tail = new_count()
+        self._tail_epoch = 0
+        self._tail_at = 0.0
 
     def keep_looking(self, closing: threading.Event) -> None:
         cluster = self._new_cluster()
@@ -149,7 +175,8 @@ class _Member:
         if not role.epoch:
             return
         other = self._pair.other_than(role.active)
-        acts = self._pair.fence == "acl" and self._leads(f"{other}->{role.active}")
+        leads = self._leads(f"{other}->{role.active}")
+        acts = self._pair.fence == "acl" and leads
         made = roles.owed(entries) if acts and self._laid != role.epoch else None
         now = time.monotonic()
         if not (
@@ -162,10 +189,13 @@ class _Member:
             cluster.connect()
         if acts:
             self._settle_here(cluster, role.epoch)
-        writes = None
-        if self._alias == other and not self._pair.both_ways:
+        writes = tail = None
+        if rests := self._alias == other and not self._pair.both_ways:
             writes = self._count(cluster, entries, role.epoch)
         self._follower.tell(self._pair, self._alias, writes=writes)
+        if rests and leads:
+            tail = self._count_tail(cluster, entries, role.epoch)
+            self._follower.tell(self._pair, self._alias, tail=tail)
         self._throttle.clear()
 
     def _settle_here(self, cluster: Cluster, epoch: int) -> None:
@@ -192,3 +222,24 @@ class _Member:
             self._writes = PassiveWrites(entries)
         found = self._writes.look(cluster, out, back, at=time.time())
         return -1 if found is None else found
+
+    def _count_tail(
+        self, cluster: Cluster, entries: Sequence[Entry], epoch: int
+    ) -> int | None:
+        """None: not now. Only a failover leaves a tail."""
+        made = roles.newest_role(entries)
+        if made is None or made.kind is not Kind.FAILOVER:
+            return 0
+        now = time.monotonic()
+        if self._tail_epoch != epoch:
+            self._tail, self._tail_epoch = self._new_count(), epoch
+        elif now - self._tail_at < _TAIL_SECONDS:
+            return None
+        self._tail_at = now
+        config = self._config()
+        flows = {flow.name: flow for flow in config.enabled_flows}
+        active = Cluster(config.clusters[made.target], client_id="mirror.passive")
+        with contextlib.closing(active):
+            active.connect()
+            flow = flows[f"{self._alias}->{made.target}"]
+            return self._tail.look(flow, cluster, active)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mirror.config.changes import Changes
     from mirror.config.schema import MirrorConfig
     from mirror.driver.drills import Rehearse
-    from mirror.driver.passive import Settle
+    from mirror.driver.passive import CountTail, Settle
     from mirror.driver.proofs import ServiceProofs
     from mirror.driver.reload import Watch
 
@@ -74,11 +74,12 @@ class Service:
         proofs: ServiceProofs | None = None,
         settle: Settle | None = None,
         rehearse: Rehearse | None = None,
+        new_count: Callable[[], CountTail] | None = None,
     ) -> None:
         """`watch` provides new configurations; None: this one never changes. `proofs`
         proves copies meanwhile; None: none are proven. `settle` lays fences that
-        failovers owe; None: no one looks at passive clusters. `rehearse` carries out
-        drills; None: there are none.
+        failovers owe, and `new_count` begins to count a tail; without them no one
+        looks at passive clusters. `rehearse` carries out drills; None: there are none.
         """
         self._once = once
         self._proofs = proofs
@@ -93,12 +94,13 @@ class Service:
         )
         self._passive = (
             None
-            if settle is None
+            if settle is None or new_count is None
             else PassiveClusters(
                 lambda: self._follower.config,
                 self._pairs,
                 settle,
                 leads=self._leadership.leads,
+                new_count=new_count,
             )
         )
         self._drills = (

@@ -32,6 +32,9 @@ class PassiveStatus:
     """Why it could not be looked at, or fenced; empty if it was."""
     writes: int = -1
     """Offsets that applications have used there since it is passive; -1: not known."""
+    tail: int = -1
+    """Records there that a failover left uncopied and no one has settled, as far as
+    they are counted; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

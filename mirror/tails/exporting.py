@@ -178,16 +178,17 @@ class TailFile:
             "partition": part.partition,
             "offset": of.offset,
             "time": of.time,
-            "key": _shown(of.key),
-            "value": _shown(of.value),
+            "key": text_of(of.key),
+            "value": text_of(of.value),
             "headers": [
-                {"name": _shown(name), "value": _shown(value)}
+                {"name": text_of(name), "value": text_of(value)}
                 for name, value in of.headers
             ],
         }
 
 
-def _shown(value: bytes | None) -> dict[str, str] | None:
+def text_of(value: bytes | None) -> dict[str, str] | None:
+    """Bytes as JSON has them; null stays null."""
     if value is None:
         return None
     try:

@@ -116,10 +116,18 @@ class Tail:
         return all(each.settled for each in self.partitions)
 
 
-def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
+def survey(
+    flow: FlowConfig,
+    source: Cluster,
+    target: Cluster,
+    *,
+    seen: Tail | None = None,
+    most: int | None = None,
+) -> Tail:
     """Find what the target does not have; both clusters are connected. A
     transaction that a command has left open on the target settles nothing, and is not
-    waited for.
+    waited for. `seen`: an earlier answer, behind which the source is read on. `most`:
+    how many offsets to read; a partition that is not read to its end is open.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
@@ -150,9 +158,19 @@ def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
         for each in losses.read(target, flow.source, wait=False)
         if each.flow == flow.name and each.cause is Cause.FAILOVER
     ]
-    found = []
+    found: list[TailPartition] = []
+    before = {each.key: each for each in seen.partitions} if seen is not None else {}
     for topic, number in behind:
         of = topics[topic]
+        end, opening = ends[topic, number], (topic, number) in opened
+        last = before.get((topic, number))
+        if last is not None and (last.topic_id.hex != of.topic_id or last.end > end):
+            last = None  # the topic is another one, or lost its end
+        if most is not None:
+            first = max(begins[topic, number], 0 if last is None else last.end)
+            opening |= end - first > most
+            end = min(end, first + most)
+            most -= end - first
         lost = [
             (each.first, each.last + 1)
             for each in ledger
@@ -163,9 +181,8 @@ def survey(flow: FlowConfig, source: Cluster, target: Cluster) -> Tail:
         found.append(
             _partition(
                 flow, source, target, of, number,
-                begin=begins[topic, number], end=ends[topic, number],
-                opened=(topic, number) in opened,
-                known=known.get((topic, number), []), lost=lost,
+                begin=begins[topic, number], end=end, opened=opening,
+                known=known.get((topic, number), []), lost=lost, last=last,
             )
         )  # fmt: skip
     return Tail(partitions=tuple(found))
@@ -280,18 +297,26 @@ def _partition(  # noqa: PLR0913  what is known of one partition
     opened: bool,
     known: list[tuple[int, int]],
     lost: list[tuple[int, int]],
+    last: TailPartition | None,
 ) -> TailPartition:
     topic_id = uuid.UUID(of.topic_id)
     committed = flow.isolation_level == "read_committed"
     stream = LogStream(
         source,
         Stretch(
-            topic=of.topic, partition=number, topic_id=topic_id, first=begin, end=end
+            topic=of.topic,
+            partition=number,
+            topic_id=topic_id,
+            first=begin if last is None else max(begin, last.end),
+            end=end,
         ),
         isolation=fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED,
         lister=lister_of(flow, source, target, (of.topic, number)),
     )
     rows = [np.empty((0, 4), np.int64)]
+    if last is not None:
+        kept = np.stack([last.offsets, last.times, last.keys, last.sizes], axis=1)
+        rows.append(kept[last.offsets >= begin])
     for part in stream.listed():
         places = part.places
         marks, keys = np.empty((2, len(places)), np.int64)

@@ -107,6 +107,7 @@ NOT_READY = f'mirror_readiness{{{PAIR},state="NOT_READY"}}'
 DEGRADED = f'mirror_readiness{{{PAIR},state="DEGRADED"}}'
 DRILLED = f"mirror_drill_timestamp_seconds{{{PAIR}}}"
 ON_PASSIVE = f'mirror_writes_on_passive_records_total{{{PAIR},cluster="A"}}'
+TAIL = f'mirror_tail_records{{{PAIR},cluster="A"}}'
 BUILD = 'mirror_build_info{job="mirror",instance="i"}'
 
 
@@ -334,6 +335,11 @@ CASES = [
         "MirrorWritesOnPassive",
         ("some before the first look", steady(17, ON_PASSIVE), 20),
         ("after a role changed", {ON_PASSIVE: "17x9 2x60"}, 12),
+    ),
+    *both(
+        "MirrorTailUnsettled",
+        ("settled after 59 minutes", {TAIL: "7x58 0x20"}, 61),
+        ("for an hour, some settled meanwhile", {TAIL: "7x30 3x60"}, 60),
     ),
     *both(
         "MirrorCopyDiffers",

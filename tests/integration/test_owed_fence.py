@@ -104,6 +104,7 @@ def test_the_cluster_comes_back(topic_name: str, tmp_path: Path) -> None:
             assert kinds == ["START", "FAILOVER", "FENCE"], "it is noted once"
 
             mirror.wait_running("FB->FA")
+            command(tmp_path, "tail", "skip", "FA/FB", "--yes")
             Switch(tmp_path, "switch", "FB/FA", "--yes").succeeds()
             told = len(producer.acknowledged)
             wait_for(lambda: len(producer.acknowledged) > told)

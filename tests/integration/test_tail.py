@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 import contextlib
+from dataclasses import replace
 import json
 import multiprocessing
 import os
@@ -16,21 +17,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from mirror.driver.pairs import PairFollower
+from mirror.driver.passive import PassiveClusters
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.recovery import losses
 from mirror.recovery.journal import Kind
+from mirror.status.store import StatusStore
+from mirror.switching.stage import StepError
+from mirror.switching.steps import STEPS
 from mirror.tails import settling
 from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
 from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import survey
+from mirror.tails.unsettled import Unsettled
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.load import producer
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.slots import copy_until
 from tests.harness.switching import command
+from tests.harness.waiting import wait_for
 from tests.harness.witness import Witness, read_topic
 
 if TYPE_CHECKING:
@@ -161,10 +169,24 @@ def play(
 def test_replay(play: Play) -> None:
     """The tail is what the producer has counted beyond the copy. Replayed by a command
     that was killed in the middle of its second transaction, and by the next one, each
-    record is on B once; nothing is left, and the flow goes on behind it.
+    record is on B once; nothing is left, and the flow goes on behind it. Before that, A
+    cannot become active again; then it can.
     """
     shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
     assert shown["records"] == len(play.left) == _LEFT
+    play.application.write(play.b, 5)
+    play.rehearsal.copy(play.a, f"{play.other}.{play.topic}", 5, back=True)
+    del play.application.written[-5:]
+    stage = play.rehearsal.stage()
+    back = replace(
+        stage,
+        flow=stage.reverse,
+        reverse=stage.flow,
+        source_or_none=stage.target_or_none,
+        target_or_none=stage.source_or_none,
+    )
+    with pytest.raises(StepError, match=f"{play.one} has {_LEFT} records"):
+        STEPS["assess"].do(back)
     assert sum(each["records"] for each in shown["partitions"]) == _LEFT
 
     play.killed(2, lambda: play.settle(Way.REPLAY))
@@ -172,6 +194,7 @@ def test_replay(play: Play) -> None:
     command(play.folder, "tail", "replay", _name(play), "--yes")
     assert play.copied() == Counter(play.application.written)
     assert play.tail().settled
+    STEPS["assess"].do(back)
     play.goes_on()
 
 
@@ -241,3 +264,41 @@ def test_each_way(play: Play) -> None:
 
 def _text(key: bytes) -> str:
     return key.decode()
+
+
+@pytest.mark.parametrize("play", [("tailcount", "identity")], indirect=True)
+def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that watches the pair shows what the producer counts as left on A. What
+    B's own records add to the same log is no tail, though the count takes several looks
+    to pass them. Once the tail is settled, the number is 0.
+    """
+    monkeypatch.setattr("mirror.driver.passive._LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("mirror.driver.passive._TAIL_SECONDS", 1.0)
+    monkeypatch.setattr("mirror.tails.unsettled._MOST_READ", 50)
+    store = StatusStore((play.flow.name,))
+    config = play.rehearsal.config
+    follower = PairFollower(config, store)
+    passive = PassiveClusters(
+        lambda: config, follower, lambda *_, **__: False,
+        leads=lambda _: True, new_count=Unsettled,
+    )  # fmt: skip
+
+    def shows(count: int) -> None:
+        wait_for(lambda: [each.passive.tail for each in store.pairs] == [count])
+
+    with contextlib.ExitStack() as stack:
+        for each in (follower, passive):
+            each.start()
+            stack.callback(each.close)
+        shows(_LEFT)
+        play.application.write(play.b, 80)
+        play.rehearsal.copy(play.a, play.topic, _COPIED + _LEFT + 80, back=True)
+        late = play.application.write(play.a, 7)
+        assert late
+        shows(_LEFT + 7)
+        play.settle(Way.SKIP, Choice(partition=0))
+        left = play.tail().records
+        assert 0 < left < _LEFT
+        shows(left)
+        play.settle(Way.SKIP)
+        shows(0)

@@ -161,7 +161,7 @@ def pair_status(**changes: Any) -> PairStatus:
         "step": 8,
         "block_seconds": 12.5,
         "fence_owed": "A",
-        "passive": PassiveStatus(writes=17),
+        "passive": PassiveStatus(writes=17, tail=5),
         "members": (MemberStatus(cluster="A"), MemberStatus(cluster="B")),
         "drills": (drill_status(9.0, "NOT READY"), drill_status(8.0, "READY")),
     }
@@ -278,6 +278,8 @@ def test_values_of_pairs():
     assert of("mirror_fence_owed", cluster="B") == 0
     assert of("mirror_writes_on_passive_records_total", cluster="A") == 17
     assert of("mirror_writes_on_passive_records_total", cluster="B") is None
+    assert of("mirror_tail_records", cluster="A") == 5
+    assert of("mirror_tail_records", cluster="B") is None
 
     assert of("mirror_readiness", state="NOT_READY") == 1
     assert of("mirror_readiness", state="READY") == 0
@@ -291,6 +293,7 @@ def test_values_of_pairs():
     assert of("mirror_switch_block_seconds") is None
     assert of("mirror_drill_timestamp_seconds") is None
     assert of("mirror_writes_on_passive_records_total", cluster="A") is None
+    assert of("mirror_tail_records", cluster="A") is None
 
 
 def test_per_topic():

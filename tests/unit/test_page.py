@@ -160,8 +160,8 @@ def test_all_is_well():
 
 def test_pairs():
     """The overview names the active cluster, the open run, what is owed and why, what
-    applications write on the passive cluster, the last runs and drills; without pairs
-    there is no such section.
+    applications write on the passive cluster, its tail, the last runs and drills;
+    without pairs there is no such section.
     """
     store = board_of()
     assert "Fence owed" not in ask(store, "/")[0].text
@@ -173,7 +173,7 @@ def test_pairs():
             since=1.0,
             run="FAILOVER A->B: redirect BEGUN",
             fence_owed="A",
-            passive=PassiveStatus(error="A refuses", writes=1234),
+            passive=PassiveStatus(error="A refuses", writes=1234, tail=4321),
             drills=(
                 DrillStatus(
                     source="B",
@@ -192,7 +192,8 @@ def test_pairs():
     page, _ = ask(store, "/")
     for text in (
         *("A<->B", "B since", "FAILOVER A->B: redirect BEGUN", "1,234"),
-        *("START B->A: end DONE", "A refuses", "NOT READY group g: no position"),
+        *("4,321", "START B->A: end DONE", "A refuses"),
+        "NOT READY group g: no position",
     ):
         assert text in page.text
 

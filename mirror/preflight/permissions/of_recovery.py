@@ -12,7 +12,7 @@ from mirror.metadata import acl_notes
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
-from mirror.recovery import journal, losses
+from mirror.recovery import journal
 
 if TYPE_CHECKING:
     from mirror.preflight.permissions.need import Condition, Names
@@ -80,17 +80,6 @@ ROWS: tuple[Need, ...] = (
         f"`{acl_notes.TOPIC}`",
         when=names.is_fenced,
         setting=_BY_ACLS,
-    ),
-    Need(
-        feature="mirror tail: the loss ledger",
-        side=Side.TARGET,
-        kind=ResourceKind.TOPIC,
-        operations=(_READ,),
-        names=lambda flow, _: named(losses.topic_name(flow.source)),
-        called=f"`{losses.topic_name('<source>')}`",
-        when=names.is_paired,
-        setting="`recovery`",
-        who=Who.RECOVERY,
     ),
     *(
         Need(

@@ -206,6 +206,16 @@ ROWS: tuple[Need, ...] = (
         )
         for side in (Side.SOURCE, Side.TARGET)
     ),
+    Need(
+        feature="tails of pairs",
+        side=Side.TARGET,
+        kind=ResourceKind.TOPIC,
+        operations=(_READ,),
+        names=lambda flow, _: named(losses.topic_name(flow.source)),
+        called=f"`{losses.topic_name('<source>')}`",
+        when=names.is_paired,
+        setting="`recovery`",
+    ),
     *(
         Need(
             feature="fences of pairs",

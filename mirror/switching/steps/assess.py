@@ -15,11 +15,13 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, ProgressReader
-from mirror.recovery import ends, standby
+from mirror.recovery import ends, roles, standby
+from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, some
 from mirror.switching import closed, failover_report, fences, group_places, hooks
 from mirror.switching.stage import Done, Stage, Step, StepError, nothing_to_undo
+from mirror.tails.unsettled import unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +47,7 @@ def _assess(stage: Stage) -> Done:
     if stage.planned:
         hooks.require_usable(stage.pair)
         _require_current(stage, lag)
+        _require_settled(stage)
         _require_partitions(stage)
         if stage.pair.fence == "acl":
             for cluster in (stage.source, stage.target):
@@ -127,6 +130,19 @@ def _require_closed(stage: Stage) -> tuple[str, ...]:
     if found.refused:
         raise StepError("; ".join(found.refused[:_MOST_NAMED]))
     return found.warnings
+
+
+def _require_settled(stage: Stage) -> None:
+    """Applications would meet records that the cluster they come from does not have."""
+    reverse, clusters = stage.reverse, (stage.target, stage.source)
+    journals = [JournalReader(each).read(wait=False) for each in clusters]
+    entries = roles.merged(*journals, pair=stage.pair.name)
+    if left := unsettled(reverse, *clusters, entries):
+        raise StepError(
+            f"{reverse.source} has {some(left, 'record')} that the failover to "
+            f"{reverse.target} left uncopied: replay, export or skip them first, with "
+            f"`mirror tail replay {reverse.source}/{reverse.target}` and so on"
+        )
 
 
 def _require_partitions(stage: Stage) -> None:

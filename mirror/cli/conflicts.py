@@ -1,0 +1,178 @@
+"""`mirror conflicts`: keys that were written on both clusters within a window."""
+
+from __future__ import annotations
+
+from itertools import islice
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.flow import place_of
+from mirror.cli.options import ConfigFile, TopicPattern, flow_of, read_config
+from mirror.cli.output import (
+    EXIT_FAILED,
+    Form,
+    Output,
+    complain,
+    document,
+    moment,
+    table,
+)
+from mirror.clusters.reach import Reach
+from mirror.config.section_names import flow_ends, pair_members
+from mirror.metadata.topics import select
+from mirror.policy.names import HEARTBEATS
+from mirror.tails.conflicts import conflicts as conflicts_of
+from mirror.tails.exporting import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.config.schema import MirrorConfig
+    from mirror.tails.conflicts import Conflict, Written
+
+FORMAT_VERSION = 1
+COLUMNS = ("TOPIC", "KEY", "FIRST", "AT", "THEN", "AT")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, None: 1000}
+
+
+def conflicts(
+    pair: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAIR",
+            help="Two clusters with a flow each way, A<->B; A/B needs no quotes.",
+        ),
+    ],
+    *,
+    config: ConfigFile,
+    topic: TopicPattern = ".*",
+    window: Annotated[
+        str,
+        typer.Option(
+            "--window",
+            metavar="DURATION",
+            help="The most time between both records, such as 500ms, 60s or 5m.",
+        ),
+    ] = "60s",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only records from this time on: 2026-01-31T08:00:00Z, or @ and epoch "
+            "milliseconds.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Show so many, then stop.")
+    ] = 1000,
+    output: Output = Form.TABLE,
+) -> None:
+    """Show keys that applications wrote on both clusters within a window.
+
+    It reads topics that both flows copy, on both clusters, without the records that
+    came from elsewhere: those have the header mirror.via. Where a key changes sides
+    within the window, both records are shown, FIRST and THEN as cluster, partition and
+    offset. Times are the records' own. Exits with 1 if there are any. It changes
+    nothing, and which record is right only the applications know.
+
+    \b
+    Examples:
+      mirror conflicts A/B --topic orders --window 60s -c mirror.yaml
+      mirror conflicts A/B --since 2026-01-31T08:00:00Z -c mirror.yaml -o json
+    """
+    window_ms, since_ms = _milliseconds(window), _time(since)
+    chosen = read_config(config)
+    ends = pair_members(pair) or flow_ends(pair)
+    if ends is None:
+        raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
+    found = _found(chosen, ends, topic, window_ms, since_ms)
+    shown = list(islice(found, limit + 1))
+    more, shown = len(shown) > limit, shown[:limit]
+    if output is Form.JSON:
+        document(
+            {
+                "format_version": FORMAT_VERSION,
+                "conflicts": [_fields(each) for each in shown],
+                "more": more,
+            }
+        )
+    elif shown:
+        table(COLUMNS, (_row(each) for each in shown))
+    if more:
+        complain(f"there are more than {limit}: see --limit, --since and --topic")
+    if shown:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _found(
+    config: MirrorConfig,
+    ends: tuple[str, str],
+    topic: str,
+    window_ms: int,
+    since_ms: int | None,
+) -> Iterator[Conflict]:
+    out, back = (flow_of(config, f"{one}->{two}") for one, two in (ends, ends[::-1]))
+    with Reach(config.clusters, client_id="mirror.conflicts") as reach:
+        clusters = reach(out.source), reach(back.source)
+        names = [
+            {each.topic for each in select(cluster, flow).topics}
+            for cluster, flow in zip(clusters, (out, back), strict=True)
+        ]
+        for name in sorted(names[0] & names[1]):
+            if name != HEARTBEATS and re.fullmatch(topic, name):
+                yield from conflicts_of(
+                    clusters,
+                    name,
+                    window_ms=window_ms,
+                    since_ms=since_ms,
+                    most_unpacked=max(out.max_unpacked_bytes, back.max_unpacked_bytes),
+                )
+
+
+def _milliseconds(text: str) -> int:
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise typer.BadParameter(f"--window: {text} is no duration such as 60s")
+    return round(float(match[1]) * _MILLISECONDS[match[2]])
+
+
+def _time(text: str | None) -> int | None:
+    if text is None:
+        return None
+    place = place_of(text, option="--since")
+    if place.offset is not None or place.timestamp < 0:
+        raise typer.BadParameter(f"--since: {text} is not a time")
+    return place.timestamp
+
+
+def _row(found: Conflict) -> tuple[object, ...]:
+    return (
+        found.topic,
+        found.key.decode(errors="replace"),
+        *_place(found.first),
+        *_place(found.then),
+    )
+
+
+def _place(record: Written) -> tuple[str, str]:
+    where = f"{record.cluster}:{record.partition}@{record.offset}"
+    return where, moment(record.time / 1000)
+
+
+def _fields(found: Conflict) -> dict[str, Any]:
+    return {
+        "topic": found.topic,
+        "key": text_of(found.key),
+        "records": [
+            {
+                "cluster": each.cluster,
+                "partition": each.partition,
+                "offset": each.offset,
+                "time": each.time,
+            }
+            for each in (found.first, found.then)
+        ],
+    }
