@@ -20,7 +20,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
-from mirror.config.section_names import flow_ends, pair_members
+from mirror.config.section_names import flow_ends, pair_parts
 from mirror.metadata.topics import select
 from mirror.policy.names import HEARTBEATS
 from mirror.tails.conflicts import conflicts as conflicts_of
@@ -86,7 +86,8 @@ def conflicts(
     """
     window_ms, since_ms = _milliseconds(window), _time(since)
     chosen = read_config(config)
-    ends = pair_members(pair) or flow_ends(pair)
+    named = pair_parts(pair)
+    ends = flow_ends(pair) if named is None else named[:2]
     if ends is None:
         raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
     found = _found(chosen, ends, topic, window_ms, since_ms)
