@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import (
+    Rewriting,
+    has_begun,
+    rewrite_progress,
+    take_ownership,
+)
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
 from mirror.metadata.merging import Merging
@@ -27,7 +32,9 @@ from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    from mirror.metadata.acl_notes import AclPlan
 
 TopicPartition = tuple[str, int]
 
@@ -87,11 +94,27 @@ def _partitions_back(stage: Stage) -> dict[TopicPartition, str]:
 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications do on the target what they may do on the source."""
-    target, alias = stage.target, stage.flow.source
+    target = stage.target
     fenced = fencing.name(stage.pair.name)
     if AclNotes(target).noted(fenced).changes:
         stage.note({_FENCED: True})
         fences.lift(target, fenced)
+    plan = rights_plan(stage, places_of(stage).places)
+    stage.note({})
+    fences.lay(target, plan)
+    principals = {acl.principal for acl in plan.adds}
+    return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
+
+
+def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
+    """What applications, and the members of these groups, may do on the source and not
+    yet on the target.
+
+    Raises:
+        FenceError: it is not known whom brokers take mirror for.
+        ClusterError: a cluster does not answer.
+    """
+    target, alias = stage.target, stage.flow.source
     if stage.planned:
         settings = stage.config.clusters[alias]
         known = fences.look(stage.source, settings, ()).acls
@@ -103,19 +126,15 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
         # Also topics of which nothing was copied yet.
         seen = () if kept is None else ends.read(kept, alias)
         topics = sorted({*seen, *(topic for topic, _ in copied)})
-    plan = rights.plan(
+    return rights.plan(
         stage.flow,
         pair=stage.pair.name,
         topics=topics,
-        groups=list(places_of(stage).places),
+        groups=groups,
         there=known,
         here=fences.look(target, stage.config.clusters[stage.flow.target], ()),
         own=stage.config.clusters[alias].own_principal,
     )
-    stage.note({})
-    fences.lay(target, plan)
-    principals = {acl.principal for acl in plan.adds}
-    return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
 
 
 def _begin_back(stage: Stage) -> None:
@@ -123,7 +142,7 @@ def _begin_back(stage: Stage) -> None:
     never run, what `start` says now; and where both flows write one topic, the first
     record that was not copied from there.
     """
-    flow, reverse = stage.flow, stage.reverse
+    reverse = stage.reverse
     stage.note({})
     if reverse.start != "earliest":
         take_ownership(
@@ -133,35 +152,72 @@ def _begin_back(stage: Stage) -> None:
             slots=1,
             partitions=_partitions_back(stage),
         )
-    writers = Merging(stage.config.enabled_flows)
-    copies = {
-        (topic.target_topic, number): (topic.topic, number)
-        for topic in select(stage.source, flow).topics
-        if writers.back(flow, topic.topic) is not None
-        for number in range(topic.partitions)
-    }
-    if not copies:
+    if not (copies := _both_write(stage)):
         return
-    ids = {name: each.topic_id for name, each in stage.target.topics().items()}
 
     def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
-        # A position in an earlier topic of this name says nothing.
-        ours = {key: each for key, each in known.items() if key in copies}
-        before = {
-            key: each.offset
-            for key, each in ours.items()
-            if each.topic_id == NO_ID or each.topic_id == ids.get(key[0])
-        }
-        starts = find_starts(flow, stage.target, copies, before)
-        return Rewriting(
-            positions={
-                key: Position(offset=start.offset, topic_id=ids[key[0]])
-                for key, start in starts.items()
-                if start.offset > before.get(key, 0) or key in ours.keys() - before
-            }
-        )
+        return Rewriting(positions=_behind_copies(stage, copies, known))
 
     rewrite_progress(reverse, stage.source, decide)
+
+
+def _both_write(stage: Stage) -> dict[TopicPartition, TopicPartition]:
+    """The partitions of the target that both flows write, with the source's."""
+    writers = Merging(stage.config.enabled_flows)
+    return {
+        (topic.target_topic, number): (topic.topic, number)
+        for topic in select(stage.source, stage.flow).topics
+        if writers.back(stage.flow, topic.topic) is not None
+        for number in range(topic.partitions)
+    }
+
+
+def _behind_copies(
+    stage: Stage,
+    copies: Mapping[TopicPartition, TopicPartition],
+    known: Mapping[TopicPartition, Position],
+) -> dict[TopicPartition, Position]:
+    """Where the flow back moves on to, given its positions: past copies."""
+    ids = {name: each.topic_id for name, each in stage.target.topics().items()}
+    # A position in an earlier topic of this name says nothing.
+    ours = {key: each for key, each in known.items() if key in copies}
+    before = {
+        key: each.offset
+        for key, each in ours.items()
+        if each.topic_id == NO_ID or each.topic_id == ids.get(key[0])
+    }
+    starts = find_starts(stage.flow, stage.target, copies, before)
+    return {
+        key: Position(offset=start.offset, topic_id=ids[key[0]])
+        for key, start in starts.items()
+        if start.offset > before.get(key, 0) or key in ours.keys() - before
+    }
+
+
+def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | None]]:
+    """Where the flow back stands, and where it would begin if the step were done now,
+    by the target's partition. None: it has no position, or a log does not answer.
+    Without the source, as if it had never run. Changes nothing.
+    """
+    reverse = stage.reverse
+    known: Mapping[TopicPartition, Position] = {}
+    place = starting.start_point(reverse.start)
+    name = progress.topic_name(reverse.source)
+    if stage.planned and stage.source.topic(name) is not None:
+        reached = progress.read(stage.source, name, wait=False)
+        known = reached.positions
+        if has_begun(reached.generation):
+            place = starting.StartPoint()
+    partitions = _partitions_back(stage)
+    begins = {key: each for key, each in partitions.items() if key not in known}
+    found = {**known, **starting.find(stage.target, begins, place)}
+    if stage.planned and (copies := _both_write(stage)):
+        found |= _behind_copies(stage, copies, found)
+
+    def offset(position: Position | None) -> int | None:
+        return None if position is None else position.offset
+
+    return {key: (offset(known.get(key)), offset(found.get(key))) for key in partitions}
 
 
 def _take_back(stage: Stage) -> str:
