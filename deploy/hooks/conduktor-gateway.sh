@@ -6,12 +6,12 @@
 #     command: [/etc/mirror/hooks/conduktor-gateway.sh, A=main, B=failover]
 #
 # Environment, of the machine that runs `mirror switch`:
-#   GATEWAYS                the API of every instance: each one has to be told
+#   GATEWAYS                the API of every instance; each one switches by itself
 #   GATEWAY_USER            admin, if it is not set
 #   GATEWAY_PASSWORD_FILE   holds the password only
 #
 # Exit code 0: every instance has switched. 75: one does not answer now, so mirror calls
-# again; those that have switched are told the same again. Else: one refuses.
+# again, also those that have switched. Else: one refuses.
 set -euo pipefail
 
 : "${MIRROR_TO:?mirror sets it}" "${GATEWAYS:?}" "${GATEWAY_PASSWORD_FILE:?}"

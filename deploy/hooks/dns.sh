@@ -4,7 +4,8 @@
 # (metadata.recovery.strategy=rebootstrap) ask DNS again only when none of the brokers
 # that they know can be reached, and in a switch those are still there.
 #
-# Its arguments: for each cluster where the name leads to, and the cluster's brokers.
+# Its arguments: for each cluster where the name leads to, and the cluster's brokers, if
+# their ports are to be closed.
 #
 #   redirect_producers:
 #     command:
@@ -95,7 +96,7 @@ END
 arguments=("$@")
 to=$(ends_of "$MIRROR_TO")
 from=$(ends_of "$MIRROR_FROM")
-on_brokers "${to#*,}" "$open"
+on_brokers "${to#"${to%%,*}"}" "$open"
 point "${to%%,*}"
 # In a failover the brokers are gone.
-if [[ $MIRROR_PLANNED == true ]]; then on_brokers "${from#*,}" "$close"; fi
+if [[ $MIRROR_PLANNED == true ]]; then on_brokers "${from#"${from%%,*}"}" "$close"; fi

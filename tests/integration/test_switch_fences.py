@@ -14,7 +14,9 @@ from mirror.errors import FencedError, MirrorError
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS
 from mirror.recovery.journal import JournalWriter
+from mirror.switching.group_places import GroupPlaces
 from mirror.switching.steps import STEPS
+from mirror.switching.steps.changes import changes
 from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.metadata import allow, revoke
@@ -146,10 +148,10 @@ def test_a_dry_run_shows_what_the_switch_then_does(
         assert "the fence of HDA is owed" in unplanned
         steps = {each["step"]: each for each in map(json.loads, shown.splitlines())}
         assert list(steps) == list(STEPS)
-        changes = [each for step in steps.values() for each in step["changes"]]
+        planned = [each for step in steps.values() for each in step["changes"]]
 
         def of(kind: str) -> list[dict[str, Any]]:
-            return [each for each in changes if each["change"] == kind]
+            return [each for each in planned if each["change"] == kind]
 
         (called,) = of("hook")
         assert called in steps["fence"]["changes"]
@@ -175,6 +177,19 @@ def test_a_dry_run_shows_what_the_switch_then_does(
             }
         admin = AdminClient({"bootstrap.servers": two.admin_bootstrap})
         assert places(admin, group) == {(copy, 0): moved["to"]}
+
+
+def test_a_dry_run_tries_no_acl(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster], topic_name: str
+) -> None:
+    """Where a switch takes an ACL to find out who may write, a dry run only warns."""
+    with rehearsal_of(secured, topic_name, "HW") as rehearsal:
+        revoke(secured[0].admin_bootstrap, "alice", "WRITE", topic_name)
+        before = [everything(each) for each in secured]
+        found = changes(rehearsal.stage(), GroupPlaces(places={}, on_target={}))
+        (warning,) = found["fence"].warnings
+        assert f"1 topic without ACLs, such as {topic_name}" in warning
+        assert [everything(each) for each in secured] == before
 
 
 def test_somebody_takes_the_fence_away(

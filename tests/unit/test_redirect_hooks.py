@@ -145,7 +145,8 @@ def test_dns_leads_to_the_other_cluster(
 ) -> None:  # fmt: skip
     """The name gets the other cluster's, whose port is opened before; the port of the
     cluster that is left is closed after that, only in a switch, and only then is the
-    hook done. `ssh` is one that records what it is given.
+    hook done. Brokers that are not named keep theirs. `ssh` is one that records
+    what it is given.
     """
     ssh, calls = tmp_path / "bin" / "ssh", tmp_path / "calls"
     ssh.parent.mkdir()
@@ -186,6 +187,9 @@ def test_dns_leads_to_the_other_cluster(
     api.status = 204
     assert run(replace(CALL, planned=False), *command).said is Said.DONE
     assert touched() == [("b-1", False)]
+    bare = ("dns.sh", "A=kafka-a.example.com.", "B=kafka-b.example.com.")
+    assert run(CALL, *bare).said is Said.DONE
+    assert not calls.exists()
     for code, said in (("255", Said.LATER), ("1", Said.FAILED)):
         monkeypatch.setenv("SSH_CODE", code)
         assert run(CALL, *command).said is said

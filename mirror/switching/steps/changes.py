@@ -82,8 +82,8 @@ def _fence(stage: Stage) -> Changes:
     if known.everyone is None:
         bare = fencing.without_acls(known.acls, topics)
         text = f"{some(len(bare), 'topic')} without ACLs, such as {bare[0]}: whether "
-        text += "everyone may write there, and so which ACLs the fence needs, only the "
-        warnings = (f"{text}step finds out",)
+        text += "everyone may write there, and so whether ACLs can fence them, and "
+        warnings = (f"{text}which, only the step finds out",)
         known = replace(known, everyone=False)
     plan = fencing.plan(known, topics, pair=stage.pair.name)
     return Changes(changes=(*called, *_acls(stage.source, plan)), warnings=warnings)
