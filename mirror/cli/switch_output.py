@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +13,19 @@ from rich.filesize import decimal
 
 from mirror.cli.output import NOTHING, Form, blank_line, complain, duration, table
 from mirror.recovery.journal import Kind
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from mirror.switching.group_places import GroupPlaces
     from mirror.switching.runner import Operator
     from mirror.switching.stage import Done, Stage
 
 LOST_COLUMNS = ("TOPIC", "PARTITION", "NOT-COPIED", "BYTES", "SECONDS", "REASON")
 STANDING_COLUMNS = ("GROUP", "POSITION-AGE", "READS-AGAIN-AT-MOST", "UNKNOWN")
 STEP_COLUMNS = ("STEP", "SECONDS")
-PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "OFFSET", "EXACTNESS")
+CHANGE_COLUMNS = ("STEP", "CLUSTER", "CHANGE")
+PLACE_COLUMNS = ("GROUP", "READ", "GOES-ON-IN", "FROM", "TO", "EXACTNESS")
 
 
 @dataclass(slots=True)
@@ -60,47 +63,88 @@ class Lines:
 
 
 def show_plan(stage: Stage, output: Form) -> None:
-    """What a switch would move; changes nothing.
+    """What each step of a switch would change; changes nothing.
 
     Raises:
         MirrorError: it cannot be made now.
     """
-    from mirror.switching.steps import STEPS  # noqa: PLC0415
-    from mirror.switching.steps.assess import places_of  # noqa: PLC0415
+    from mirror.switching.steps.assess import assessed  # noqa: PLC0415
+    from mirror.switching.steps.changes import Changes, changes  # noqa: PLC0415
 
-    done = STEPS["assess"].do(stage)
-    places = places_of(stage)
+    done, places = assessed(stage)
+    planned = {**changes(stage, places)}
     if output is Form.JSON:
-        told: dict[str, Any] = {
-            "step": "assess",
-            "text": done.text,
-            "warnings": list(done.warnings),
-            "notes": dict(done.notes),
-            "groups": [
-                dict(zip(PLACE_COLUMNS, row, strict=True)) for row in _rows(places)
-            ],
-        }
-        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+        planned["assess"] = Changes(warnings=done.warnings)
+        for step, each in planned.items():
+            told: dict[str, Any] = {
+                "step": step,
+                "state": "PLANNED",
+                "warnings": list(each.warnings),
+                "changes": list(each.changes),
+            }
+            if step == "assess":
+                told |= {"text": done.text, "notes": dict(done.notes)}
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
         return
     sys.stdout.write(f"ready: {done.text}\n")
     complain(*(f"warning: {each}" for each in done.warnings))
-    if rows := _rows(places):
+    rows = []
+    for number, (step, each) in enumerate(planned.items(), 1):
+        complain(*(f"warning: step {number} {step}: {text}" for text in each.warnings))
+        rows += [(f"{number} {step}", *row) for row in _change_rows(each.changes)]
+    blank_line()
+    table(CHANGE_COLUMNS, rows)
+    if offsets := [_place_row(each) for each in planned["positions"].changes]:
         blank_line()
-        table(PLACE_COLUMNS, rows)
+        table(PLACE_COLUMNS, offsets)
 
 
-def _rows(places: GroupPlaces) -> list[tuple[object, ...]]:
-    return [
-        (
-            group,
-            place.came_from,
-            f"{key[0]}-{key[1]}",
-            place.offset if place.offset >= 0 else NOTHING,
-            str(place.exactness),
-        )
-        for group, found in sorted(places.places.items())
-        for key, place in sorted(found.items())
-    ]
+def _change_rows(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The cluster, and what changes there; offsets are summed up."""
+    starts = [each for each in changes if each["change"] == "flow_start"]
+    offsets = [each for each in changes if each["change"] == "group_offset"]
+    for each in changes:
+        if each["change"] == "acl":
+            kind = each["kind"].lower().replace("_", " ")
+            star = "*" if each["pattern"] == "PREFIXED" else ""
+            host = "" if each["host"] == "*" else f" from {each['host']}"
+            who = f"{each['permission']} {each['principal']} {each['operation']}{host}"
+            what = f"{kind} {each['name']}{star}"
+            yield each["cluster"], f"{each['action']} ACL: {who} on {what}"
+        elif each["change"] == "hook":
+            what = each.get("url") or shlex.join(each["command"])
+            yield NOTHING, f"call {each['hook']}: {what}"
+        elif each["change"] == "state":
+            yield NOTHING, each["text"]
+        elif starts and each is starts[0]:
+            yield NOTHING, _starts(starts)
+        elif offsets and each is offsets[0]:
+            moved = [each for each in offsets if each["from"] != each["to"]]
+            groups = {each["group"] for each in moved}
+            what = f"{some(len(moved), 'offset')} of {some(len(groups), 'group')}"
+            there = f"{len(offsets) - len(moved)} are set already"
+            yield each["cluster"], f"set {what}; {there}"
+
+
+def _starts(starts: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(
+        "where the log does not answer"
+        if each["to"] is None
+        else "for the first time"
+        if each["from"] is None
+        else "where it stopped"
+        if each["from"] == each["to"]
+        else "behind what was copied"
+        for each in starts
+    )
+    told = ", ".join(f"{count} {where}" for where, count in counts.most_common())
+    return f"{starts[0]['flow']} begins in {some(len(starts), 'partition')}: {told}"
+
+
+def _place_row(each: Mapping[str, Any]) -> tuple[object, ...]:
+    place = f"{each['topic']}-{each['partition']}"
+    ends = [NOTHING if each[key] is None else each[key] for key in ("from", "to")]
+    return (each["group"], each["read"], place, *ends, each["exactness"])
 
 
 def show_end(operator: Operator, lines: Lines) -> None:

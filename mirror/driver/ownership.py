@@ -10,7 +10,7 @@ they take over before they read: of two drivers, only the later one can write.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 import json
 import time
 from typing import TYPE_CHECKING
@@ -333,6 +333,11 @@ def _committed(target: Cluster, topic: str) -> _Generation:
     return _Generation.parse(progress.read(target, topic, wait=False).generation)
 
 
+def has_begun(generation: str) -> bool:
+    """Whether it is settled where a flow of this generation begins at first."""
+    return _Generation.parse(generation).begun
+
+
 def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
@@ -389,11 +394,4 @@ class _Generation:
 
     @property
     def text(self) -> str:
-        return json.dumps(
-            {
-                "id": self.id,
-                "slots": self.slots,
-                "begun": self.begun,
-                "source_id": self.source_id,
-            }
-        )
+        return json.dumps(asdict(self))

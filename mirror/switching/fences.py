@@ -141,18 +141,30 @@ def lift(cluster: Cluster, by: str, *, seconds: float = _SECONDS) -> AclPlan:
         owned = AclOwnership(cluster)
         notes = AclNotes(cluster)
         laid = notes.noted(by)
-        kept = owned.claimed() | notes.added(but_by=by)
         present = _on_any_broker(cluster)
         begun = {acl.name for acl in laid.adds if acl in present}
         bridges = [acl for acl in laid.bridges if acl.name in begun]
         _bring(cluster, wanted=(*laid.removes, *bridges), deadline=deadline)
-        gone = [acl for acl in laid.adds if acl not in kept]
-        _bring(cluster, unwanted=gone, deadline=deadline)
+        _bring(cluster, unwanted=_gone(owned, notes, laid), deadline=deadline)
         _bring(cluster, unwanted=laid.bridges, deadline=deadline)
         notes.forget(by)
         return laid
 
     return _again_until(deadline, lifting)
+
+
+def lifting_of(cluster: Cluster, by: str) -> AclPlan:
+    """What `lift` would add and remove now; changes nothing. Raises as `look`."""
+    notes = AclNotes(cluster)
+    laid = notes.noted(by)
+    gone = _gone(AclOwnership(cluster), notes, laid)
+    return AclPlan(by=by, adds=laid.removes, removes=gone)
+
+
+def _gone(owned: AclOwnership, notes: AclNotes, laid: AclPlan) -> tuple[Acl, ...]:
+    """What goes when a plan is taken back: not what somebody else wants, too."""
+    kept = owned.claimed() | notes.added(but_by=laid.by)
+    return tuple(acl for acl in laid.adds if acl not in kept)
 
 
 def _again_until(deadline: float, do: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from mirror.config.origins import HIDDEN
 from mirror.config.traits import is_file, settings
 from mirror.errors import MirrorError
 from mirror.switching import hook_calls
@@ -56,6 +57,24 @@ def require_usable(pair: PairConfig) -> None:
     for name, hook in pair.hooks.given() if pair.hooks is not None else ():
         if why := hook.why_unusable:
             raise StepError(f"hook {name}: {why}")
+
+
+def shown(stage: Stage, hook: str) -> dict[str, object]:
+    """What would be called, with secrets hidden; empty if there is no such hook."""
+    given = _settings(stage.pair, hook)
+    if given is None:
+        return {}
+    secrets = _secrets(stage.config, given)
+    if given.command is None:
+        return {"url": hook_calls.masked(given.url or "", secrets)}
+    words = []
+    before = ""
+    for word in given.command:
+        # `--token 123` is a secret as much as `--token=123` is.
+        is_named = hook_calls.masked(f"{before}=1", ()) != f"{before}=1"
+        words.append(HIDDEN if is_named else hook_calls.masked(word, secrets))
+        before = "" if is_named or "=" in word else word
+    return {"command": words}
 
 
 def call(stage: Stage, hook: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import ResourceType
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, ResourceType
 import pytest
 import yaml
 
@@ -12,7 +14,10 @@ from mirror.errors import FencedError, MirrorError
 from mirror.playground.brokers import playground
 from mirror.playground.secured import PASSWORDS, USER
 from mirror.recovery.journal import JournalWriter
-from tests.harness.admin import create_topic
+from mirror.switching.group_places import GroupPlaces
+from mirror.switching.steps import STEPS
+from mirror.switching.steps.changes import changes
+from tests.harness.admin import commit_offsets, create_topic, end_offsets
 from tests.harness.application import Application
 from tests.harness.metadata import allow, revoke
 from tests.harness.producers import (
@@ -26,17 +31,21 @@ from tests.harness.producers import (
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.security import Doors, admit
 from tests.harness.service import RunningMirror
-from tests.harness.switching import Switch, secured_pair_of
+from tests.harness.switching import Switch, command, secured_pair_of
 from tests.harness.waiting import wait_for
 from tests.harness.witness import order_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
 
+ACL_PARTS = (
+    *("kind", "name", "pattern", "principal", "host", "operation", "permission"),
+)
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
 
 
@@ -45,64 +54,191 @@ def allowed(cluster: PlaygroundCluster) -> set[tuple[str, ...]]:
     return {acl for acl in all_acls(cluster.admin_bootstrap) if "ALLOW" in acl}
 
 
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[PlaygroundCluster, PlaygroundCluster]]:
+    """Two clusters on which alice may do what ACLs allow."""
+    root = tmp_path_factory.mktemp("clusters")
+    with playground(("a", "b"), root=root, given=False, secured=True) as made:
+        for cluster in made.values():
+            add_users(cluster, ["alice"])
+        yield made["a"], made["b"]
+
+
+def rehearsal_of(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster],
+    topic: str,
+    tag: str,
+    **pair: Any,
+) -> Rehearsal:
+    """A pair with a topic of one partition, to which alice may write on one side.
+    `tag`: what the aliases begin with, which no other test uses.
+    """
+    sections = {}
+    for alias, cluster in zip((f"{tag}A", f"{tag}B"), secured, strict=True):
+        create_topic(cluster.admin_bootstrap, topic, 1)
+        assert cluster.sasl is not None
+        sections[alias] = {
+            "bootstrap_servers": cluster.sasl.bootstrap,
+            **cluster.sasl.client_config,
+            "sasl_username": "admin",
+            "sasl_password": PASSWORDS["admin"],
+        }
+    allow(secured[0].admin_bootstrap, "alice", "WRITE", topic)
+    one, other = ((alias, "") for alias in sections)
+    return Rehearsal(
+        one, other, topic, clusters=sections, pair={"fence": "acl", **pair},
+        sync_topic_acls=False,
+    )  # fmt: skip
+
+
+def everything(cluster: PlaygroundCluster) -> Any:
+    """What a switch may change: ACLs, where logs end, and groups' offsets."""
+    bootstrap = cluster.admin_bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    logs = {
+        topic: end_offsets(bootstrap, topic)
+        for topic in admin.list_topics(timeout=30).topics
+        if not topic.startswith("__")
+    }
+    listed = admin.list_consumer_groups().result(30).valid
+    return all_acls(bootstrap), logs, {
+        each.group_id: places(admin, each.group_id) for each in listed
+    }  # fmt: skip
+
+
+def places(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+    (asked,) = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)]
+    ).values()
+    found = asked.result(30).topic_partitions
+    return {(each.topic, each.partition): each.offset for each in found}
+
+
+def test_a_dry_run_shows_what_the_switch_then_does(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+) -> None:
+    """`--dry-run` names every ACL, offset, start and hook by step, without secrets, and
+    changes nothing on either cluster; then the switch makes just these changes. So does
+    that of a failover, without the cluster that is left.
+    """
+    one, two = secured
+    group = f"app-{topic_name}"
+    hook = {"command": ["/bin/true", "--token", "s3same"]}
+    allow(one.admin_bootstrap, "alice", "READ", group, kind=ResourceType.GROUP)
+    with rehearsal_of(
+        secured, topic_name, "HD", hooks={"stop_producers": hook}
+    ) as rehearsal:
+        copy = f"HDA.{topic_name}"
+        assert Application(topic_name, 1, group).write(one.admin_bootstrap, 10)
+        assert Application(topic_name, 1, group).write(two.admin_bootstrap, 2)
+        for cluster, topic, offset in ((one, topic_name, 3), (two, copy, 7)):
+            if cluster is two:
+                rehearsal.copy(two.admin_bootstrap, copy, 10)
+            client = Consumer(
+                {"bootstrap.servers": cluster.admin_bootstrap, "group.id": group}
+            )
+            commit_offsets(client, [TopicPartition(topic, 0, offset)])
+            client.close()
+        rehearsal.see()
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(rehearsal.document))
+
+        before = [everything(each) for each in secured]
+        dry = ("HDA/HDB", "--dry-run")
+        shown = command(tmp_path, "switch", *dry, "-o", "json")
+        unplanned = command(tmp_path, "failover", *dry, "--force")
+        assert [everything(each) for each in secured] == before
+
+        assert "s3same" not in shown + unplanned
+        assert "the fence of HDA is owed" in unplanned
+        steps = {each["step"]: each for each in map(json.loads, shown.splitlines())}
+        assert list(steps) == list(STEPS)
+        planned = [each for step in steps.values() for each in step["changes"]]
+
+        def of(kind: str) -> list[dict[str, Any]]:
+            return [each for each in planned if each["change"] == kind]
+
+        (called,) = of("hook")
+        assert called in steps["fence"]["changes"]
+        assert called["command"] == ["/bin/true", "--token", "***"]
+        (moved,) = of("group_offset")
+        assert (moved["from"], moved["to"], moved["exactness"]) == (7, 3, "EXACT")
+        (start,) = of("flow_start")
+        assert (start["topic"], start["from"], start["to"]) == (topic_name, None, 0)
+
+        rehearsal.carry_out()
+        for alias, cluster, (acls, _, _) in zip(
+            ("HDA", "HDB"), secured, before, strict=True
+        ):
+            after = all_acls(cluster.admin_bootstrap)
+            assert after != acls
+            assert {
+                (each["action"], *(each[part] for part in ACL_PARTS))
+                for each in of("acl")
+                if each["cluster"] == alias
+            } == {
+                *(("add", *acl) for acl in after - acls),
+                *(("remove", *acl) for acl in acls - after),
+            }
+        admin = AdminClient({"bootstrap.servers": two.admin_bootstrap})
+        assert places(admin, group) == {(copy, 0): moved["to"]}
+
+
+def test_a_dry_run_tries_no_acl(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster], topic_name: str
+) -> None:
+    """Where a switch takes an ACL to find out who may write, a dry run only warns."""
+    with rehearsal_of(secured, topic_name, "HW") as rehearsal:
+        revoke(secured[0].admin_bootstrap, "alice", "WRITE", topic_name)
+        before = [everything(each) for each in secured]
+        found = changes(rehearsal.stage(), GroupPlaces(places={}, on_target={}))
+        (warning,) = found["fence"].warnings
+        assert f"1 topic without ACLs, such as {topic_name}" in warning
+        assert [everything(each) for each in secured] == before
+
+
 @pytest.mark.full
-def test_somebody_takes_the_fence_away(topic_name: str, tmp_path: Path) -> None:
+def test_somebody_takes_the_fence_away(
+    secured: tuple[PlaygroundCluster, PlaygroundCluster], topic_name: str
+) -> None:
     """Somebody deletes the fence's ACLs after everything was copied. If a producer got
     through, the switch is undone; if none did, it fences again and goes through. An
     operator that slept while a later one took over lays no fence.
     """
-    root = tmp_path / "clusters"
-    with playground(("a", "b"), root=root, given=False, secured=True) as made:
-        one, two = made["a"], made["b"]
-        for cluster in (one, two):
-            create_topic(cluster.admin_bootstrap, topic_name, 1)
-            add_users(cluster, ["alice"])
-        allow(one.admin_bootstrap, "alice", "WRITE", topic_name)
+    one, two = secured
+    alice = scram(one, "alice", "alice")
+    with rehearsal_of(secured, topic_name, "G") as rehearsal:
         before = all_acls(one.admin_bootstrap)
-        alice = scram(one, "alice", "alice")
-        sections = {
-            alias: {
-                "bootstrap_servers": cluster.sasl.bootstrap,
-                **cluster.sasl.client_config,
-                "sasl_username": "admin",
-                "sasl_password": PASSWORDS["admin"],
-            }
-            for alias, cluster in (("GA", one), ("GB", two))
-            if cluster.sasl is not None
-        }
-        with Rehearsal(
-            ("GA", ""), ("GB", ""), topic_name, clusters=sections,
-            pair={"fence": "acl"}, sync_topic_acls=False,
-        ) as rehearsal:  # fmt: skip
-            copy = f"GA.{topic_name}"
-            assert write(alice, topic_name) == ""
-            rehearsal.copy(two.admin_bootstrap, copy, 1)
+        copy = f"GA.{topic_name}"
+        assert write(alice, topic_name) == ""
+        rehearsal.copy(two.admin_bootstrap, copy, 1)
 
-            def take_over() -> None:
-                JournalWriter(rehearsal.cluster("GB"), "GA<->GB")
+        def take_over() -> None:
+            JournalWriter(rehearsal.cluster("GB"), "GA<->GB")
 
-            with pytest.raises(FencedError):
-                rehearsal.carry_out({"fence": take_over})
-            assert all_acls(one.admin_bootstrap) == before
+        with pytest.raises(FencedError):
+            rehearsal.carry_out({"fence": take_over})
+        assert all_acls(one.admin_bootstrap) == before
 
-            def take_away() -> None:
-                assert write(alice, topic_name) == DENIED
-                revoke(
-                    one.admin_bootstrap, "alice", "WRITE", topic_name, permission="DENY"
-                )
-
-            def write_once() -> None:
-                take_away()
-                wait_for(lambda: write(alice, topic_name) == "")
-
-            with pytest.raises(MirrorError, match="after everything was copied"):
-                rehearsal.carry_out({"open": write_once})
-            assert all_acls(one.admin_bootstrap) == before
-            there = len(order_of(one.admin_bootstrap, topic_name)[0])
-            rehearsal.copy(two.admin_bootstrap, copy, there)
-            rehearsal.carry_out({"open": take_away})
+        def take_away() -> None:
             assert write(alice, topic_name) == DENIED
-            assert write(scram(two, "alice", "alice"), topic_name) == ""
+            revoke(one.admin_bootstrap, "alice", "WRITE", topic_name, permission="DENY")
+
+        def write_once() -> None:
+            take_away()
+            wait_for(lambda: write(alice, topic_name) == "")
+
+        with pytest.raises(MirrorError, match="after everything was copied"):
+            rehearsal.carry_out({"open": write_once})
+        assert all_acls(one.admin_bootstrap) == before
+        there = len(order_of(one.admin_bootstrap, topic_name)[0])
+        rehearsal.copy(two.admin_bootstrap, copy, there)
+        rehearsal.carry_out({"open": take_away})
+        assert write(alice, topic_name) == DENIED
+        assert write(scram(two, "alice", "alice"), topic_name) == ""
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from mirror.recovery.ends import PartitionEnd, TopicEnds
 from mirror.recovery.standby import StandbyWriter
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
-from mirror.switching.steps import STEPS
+from mirror.switching.steps import STEPS, opening
 from tests.harness.admin import alter_topic, create_topic, delete_topic
 from tests.harness.application import Application
 from tests.harness.metadata import overrides
@@ -125,6 +125,19 @@ def test_heartbeats_keep_no_switch_from_being_quiet(
             over.set()
             beating.join()
     assert done.notes["cut"] == {topic_name: [10]}
+
+
+def test_where_the_way_back_begins(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """In a topic that both clusters write, a dry run shows the first record that was
+    not copied there; a look changes nothing, so the next one shows the same.
+    """
+    with rehearsal_of(clusters, topic_name, policy="identity") as rehearsal:
+        assert Application(topic_name, 1, "app").write(clusters["b"].bootstrap, 3)
+        (begin,) = opening.starts_back(rehearsal.stage()).values()
+        assert begin == (None, 11)  # ten copies and the end of their transaction
+        assert list(opening.starts_back(rehearsal.stage()).values()) == [begin]
 
 
 def test_configs_follow_the_role(

@@ -129,6 +129,19 @@ def test_a_command_that_is_no_file_is_refused() -> None:
         hooks.require_usable(missing.pair)
 
 
+def test_what_would_be_called_is_shown_without_secrets() -> None:
+    """Those that are named, and those of the configuration; other words stay."""
+    words = ["stop", "--token", "abc", "--key-file", "/k", "password=x", "s3same-b"]
+    shown = hooks.shown(stage([], stop_producers={"command": words}), "stop_producers")
+    assert shown["command"] == [
+        *("stop", "--token", "***", "--key-file", "/k", "password=***", "***"),
+    ]
+    url = {"url": "https://ops.example.com/stop?token=abc"}
+    shown = hooks.shown(stage([], stop_producers=url), "stop_producers")
+    assert shown == {"url": "https://ops.example.com/stop?token=***"}
+    assert hooks.shown(stage([]), "stop_consumers") == {}
+
+
 def test_a_hook_that_says_not_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

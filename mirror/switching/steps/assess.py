@@ -33,6 +33,16 @@ _MOST_NAMED = 5
 
 
 def _assess(stage: Stage) -> Done:
+    return assessed(stage)[0]
+
+
+def assessed(stage: Stage) -> tuple[Done, GroupPlaces]:
+    """What the step finds out, and where groups go on.
+
+    Raises:
+        StepError: the switch cannot be made now.
+        MirrorError: a cluster does not answer, or cannot be fenced.
+    """
     flow = stage.flow
     name = progress.topic_name(flow.source)
     if stage.target.topic(name) is None:
@@ -70,7 +80,7 @@ def _assess(stage: Stage) -> Done:
         text += f"lag {duration(max(lag, 0.0))}"
     else:
         text += failover_report.lost(risk)
-    return Done(
+    done = Done(
         text=text,
         notes={
             "topics": topics,
@@ -80,6 +90,7 @@ def _assess(stage: Stage) -> Done:
         },
         warnings=tuple(warnings),
     )
+    return done, found
 
 
 def look(stage: Stage) -> RiskStatus:

@@ -20,12 +20,13 @@ from mirror.switching.quiet import Quiet
 from mirror.switching.stage import Done, Stage, Step, StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
     from mirror.metadata.acl_notes import AclPlan
     from mirror.metadata.topics import MirroredTopic
+    from mirror.switching.fencing import Known
 
 TopicPartition = tuple[str, int]
 
@@ -100,20 +101,34 @@ def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
         FenceError: ACLs cannot do it.
         ClusterError: the cluster does not answer, or refuses.
     """
+    topics = topics_of(cluster, flow)
+    known = known_of(stage, cluster, flow, topics)
+    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    stage.note({})
+    fences.lay(cluster, plan)
+    return plan
+
+
+def known_of(
+    stage: Stage,
+    cluster: Cluster,
+    flow: FlowConfig,
+    topics: Collection[str],
+    *,
+    probe: bool = True,
+) -> Known:
+    """Who may write to these topics, which a flow copies. Raises as `fences.look`."""
     back = _back(stage, flow)
     upstream = back.replication_policy.upstream_topic
-    topics = topics_of(cluster, flow)
     copies = {
         name
         for name in cluster.topics()
         if upstream(name) and scopes.has_topic(stage.pair, name, back)
     }
     settings = stage.config.clusters[flow.source]
-    known = fences.look(cluster, settings, topics, copies=copies - topics.keys())
-    plan = fencing.plan(known, topics, pair=stage.pair.name)
-    stage.note({})
-    fences.lay(cluster, plan)
-    return plan
+    return fences.look(
+        cluster, settings, topics, copies=copies.difference(topics), probe=probe
+    )
 
 
 def require_cut(stage: Stage) -> None:

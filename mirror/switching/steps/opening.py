@@ -11,14 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.config import scopes
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import has_begun, take_ownership
+from mirror.driver.way_back import behind_copies, both_write, pass_copies
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
-from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress, starting
-from mirror.offsets.covers import find_starts
-from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery import access, ends, roles, standby
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.config.schema import FlowConfig
+    from mirror.metadata.acl_notes import AclPlan
+    from mirror.offsets.progress import Position
 
 TopicPartition = tuple[str, int]
 
@@ -98,11 +98,27 @@ def _partitions_back(stage: Stage, reverse: FlowConfig) -> dict[TopicPartition, 
 
 def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     """Let applications do on the target what they may do on the source."""
-    target, alias = stage.target, stage.flow.source
+    target = stage.target
     fenced = fencing.name(stage.pair.name)
     if AclNotes(target).noted(fenced).changes:
         stage.note({_FENCED: True})
         fences.lift(target, fenced)
+    plan = rights_plan(stage, places_of(stage).places)
+    stage.note({})
+    fences.lay(target, plan)
+    principals = {acl.principal for acl in plan.adds}
+    return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
+
+
+def rights_plan(stage: Stage, groups: Collection[str]) -> AclPlan:
+    """What applications, and the members of these groups, may do on the source and not
+    yet on the target.
+
+    Raises:
+        FenceError: it is not known whom brokers take mirror for.
+        ClusterError: a cluster does not answer.
+    """
+    target, alias = stage.target, stage.flow.source
     if stage.planned:
         settings = stage.config.clusters[alias]
         known = fences.look(stage.source, settings, ()).acls
@@ -117,19 +133,15 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
         topics = sorted(
             each for each in names if scopes.has_topic(stage.pair, each, stage.reverse)
         )
-    plan = rights.plan(
+    return rights.plan(
         stage.flow,
         pair=stage.pair.name,
         topics=topics,
-        groups=list(places_of(stage).places),
+        groups=groups,
         there=known,
         here=fences.look(target, stage.config.clusters[stage.flow.target], ()),
         own=stage.config.clusters[alias].own_principal,
     )
-    stage.note({})
-    fences.lay(target, plan)
-    principals = {acl.principal for acl in plan.adds}
-    return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
 
 
 def _begin_back(stage: Stage) -> None:
@@ -137,7 +149,7 @@ def _begin_back(stage: Stage) -> None:
     never run, what `start` says now; and where both flows write one topic, the first
     record that was not copied from there.
     """
-    flow, reverse = stage.flow, stage.reverse
+    reverse = stage.reverse
     named = stage.pair.scope is not None
     stage.note({})
     if reverse.start != "earliest" and not named:
@@ -148,48 +160,21 @@ def _begin_back(stage: Stage) -> None:
             slots=1,
             partitions=_partitions_back(stage, reverse),
         )
-    writers = Merging(stage.config.enabled_flows)
-    copies = {
-        (topic.target_topic, number): (topic.topic, number)
-        for topic in select(stage.source, flow).topics
-        if writers.back(flow, topic.topic) is not None
-        for number in range(topic.partitions)
-    }
-    fresh = _begin_now(stage, copies) if named else {}
-    if not (copies or fresh):
-        return
-    ids = {name: each.topic_id for name, each in stage.target.topics().items()}
-
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
-        # A position in an earlier topic of this name says nothing.
-        ours = {key: each for key, each in known.items() if key in copies}
-        before = {
-            key: each.offset
-            for key, each in ours.items()
-            if each.topic_id == NO_ID or each.topic_id == ids.get(key[0])
-        }
-        starts = find_starts(flow, stage.target, copies, before)
-        return Rewriting(
-            positions={
-                key: Position(offset=start.offset, topic_id=ids[key[0]])
-                for key, start in starts.items()
-                if start.offset > before.get(key, 0) or key in ours.keys() - before
-            }
-            | {key: each for key, each in fresh.items() if key not in known}
-        )
-
-    rewrite_progress(reverse, stage.source, decide)
+    pass_copies(
+        *(stage.config, stage.flow, reverse, stage.target, stage.source),
+        renewed=True,
+        fresh=_begin_now(stage) if named else {},
+    )
 
 
-def _begin_now(
-    stage: Stage, copies: Collection[TopicPartition]
-) -> Mapping[TopicPartition, Position]:
+def _begin_now(stage: Stage) -> Mapping[TopicPartition, Position]:
     """Where the flow back, which copies for other pairs, begins with topics that it has
     never copied, as its `start` says.
     """
     reverse = stage.reverse
     if reverse.start == "earliest":
         return {}
+    copies = both_write(stage.config, stage.flow, stage.source)
     name = progress.topic_name(reverse.source)
     there = stage.source.topic(name) is not None
     known = progress.read(stage.source, name).positions if there else {}
@@ -200,6 +185,33 @@ def _begin_now(
     }
     place = starting.start_point(reverse.start)
     return starting.begin(stage.target, new, place) if new else {}
+
+
+def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | None]]:
+    """Where the flow back stands, and where it would begin if the step were done now,
+    by the target's partition. None: it has no position, or a log does not answer.
+    Without the source, as if it had never run. Changes nothing.
+    """
+    reverse = stage.reverse
+    known: Mapping[TopicPartition, Position] = {}
+    place = starting.start_point(reverse.start)
+    name = progress.topic_name(reverse.source)
+    if stage.planned and stage.source.topic(name) is not None:
+        reached = progress.read(stage.source, name, wait=False)
+        known = reached.positions
+        if has_begun(reached.generation) and stage.pair.scope is None:
+            place = starting.StartPoint()
+    partitions = _partitions_back(stage, reverse)
+    begins = {key: each for key, each in partitions.items() if key not in known}
+    found = {**known, **starting.find(stage.target, begins, place)}
+    if stage.planned:
+        copies = both_write(stage.config, stage.flow, stage.source)
+        found |= behind_copies(stage.flow, stage.target, copies, found)
+
+    def offset(position: Position | None) -> int | None:
+        return None if position is None else position.offset
+
+    return {key: (offset(known.get(key)), offset(found.get(key))) for key in partitions}
 
 
 def _take_back(stage: Stage) -> str:

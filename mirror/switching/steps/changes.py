@@ -1,0 +1,190 @@
+"""What each step of a switch would change, for `--dry-run`; it changes nothing.
+
+Main function: `changes`, made of the same plans as the steps: ACLs, group offsets,
+where the flow back begins, and hooks. It is what is so now: a switch looks again. What
+only step 3 can find out, by adding an ACL, is a warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mirror.clusters.admin import access, group_offsets
+from mirror.errors import MirrorError
+from mirror.recovery import roles
+from mirror.status.wording import some
+from mirror.switching import fences, fencing, hooks, rights
+from mirror.switching.steps import fence, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mirror.clusters.cluster import Cluster
+    from mirror.metadata.acl_notes import AclPlan
+    from mirror.switching.group_places import GroupPlaces
+    from mirror.switching.stage import Stage
+
+ACL, GROUP_OFFSET, FLOW_START, HOOK = "acl", "group_offset", "flow_start", "hook"
+STATE = "state"
+"""What `change` says of a change; a state is one in words."""
+
+Change = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Of one step."""
+
+    changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+
+def changes(stage: Stage, found: GroupPlaces) -> Mapping[str, Changes]:
+    """By step, in their order. `found`: where groups go on.
+
+    Raises:
+        FenceError: ACLs cannot fence the source.
+        ClusterError: a cluster does not answer.
+    """
+    flow, back = stage.flow.name, stage.reverse.name
+    source, target = stage.flow.source, stage.flow.target
+    held = f"group offsets, configs and ACLs of {flow} and {back} are held"
+    per_step = {
+        "hold": Changes(changes=(_state(held),)),
+        "fence": _fence(stage),
+        "consumers": Changes(changes=(*_hooks(stage, hooks.STOP_CONSUMERS),)),
+        "positions": Changes(changes=(*_offsets(stage, found),)),
+        roles.ROLE: _open(stage, found),
+        "redirect": Changes(
+            changes=(
+                *_taken_back(stage.source_or_none, stage, rights.name),
+                *_hooks(stage, hooks.REDIRECT_PRODUCERS, hooks.START_CONSUMERS),
+            )
+        ),
+    }
+    if not stage.planned:
+        text = f"{flow} is stopped, and what it has open on {target} is aborted"
+        per_step["drain"] = Changes(changes=(_state(text),))
+        if stage.pair.fence == "acl":
+            owed = _state(f"the fence of {source} is owed until it answers")
+            per_step["fence"] = Changes(changes=(*per_step["fence"].changes, owed))
+    return {step: per_step.get(step, Changes()) for step in roles.STEPS}
+
+
+def _fence(stage: Stage) -> Changes:
+    called = tuple(_hooks(stage, hooks.STOP_PRODUCERS))
+    if not stage.planned or stage.pair.fence != "acl":
+        return Changes(changes=called)
+    topics = fence.topics_of(stage.source, stage.flow)
+    known = fence.known_of(stage, stage.source, stage.flow, topics, probe=False)
+    warnings: tuple[str, ...] = ()
+    if known.everyone is None:
+        bare = fencing.without_acls(known.acls, topics)
+        text = f"{some(len(bare), 'topic')} without ACLs, such as {bare[0]}: whether "
+        text += "everyone may write there, and so whether ACLs can fence them, and "
+        warnings = (f"{text}which, only the step finds out",)
+        known = replace(known, everyone=False)
+    plan = fencing.plan(known, topics, pair=stage.pair.name)
+    return Changes(changes=(*called, *_acls(stage.source, plan)), warnings=warnings)
+
+
+def _open(stage: Stage, found: GroupPlaces) -> Changes:
+    warnings: tuple[str, ...] = ()
+    granted: tuple[Change, ...] = ()
+    if stage.pair.fence == "acl":
+        try:
+            plan = opening.rights_plan(stage, found.places)
+            granted = (
+                *_taken_back(stage.target, stage, fencing.name),
+                *_acls(stage.target, plan),
+            )
+            warnings = plan.remarks
+        except MirrorError as error:
+            if stage.planned:
+                raise
+            # As in the step: without rights some producers wait.
+            warnings = (f"rights cannot be granted: {error}",)
+    starts = opening.starts_back(stage)
+    if starts and not stage.planned:
+        text = f"{stage.reverse.name} begins as shown if it has never run; else it goes"
+        text += f" on where it stopped, which only {stage.flow.source} knows"
+        warnings = (*warnings, text)
+    return Changes(
+        changes=(
+            *granted,
+            *(
+                {
+                    "change": FLOW_START,
+                    "flow": stage.reverse.name,
+                    "topic": topic,
+                    "partition": number,
+                    "from": before,
+                    "to": after,
+                }
+                for (topic, number), (before, after) in sorted(starts.items())
+            ),
+            _state(
+                f"{stage.flow.target} is active: {stage.reverse.name} copies, "
+                f"{stage.flow.name} {'goes on' if stage.pair.both_ways else 'rests'}"
+            ),
+        ),
+        warnings=warnings,
+    )
+
+
+def _offsets(stage: Stage, found: GroupPlaces) -> Iterator[Change]:
+    """Also those that are set already: they say where the group goes on."""
+    there = group_offsets.fetch(stage.target, found.places).groups
+    for group, places in sorted(found.places.items()):
+        for (topic, number), place in sorted(places.items()):
+            now = there.get(group, {}).get((topic, number))
+            yield {
+                "change": GROUP_OFFSET,
+                "cluster": stage.flow.target,
+                "group": group,
+                "read": place.came_from,
+                "topic": topic,
+                "partition": number,
+                "from": None if now is None else now.offset,
+                "to": place.offset if place.offset >= 0 else None,
+                "exactness": str(place.exactness),
+            }
+
+
+def _acls(cluster: Cluster, plan: AclPlan) -> Iterator[Change]:
+    """What is missing of the plan."""
+    present = access.acls(cluster)
+    wanted = [("add", acl) for acl in plan.adds if acl not in present]
+    unwanted = [("remove", acl) for acl in plan.removes if acl in present]
+    for action, acl in (*wanted, *unwanted):
+        yield {
+            "change": ACL,
+            "cluster": cluster.alias,
+            "action": action,
+            "principal": acl.principal,
+            "operation": acl.operation,
+            "permission": acl.permission,
+            "kind": acl.kind,
+            "name": acl.name,
+            "pattern": acl.pattern,
+            "host": acl.host,
+        }
+
+
+def _taken_back(
+    cluster: Cluster | None, stage: Stage, by: Callable[[str], str]
+) -> Iterator[Change]:
+    """What an earlier switch changed there, and this one takes back."""
+    if cluster is not None and stage.pair.fence == "acl":
+        yield from _acls(cluster, fences.lifting_of(cluster, by(stage.pair.name)))
+
+
+def _hooks(stage: Stage, *names: str) -> Iterator[Change]:
+    for name in names:
+        if called := hooks.shown(stage, name):
+            yield {"change": HOOK, "hook": name, **called}
+
+
+def _state(text: str) -> Change:
+    return {"change": STATE, "text": text}
