@@ -164,6 +164,16 @@ class PairFollower:
             return None
         return beginnings.read(roles.run_of(made, entries).details(roles.ROLE))
 
+    def failed_over(self, source: str, target: str) -> int:
+        """The epoch of the failover that made the source of this flow active, so that
+        nobody could move the flow's positions; 0 if its role comes from elsewhere.
+        """
+        pair = self._pair(source, target)
+        made = None if pair is None else roles.newest_role(self.entries(pair))
+        if made is None or made.kind is not Kind.FAILOVER or made.target != source:
+            return 0
+        return made.epoch
+
     def _pair(self, source: str, target: str) -> PairConfig | None:
         return next(
             (p for p in self._pairs.values() if {source, target} == set(p.members)),

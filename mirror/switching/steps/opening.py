@@ -8,16 +8,12 @@ let the flow rest and start the one back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
+from mirror.driver.ownership import take_ownership
+from mirror.driver.way_back import pass_copies
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes
-from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress, starting
-from mirror.offsets.covers import find_starts
-from mirror.offsets.progress import NO_ID, Position
 from mirror.recovery import access, ends, roles, standby
 from mirror.recovery.beginnings import BEGINS, noted
 from mirror.status.wording import some
@@ -25,9 +21,6 @@ from mirror.switching import arrivals, fences, fencing, rights
 from mirror.switching.stage import Done, Stage, Step
 from mirror.switching.steps import drain, fence, positions
 from mirror.switching.steps.assess import places_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TopicPartition = tuple[str, int]
 
@@ -123,7 +116,7 @@ def _begin_back(stage: Stage) -> None:
     never run, what `start` says now; and where both flows write one topic, the first
     record that was not copied from there.
     """
-    flow, reverse = stage.flow, stage.reverse
+    reverse = stage.reverse
     stage.note({})
     if reverse.start != "earliest":
         take_ownership(
@@ -133,35 +126,7 @@ def _begin_back(stage: Stage) -> None:
             slots=1,
             partitions=_partitions_back(stage),
         )
-    writers = Merging(stage.config.enabled_flows)
-    copies = {
-        (topic.target_topic, number): (topic.topic, number)
-        for topic in select(stage.source, flow).topics
-        if writers.back(flow, topic.topic) is not None
-        for number in range(topic.partitions)
-    }
-    if not copies:
-        return
-    ids = {name: each.topic_id for name, each in stage.target.topics().items()}
-
-    def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
-        # A position in an earlier topic of this name says nothing.
-        ours = {key: each for key, each in known.items() if key in copies}
-        before = {
-            key: each.offset
-            for key, each in ours.items()
-            if each.topic_id == NO_ID or each.topic_id == ids.get(key[0])
-        }
-        starts = find_starts(flow, stage.target, copies, before)
-        return Rewriting(
-            positions={
-                key: Position(offset=start.offset, topic_id=ids[key[0]])
-                for key, start in starts.items()
-                if start.offset > before.get(key, 0) or key in ours.keys() - before
-            }
-        )
-
-    rewrite_progress(reverse, stage.source, decide)
+    pass_copies(stage.config, reverse, stage.target, stage.source, renewed=True)
 
 
 def _take_back(stage: Stage) -> str:
