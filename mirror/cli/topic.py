@@ -166,7 +166,7 @@ def correct_configs(
         )
     if changes and _go_on(dry_run=dry_run, yes=yes, what="Change these configs"):
         with Reach(chosen.clusters, client_id="mirror.topic") as reach:
-            merging = Merging(chosen.enabled_flows)
+            merging, _ = _merging(chosen, reach)
             for each in flows:
                 try:
                     done = configs.sync(
@@ -260,8 +260,9 @@ def _compare(
 ) -> tuple[dict[str, ConfigsResult], list[str]]:
     found: dict[str, ConfigsResult] = {}
     failures = []
-    merging = Merging(chosen.enabled_flows)
     with Reach(chosen.clusters, client_id="mirror.topic") as reach:
+        merging, notes = _merging(chosen, reach)
+        complain(*notes)
         for flow in flows:
             try:
                 found[flow.name] = configs.look(
@@ -270,6 +271,14 @@ def _compare(
             except ClusterError as error:
                 failures.append(f"flow {flow.name}: {error}")
     return found, failures
+
+
+def _merging(chosen: MirrorConfig, reach: Reach) -> tuple[Merging, tuple[str, ...]]:
+    """Also of which pairs it is not certain who is active."""
+    from mirror.recovery.precedence import in_order  # noqa: PLC0415  loads kernels
+
+    flows, notes = in_order(chosen, reach)
+    return Merging(flows), notes
 
 
 def _go_on(*, dry_run: bool, yes: bool, what: str) -> bool:

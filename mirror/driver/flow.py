@@ -23,10 +23,10 @@ from mirror.driver.autoscale import Sizing
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import Problems, StatusWriter
-from mirror.driver.ownership import take_ownership
 from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
 from mirror.driver.reload import PendingConfig
 from mirror.driver.spark_checkpoint import own, state_folder
+from mirror.driver.way_back import Beginning
 from mirror.errors import ClusterError, FlowError
 from mirror.jobs.groups import not_looked_at
 from mirror.log import LogThrottle
@@ -101,6 +101,7 @@ class Flow:
         self._run: LeaseQuery | None = None
         self._pending = PendingConfig()
         self._sizing = Sizing(flow.tasks)
+        self._beginning = Beginning(pairs)
         self._ids: dict[str, str] = {}
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
@@ -252,17 +253,8 @@ class Flow:
         found = self._topics.look(source, target)
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
-        generation = take_ownership(
-            self.config,
-            source,
-            target,
-            slots=slots,
-            partitions={
-                (topic.topic, partition): topic.topic_id
-                for topic in found.topics
-                for partition in range(topic.partitions)
-            },
-            begins=self._pairs.begins(self.config.source, self.config.target),
+        generation = self._beginning.own(
+            self._whole_config, self.config, source, target, slots=slots, found=found
         )
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)

@@ -9,7 +9,6 @@ journal what only the other one has, except what an operator is about to write t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,21 +19,18 @@ from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import scopes
 from mirror.driver import readiness
+from mirror.driver.pair_status import Member, status_of
 from mirror.errors import MirrorError
 from mirror.host import process_name
-from mirror.log import LogThrottle
 from mirror.recovery import beginnings, drills, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.status.pairs import (
-    DrillStatus,
-    MemberStatus,
     PairStatus,
     PassiveStatus,
-    RunStatus,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -49,20 +45,8 @@ TopicPartition = tuple[str, int]
 log = structlog.get_logger()
 
 _PAUSE_SECONDS = 1.0
-_MOST_RUNS = 5
 _AGAIN = retry.Backoff(0.5, 2.0)
 """After a failure: roles are followed within seconds of a cluster's first answer."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Member:
-    """What one cluster's journal says."""
-
-    entries: tuple[Entry, ...] = ()
-    read_at: float = 0.0
-    read_monotonic: float = 0.0
-    error: str = ""
-    throttle: LogThrottle = field(default_factory=LogThrottle)
 
 
 class PairFollower:
@@ -77,7 +61,7 @@ class PairFollower:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._members = {
-            alias: _Member() for pair in self._pairs.values() for alias in pair.members
+            alias: Member() for pair in self._pairs.values() for alias in pair.members
         }
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
@@ -229,6 +213,25 @@ class PairFollower:
             found = {**known, **first}
         return found
 
+    def failed_over(self, source: str, target: str) -> float:
+        """When the last failover made the source of this flow active (epoch seconds),
+        so that nothing could move the flow's positions; 0 if its role comes from
+        elsewhere.
+        """
+        made = (
+            roles.newest_role(self.entries(pair))
+            for pair in self._pairs_of(source, target)
+        )
+        return max(
+            (
+                each.at
+                for each in made
+                if each is not None
+                and (each.kind, each.target) == (Kind.FAILOVER, source)
+            ),
+            default=0.0,
+        )
+
     def _follow(self, alias: str) -> None:
         pause = 0.0
         cluster = Cluster(self._clusters[alias], client_id="mirror.pairs")
@@ -261,7 +264,7 @@ class PairFollower:
             member.entries, member.error = entries, ""
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
 
-    def _failed(self, member: _Member, error: str) -> None:
+    def _failed(self, member: Member, error: str) -> None:
         with self._lock:
             member.error = error
         if member.throttle.due(error):
@@ -307,7 +310,19 @@ class PairFollower:
 
     def _show(self) -> None:
         with self._lock:
-            pairs = tuple(self._status(pair) for pair in self._pairs.values())
+            pairs = tuple(
+                status_of(
+                    pair,
+                    self._entries(pair),
+                    self._members,
+                    passive={
+                        alias: self._passive.get((pair.name, alias), PassiveStatus())
+                        for alias in pair.members
+                    },
+                    drilled=self._drills(pair),
+                )
+                for pair in self._pairs.values()
+            )
         self._store.pairs = pairs
         for pair in pairs:
             self._tell_of_readiness(pair)
@@ -320,73 +335,6 @@ class PairFollower:
         for event in readiness.fallen(pair.name, pair.drills, since=known):
             self._store.trail.add(event)
 
-    def _status(self, pair: PairConfig) -> PairStatus:
-        entries = self._entries(pair)
-        role, run = roles.role(entries, pair), roles.open_run(entries)
-        runs = roles.runs(entries)
-        owed = roles.owed(entries) if pair.fence == "acl" else None
-        return PairStatus(
-            name=pair.name,
-            active=role.active,
-            epoch=role.epoch,
-            since=role.since,
-            run=run.text if run is not None else "",
-            remark=roles.remark(entries, pair),
-            step=run.step if run is not None else 0,
-            block_seconds=_block_seconds(runs),
-            fence_owed=owed.source if owed is not None else "",
-            passive=self._passive.get(
-                (pair.name, pair.other_than(role.active)), PassiveStatus()
-            ),
-            runs=tuple(
-                RunStatus(
-                    name=each.name,
-                    text=each.text,
-                    began=each.first.at,
-                    by=each.first.by,
-                )
-                for each in runs[: -_MOST_RUNS - 1 : -1]
-            ),
-            drills=tuple(
-                DrillStatus(
-                    source=each.source,
-                    target=each.target,
-                    at=each.at,
-                    by=each.by,
-                    verdict=each.verdict,
-                    text=each.text,
-                    ratio=each.ratio,
-                    findings=each.findings,
-                )
-                for each in self._drills(pair)[: -_MOST_RUNS - 1 : -1]
-            ),
-            drilled=pair.drill_every_seconds > 0,
-            members=tuple(
-                MemberStatus(
-                    cluster=alias,
-                    active=_active(pair, self._members[alias].entries),
-                    read_at=self._members[alias].read_at,
-                    read_monotonic=self._members[alias].read_monotonic,
-                    error=self._members[alias].error,
-                )
-                for alias in pair.members
-            ),
-        )
-
 
 def _offset(position: Position) -> int:
     return position.offset
-
-
-def _block_seconds(runs: Sequence[Run]) -> float:
-    """Of the last run that kept producers from writing; -1 if none has."""
-    block = next((each.block for each in reversed(runs) if each.block), None)
-    if block is None:
-        return -1.0
-    return max((block.ended or time.time()) - block.began, 0.0)
-
-
-def _active(pair: PairConfig, entries: tuple[Entry, ...]) -> str:
-    """The active cluster by one journal; empty if it has no role."""
-    found = roles.role(roles.merged(entries, pair=pair.name), pair)
-    return found.active if found.epoch else ""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin.groups import list_groups
 from mirror.config import scopes
 from mirror.errors import ClusterError
-from mirror.metadata.merging import Merging
 from mirror.metadata.survey import compare, doubled, one_cluster
 from mirror.preflight import held_rights, here, of_cluster, of_flow
 from mirror.preflight.finding import State, fail, ok, warn
@@ -173,7 +172,10 @@ class _Check:
     def _of_flows(self, surveyed: Mapping[str, SurveyedFlow]) -> None:
         planner = Planner(self._config, self._reached)
         planned = planner.plan()
-        merging = Merging(self._config.enabled_flows)
+        self._found += [
+            warn("here", "roles", text, "let mirror read both journals")
+            for text in planner.unsure
+        ]
         for flow in self._flows:
             if flow.name not in surveyed:
                 continue
@@ -182,7 +184,7 @@ class _Check:
                 flow=flow,
                 surveyed=surveyed[flow.name],
                 plan=planned,
-                merging=merging,
+                merging=planner.merging,
                 source=self._reached(flow.source),
                 target=self._reached(flow.target),
                 source_side=planner.side(flow.source),

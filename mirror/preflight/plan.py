@@ -20,6 +20,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen, Live
 from mirror.preflight.group_moves import GroupMove, group_moves
 from mirror.preflight.internal_topics import acl_ownership_topic, internal_topics
+from mirror.recovery.precedence import in_order
 from mirror.status.states import AclState
 
 if TYPE_CHECKING:
@@ -118,13 +119,14 @@ class Planner:
     def __init__(self, config: MirrorConfig, reach: Callable[[str], Cluster]) -> None:
         """`reach` gives a cluster by its alias, or raises `ClusterError`."""
         self._reach = reach
-        self._merging = Merging(config.enabled_flows)
+        flows, self.unsure = in_order(config, reach)
+        self.merging = Merging(flows)
         self._sides: dict[str, Foreseen] = {}
         self._by: dict[tuple[str, ...], tuple[str, str]] = {}
         """Flow and purpose of each decision; the first flow's count."""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, None] = {}
-        self._notes: dict[str, None] = {}
+        self._notes: dict[str, None] = dict.fromkeys(self.unsure)
         self._flows = [f for f in config.flows.values() if f.enabled]
 
     def plan(self) -> RunPlan:
@@ -206,9 +208,7 @@ class Planner:
         problems = planned.problems
         changes: configs.Changes = {}
         if flow.sync_topic_configs:
-            drift, changes = configs.plan(
-                source, target, flow, self._merging, self.side
-            )
+            drift, changes = configs.plan(source, target, flow, self.merging, self.side)
             problems += tuple(each.problem for each in drift if each.problem)
             for name, change in changes.items():
                 target.alter(name, change)
@@ -304,7 +304,7 @@ class Planner:
             try:
                 moves, notes = group_moves(
                     flow,
-                    self._merging,
+                    self.merging,
                     self._reach(flow.source),
                     self._reach(flow.target),
                 )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from mirror.cli.main import app
 from tests.harness.admin import alter_topic, create_topic
 from tests.harness.metadata import acls_of, allow, overrides, revoke
+from tests.harness.switching import make_active, pair_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,3 +199,40 @@ def test_acls_are_shown_given_and_taken_back(
     assert acls_of(target) == given
     assert changes("--yes") == {"User:alice": "remove", "User:bob": "skip"}
     assert acls_of(target) == set()
+
+
+def test_configs_come_from_the_active_cluster(
+    clusters: Clusters, tmp_path: Path, topic_name: str
+) -> None:
+    """Of a topic that both flows of a pair write, commands take the configs from the
+    cluster that the journals call active, not from the first flow of the file. If a
+    journal cannot be read they say so.
+    """
+    ends = {f"{a}{topic_name}": clusters[a].bootstrap for a in ("a", "b")}
+    (one, first), (other, second) = ends.items()
+    document = pair_of((one, first), (other, second), topic_name)
+    document["defaults"]["policy"] = "identity"
+    create_topic(first, topic_name, 1, retention_ms="1000000")
+    create_topic(second, topic_name, 1, retention_ms="2000000")
+    path = tmp_path / "mirror.yaml"
+
+    def would_set(*words: str) -> Any:
+        path.write_text(json.dumps(document))
+        run = CliRunner().invoke(app, [*words, "-c", str(path), "-o", "json"])
+        return json.loads(run.stdout), run.stderr
+
+    dry = ("topic", "configs", "--dry-run")
+    for epoch, (source, target) in enumerate(((other, one), (one, other)), 2):
+        make_active(document, source, target, epoch)
+        shown, told = would_set(*dry)
+        assert {each["flow"] for each in shown["changes"]} == {f"{target}->{source}"}
+        assert "certain" not in told
+        shown, _ = would_set("plan")
+        of_topic = [each for each in shown["configs"] if each["topic"] == topic_name]
+        assert {each["cluster"] for each in of_topic} == {source}
+        assert shown["notes"] == []
+    document["clusters"][one]["bootstrap_servers"] = "127.0.0.1:1"
+    for words in (dry, ("plan",), ("check",)):
+        shown, told = would_set(*words)
+        text = f"{json.dumps(shown)}{told}"
+        assert f"not certain, and the configs of {other} count here" in text

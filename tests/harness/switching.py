@@ -12,10 +12,15 @@ import sys
 import threading
 import time
 from typing import IO, TYPE_CHECKING, Any, Self
+import uuid
 
 from confluent_kafka import Consumer, TopicPartition
 
+from mirror.clusters.reach import Reach
+from mirror.config.schema import MirrorConfig
 from mirror.playground.secured import PASSWORDS
+from mirror.recovery import roles
+from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
 from tests.harness.service import RunningMirror
@@ -71,6 +76,24 @@ def secured_pair_of(
             "sasl_password": PASSWORDS["admin"],
         }
     return document
+
+
+def make_active(document: dict[str, Any], source: str, target: str, epoch: int) -> None:
+    """Write to both journals what a switch of the document's only pair writes."""
+    config = MirrorConfig(**document)
+    (pair,) = config.recovery
+    run = uuid.uuid4().hex
+    with Reach(config.clusters, client_id="test") as reach:
+        for alias in (target, source):
+            writer = JournalWriter(reach(alias), pair)
+            for number, step in enumerate((roles.ROLE, roles.END)):
+                writer.write(
+                    Entry(
+                        pair=pair, run=run, number=number, kind=Kind.SWITCH,
+                        epoch=epoch, source=source, target=target, step=step,
+                        state=StepState.DONE, at=time.time(), by="test",
+                    )
+                )  # fmt: skip
 
 
 class Played:

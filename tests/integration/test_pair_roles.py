@@ -8,23 +8,18 @@ import time
 from typing import TYPE_CHECKING
 import urllib.error
 import urllib.request
-import uuid
 
 import pytest
 
-from mirror.clusters.reach import Reach
-from mirror.config.schema import MirrorConfig
-from mirror.recovery import roles
-from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import NumberedLoad
 from tests.harness.service import RunningMirror
+from tests.harness.switching import make_active
 from tests.harness.waiting import wait_for
 from tests.harness.witness import assert_exactly_once, eventually, keys_of, read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from mirror.playground.cluster import PlaygroundCluster
 
@@ -40,23 +35,6 @@ def answers(mirror: RunningMirror, cluster: str) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def make_active(document: dict[str, Any], source: str, target: str, epoch: int) -> None:
-    """Write to both journals what a switch writes."""
-    config = MirrorConfig(**document)
-    run = uuid.uuid4().hex
-    with Reach(config.clusters, client_id="test") as reach:
-        for alias in (target, source):
-            writer = JournalWriter(reach(alias), PAIR)
-            for number, step in enumerate((roles.ROLE, roles.END)):
-                writer.write(
-                    Entry(
-                        pair=PAIR, run=run, number=number, kind=Kind.SWITCH,
-                        epoch=epoch, source=source, target=target, step=step,
-                        state=StepState.DONE, at=time.time(), by="test",
-                    )
-                )  # fmt: skip
 
 
 def beats(bootstrap: str, source: str, target: str, since: float) -> int:

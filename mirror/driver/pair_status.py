@@ -1,0 +1,117 @@
+"""What the status says about a pair, from what its journals say. Pure.
+
+Main function: `status_of`; main type: `Member`, what one cluster's journal said at the
+last look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import time
+from typing import TYPE_CHECKING
+
+from mirror.log import LogThrottle
+from mirror.recovery import roles
+from mirror.status.pairs import (
+    DrillStatus,
+    MemberStatus,
+    PairStatus,
+    PassiveStatus,
+    RunStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.config.pair_settings import PairConfig
+    from mirror.recovery.drills import KeptDrill
+    from mirror.recovery.journal import Entry
+    from mirror.recovery.roles import Run
+
+_MOST_RUNS = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """What one cluster's journal says."""
+
+    entries: tuple[Entry, ...] = ()
+    read_at: float = 0.0
+    read_monotonic: float = 0.0
+    error: str = ""
+    throttle: LogThrottle = field(default_factory=LogThrottle)
+
+
+def status_of(
+    pair: PairConfig,
+    entries: tuple[Entry, ...],
+    members: Mapping[str, Member],
+    *,
+    passive: Mapping[str, PassiveStatus],
+    drilled: Sequence[KeptDrill],
+) -> PairStatus:
+    """`entries`: of both journals; the rest by the alias of a cluster. `drilled`: the
+    oldest first.
+    """
+    role, run = roles.role(entries, pair), roles.open_run(entries)
+    runs = roles.runs(entries)
+    owed = roles.owed(entries) if pair.fence == "acl" else None
+    return PairStatus(
+        name=pair.name,
+        active=role.active,
+        epoch=role.epoch,
+        since=role.since,
+        run=run.text if run is not None else "",
+        remark=roles.remark(entries, pair),
+        step=run.step if run is not None else 0,
+        block_seconds=_block_seconds(runs),
+        fence_owed=owed.source if owed is not None else "",
+        passive=passive[pair.other_than(role.active)],
+        runs=tuple(
+            RunStatus(
+                name=each.name,
+                text=each.text,
+                began=each.first.at,
+                by=each.first.by,
+            )
+            for each in runs[: -_MOST_RUNS - 1 : -1]
+        ),
+        drills=tuple(
+            DrillStatus(
+                source=each.source,
+                target=each.target,
+                at=each.at,
+                by=each.by,
+                verdict=each.verdict,
+                text=each.text,
+                ratio=each.ratio,
+                findings=each.findings,
+            )
+            for each in drilled[: -_MOST_RUNS - 1 : -1]
+        ),
+        drilled=pair.drill_every_seconds > 0,
+        members=tuple(
+            MemberStatus(
+                cluster=alias,
+                active=_active(pair, members[alias].entries),
+                read_at=members[alias].read_at,
+                read_monotonic=members[alias].read_monotonic,
+                error=members[alias].error,
+            )
+            for alias in pair.members
+        ),
+    )
+
+
+def _block_seconds(runs: Sequence[Run]) -> float:
+    """Of the last run that kept producers from writing; -1 if none has."""
+    block = next((each.block for each in reversed(runs) if each.block), None)
+    if block is None:
+        return -1.0
+    return max((block.ended or time.time()) - block.began, 0.0)
+
+
+def _active(pair: PairConfig, entries: tuple[Entry, ...]) -> str:
+    """The active cluster by one journal; empty if it has no role."""
+    found = roles.role(roles.merged(entries, pair=pair.name), pair)
+    return found.active if found.epoch else ""
