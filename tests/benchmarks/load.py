@@ -123,7 +123,7 @@ def fill(
     while left:
         chunk = list(itertools.islice(values, min(_CHUNK, left)))
         messages = [{"value": value} for value in chunk]
-        _queue(producer, topic, messages, next(numbers))
+        queue(producer, topic, messages, next(numbers))
         payload_bytes += sum(map(len, chunk))
         left -= len(chunk)
     if waiting := producer.flush(120):
@@ -131,9 +131,10 @@ def fill(
     return payload_bytes
 
 
-def _queue(
+def queue(
     producer: Producer, topic: str, messages: list[dict[str, bytes]], partition: int
 ) -> None:
+    """Hand them over, once the producer has room; none may get lost."""
     while len(producer) > 500_000:
         producer.poll(0.01)
     queued = producer.produce_batch(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,12 @@ class Service:
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
         return found
+
+    def peak_bytes(self) -> int:
+        """The most that the command itself had in memory so far; 0 once it ended."""
+        status = Path("/proc", str(self._process.pid), "status").read_text()
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        return int(found[1]) << 10 if found else 0
 
     def status(self) -> dict[str, Any]:
         """The status of its only flow.

@@ -61,6 +61,7 @@ def test_scenario_is_measured(name, tmp_path):
 _MORE: dict[str, dict[str, float]] = {
     # Leases of half a second: enough of them in so short a time.
     "gap": {"seconds": 12.0, "lease_seconds": 0.5},
+    "verify-new": {"seconds": 12.0, "lease_seconds": 0.5},
     "backlog": {"window_seconds": 0.2, "records": 1_000_000},
     "hot": {"records": 5_000_000},
     "partitions-1000": {"topics": 5},

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.benchmarks.peers.peer import Peer
 
 YARDSTICK = "mm2"
-YARDSTICKS = (YARDSTICK, "mm2-alo", "franz-go", "confluent")
+YARDSTICKS = (YARDSTICK, "mm2-alo", "franz-go", "confluent", "mirror")
 """The first of the peers measured together is the yardstick."""
 
 PEERS: dict[str, Peer] = {

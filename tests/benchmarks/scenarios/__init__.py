@@ -19,6 +19,7 @@ from tests.benchmarks.scenarios.faraway import (
 )
 from tests.benchmarks.scenarios.full_topics import BYTES, JSON, KILOBYTE, SMALL
 from tests.benchmarks.scenarios.gap import GAP
+from tests.benchmarks.scenarios.holes import HOLES, LONG_MAP
 from tests.benchmarks.scenarios.hot_partition import HOT
 from tests.benchmarks.scenarios.many_partitions import MANY
 from tests.benchmarks.scenarios.paced import AT_LEAST_ONCE, PACED
@@ -28,6 +29,7 @@ from tests.benchmarks.scenarios.proving import (
     PROVE_KILOBYTE,
     PROVE_SMALL,
 )
+from tests.benchmarks.scenarios.proving_beside import BESIDE
 from tests.benchmarks.scenarios.reread import REREAD
 from tests.benchmarks.scenarios.tiny_batches import TINY
 
@@ -42,6 +44,7 @@ _ALL: Iterable[Scenario] = (
     *(MANY, HOT, BACKLOG, REREAD),
     *(FAR_SOURCE, FAR_TARGET, SMALL_FAR_SOURCE, SMALL_FAR_TARGET, TLS),
     *(PROVE_SMALL, PROVE_KILOBYTE, PROVE_JSON, PROVE_FAR),
+    *(HOLES, LONG_MAP, BESIDE),
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 

@@ -60,13 +60,15 @@ class ProvingResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class Call:
     """One run of the command."""
 
     equal: int
     seconds: float
     cpu_seconds: float
     worker_bytes: int
+    driver_bytes: int
+    """At its peak, of the driver's Python process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,8 @@ class Proving(Copying):
         copied = Copying.copied(all_of_it, bench, start, task, records, payload_bytes)
         if (flaw := copied.flaw()) is not None:
             raise PeerError(flaw)
-        whole = _call(task.folder, "begin")
-        starting = _call(task.folder, "proof")
+        whole = call(task.folder, "begin")
+        starting = call(task.folder, "proof")
         seconds = whole.seconds - starting.seconds
         cpu = whole.cpu_seconds - starting.cpu_seconds
         pace = records / seconds
@@ -104,7 +106,7 @@ class Proving(Copying):
         )
 
 
-def _call(folder: Path, since: str) -> _Call:
+def call(folder: Path, since: str) -> Call:
     """Run `mirror verify` to its end.
 
     Raises:
@@ -120,11 +122,12 @@ def _call(folder: Path, since: str) -> _Call:
         log=folder / f"verify-{since}.log",
         workers="mirror.relay.daemon",
     )
-    cpu_seconds, worker_bytes = 0.0, 0
+    cpu_seconds, worker_bytes, driver_bytes = 0.0, 0, 0
     try:
         while service.is_running():
             cpu_seconds = max(cpu_seconds, service.cpu_seconds())
             worker_bytes = max(worker_bytes, *service.worker_bytes().values(), 0)
+            driver_bytes = max(driver_bytes, service.peak_bytes())
             if time.monotonic() - started > _MOST_SECONDS:
                 raise PeerError(f"verify did not end:\n{service.log_tail()}")
             time.sleep(_LOOK_SECONDS)
@@ -140,11 +143,12 @@ def _call(folder: Path, since: str) -> _Call:
     equal = sum(
         part["equal"] for flow in document["flows"] for part in flow["partitions"]
     )
-    return _Call(
+    return Call(
         equal=equal,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         worker_bytes=worker_bytes,
+        driver_bytes=driver_bytes,
     )
 
 
