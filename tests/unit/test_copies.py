@@ -58,7 +58,7 @@ def rows_of(
         lambda _hop, at: (How.EXACT if at in there else How.MISSING, "", ""),
     )  # fmt: skip
     monkeypatch.setattr(hops, "meet", lambda *_, **__: hop)
-    monkeypatch.setattr(hops.pairs, "read", lambda *_, **__: known)
+    monkeypatch.setattr(hops.record_places, "read", lambda *_, **__: known)
     monkeypatch.setattr(absence.losses, "read", lambda *_: ())
     nothing: Any = None
     looking = Hops(config, nothing, fault=fault, tell=lambda _: None)
