@@ -185,6 +185,23 @@ def test_a_share_that_is_too_small_is_spread(flow: SparklessFlow) -> None:
         assert sum(each.account.equal for each in found.partitions) == _MANY
 
 
+def test_a_budget_that_buys_nothing_is_saved(flow: SparklessFlow) -> None:
+    """While a flow's budget does not pay for one range, no step reads the map, so none
+    puts off the first one that can compare something.
+    """
+    with flow.connected() as ends:
+        service = Service(flow, *ends, verify="new", verify_share=0.0001)
+        fill(flow, _MANY)
+        service.copied(_MANY, _SIZE)
+        service.proofs.job()
+        began = service.proofs._budget._now
+        assert service.step().share == -1.0
+        assert service.proofs._due == 0.0
+        service.proofs._budget._began = began - 120  # two minutes' worth of the floor
+        assert service.step().share > 0.0
+        assert service.proofs._due > 0.0
+
+
 def test_a_round_compares_every_record_once(flow: SparklessFlow) -> None:
     """Rolling, in many small steps: each record is compared once in a round, although
     the service restarts in its middle, and the round leaves proofs.

@@ -147,6 +147,8 @@ class FlowProofs:
         partitions = self._earn(now)
         if not partitions or now < self._due or stopping.is_set():
             return
+        if self._saves_up():
+            return
         tasks = self._tasks()
         if reason := tasks.obstacle():
             self._waits(reason)
@@ -161,6 +163,13 @@ class FlowProofs:
         finally:
             self._due = time.monotonic() + _RESTS * step.surveying
             self._tell()
+
+    def _saves_up(self) -> bool:
+        """Whether not even one range is affordable yet: a step would read the whole
+        map for nothing, and put off the next one for `_RESTS` times as long.
+        """
+        left = self._budget.allowed - self._budget.spent
+        return self._needed > self._budget.allowed and left < self._costs.least
 
     def _earn(self, now: float) -> list[TopicPartition]:
         """Take note of what was copied; returns all partitions, sorted."""
