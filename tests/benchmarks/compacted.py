@@ -56,9 +56,10 @@ def fill_with_keys(
     """
     producer = _producer(bootstrap)
     values = itertools.cycle(payloads.incompressible(value_bytes))
-    for number, first in enumerate(range(0, records, _CHUNK)):
+    size = min(_CHUNK, -(-records // partitions))  # something for each partition
+    for number, first in enumerate(range(0, records, size)):
         chunk = []
-        for key in range(first, min(first + _CHUNK, records)):
+        for key in range(first, min(first + size, records)):
             chunk.append({"key": _KEY.pack(key), "value": next(values)})
             if followed:
                 chunk.append(_REMOVED)

@@ -128,6 +128,7 @@ BESIDE = Beside(
     name="verify-new",
     title="1000 records/s, with `verify: new` beside it",
     peers=("mirror", "mirror-verify"),
-    seconds=60.0,
-    warm_up_seconds=30.0,
+    # At this pace the share for proofs pays for the first one after some 50 s.
+    seconds=120.0,
+    warm_up_seconds=60.0,
 )
