@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.needs("promtool")]
 AT_TIMES = {
     "mirror_flow_backfill_remaining_seconds",
     "mirror_switch_block_seconds",
+    "mirror_tail_records",
     "mirror_writes_on_passive_records_total",
 }
 """Without a value while nothing is to be caught up with, before a switch, and in a pair
@@ -120,7 +121,9 @@ def test_what_is_exposed_and_what_is_asked_for_agree(
         verify_share=1,
     )
     config["flows"]["B->A"]["topics"] = ["nothing-else"]
-    config["recovery"] = {"A<->B": {"active": "A", "both_ways": True}}
+    config["recovery"] = {
+        "A<->B": {"active": "A", "both_ways": True, "drill_every_seconds": 5}
+    }
     load = NumberedLoad(source, topic_name, 2)
     load.send(500)
     reader = Consumer({"bootstrap.servers": source, "group.id": group})

@@ -219,7 +219,12 @@ class Rebuilding:
         """What the copy has and the source does not, by proofs of all of it, and by
         what the logs' beginnings are now.
         """
-        found = [each for proven in proofs for each in irreplaceable.of_proof(proven)]
+        found = [
+            each
+            for proven in proofs
+            for each in irreplaceable.of_proof(proven)
+            if each.partition < self.topic.partitions  # `of_edges` looks at the others
+        ]
         found += irreplaceable.of_edges(
             self._terms, self.source, self.target, self._known(), self.topic
         )

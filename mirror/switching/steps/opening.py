@@ -204,8 +204,8 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
     partitions = _partitions_back(stage, reverse)
     begins = {key: each for key, each in partitions.items() if key not in known}
     found = {**known, **starting.find(stage.target, begins, place)}
-    if stage.planned:
-        copies = both_write(stage.config, stage.flow, stage.source)
+    copies = both_write(stage.config, stage.flow, stage.source) if stage.planned else {}
+    if copies:
         found |= behind_copies(stage.flow, stage.target, copies, found)
 
     def offset(position: Position | None) -> int | None:
