@@ -72,6 +72,7 @@ class FlowJobs:
         """Start all jobs, after running ones have ended. `ids` are the ids of the
         flow's clusters, by alias.
         """
+        self.close()  # before `job()`: it would end that as well
         groups = self._of_groups()
         standby = StandbyJob(self._flow, self._topics.names, store=self._store)
         pauses = Job(
@@ -89,6 +90,7 @@ class FlowJobs:
         """Start only what goes on while the flow copies nothing: heartbeats, and where
         the source's partitions end. `ids` as in `begin`.
         """
+        self.close()
         ends = EndsJob(self._flow, store=self._store)
         self._start(ids, *self._of_groups().heartbeats(), ends.job())
 
@@ -98,7 +100,6 @@ class FlowJobs:
         )
 
     def _start(self, ids: Mapping[str, str], *jobs: Job) -> None:
-        self.close()
         self._jobs = Jobs(
             self._flow.name,
             self._clusters,

@@ -116,7 +116,7 @@ class FlowProofs:
         """What the running task is charged to."""
         self._needed = 0.0
         """What comparing all that was copied so far would cost."""
-        self._due = 0.0
+        self._due = self._surveying = 0.0
         self._proven_at, self._share, self._waiting = 0.0, -1.0, ""
         self.adopt(flow, config)
 
@@ -161,7 +161,10 @@ class FlowProofs:
         except StoppedError:
             return
         finally:
-            self._due = time.monotonic() + _RESTS * step.surveying
+            # The first one also compiles what reads the map.
+            usual = min(step.surveying, self._surveying)
+            self._due = time.monotonic() + _RESTS * usual
+            self._surveying = step.surveying
             self._tell()
 
     def _saves_up(self) -> bool:
