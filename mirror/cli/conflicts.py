@@ -67,7 +67,7 @@ def conflicts(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Show so many, then stop.")
+        int, typer.Option("--limit", min=1, help="Show at most this many.")
     ] = 1000,
     output: Output = Form.TABLE,
 ) -> None:

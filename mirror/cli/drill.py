@@ -33,7 +33,7 @@ def drill(
     records: Annotated[
         int,
         typer.Option(
-            "--records", min=1, help="Compare so many records from each position on."
+            "--records", min=1, help="Compare this many records from each position on."
         ),
     ] = 100,
     output: Output = Form.TABLE,

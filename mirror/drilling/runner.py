@@ -21,7 +21,6 @@ from mirror.metadata.sides import Live
 from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
-from mirror.recovery.journal import JournalReader
 from mirror.recovery.looking import Looking
 from mirror.status.wording import some
 from mirror.switching import fences
@@ -62,7 +61,7 @@ def drill(
     began = time.monotonic()
     at = time.time() if at is None else at
     flow, pair = stage.flow, stage.pair
-    entries = _entries(stage)
+    entries = stage.entries()
     found = [*_role(stage, entries), *_tail(stage, entries)]
     looked = look(stage)
     risk = _risk(looked, at)
@@ -98,13 +97,6 @@ def drill(
         findings=in_order(found),
         unseen=tuple(unseen),
     )
-
-
-def _entries(stage: Stage) -> tuple[Entry, ...]:
-    """What both journals say about the pair."""
-    clusters = (stage.source, stage.target)
-    journals = (JournalReader(each).read(wait=False) for each in clusters)
-    return roles.merged(*journals, pair=stage.pair.name)
 
 
 def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:

@@ -24,6 +24,11 @@ class NameRange:
     """Whether `start` is the only name."""
 
 
+def is_heartbeats(name: str, separator: str = ".") -> bool:
+    """Whether a topic is `heartbeats`, or by MirrorMaker 2's names a copy of it."""
+    return name.rpartition(separator)[2] == HEARTBEATS
+
+
 def is_internal(name: str, separator: str = ".") -> bool:
     """Whether a topic belongs to brokers, to MirrorMaker 2 or to us."""
     if name.startswith("__"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING
 
-from mirror.policy.names import HEARTBEATS, is_internal, why_illegal
+from mirror.policy.names import HEARTBEATS, is_heartbeats, is_internal, why_illegal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +77,7 @@ class TopicFilter:
     def matches(self, name: str) -> bool:
         if is_internal(name, self.separator):
             return False
-        if self.heartbeats and name.rpartition(self.separator)[2] == HEARTBEATS:
+        if self.heartbeats and is_heartbeats(name, self.separator):
             return True
         if name == HEARTBEATS and not any(HEARTBEATS in text for text in self.include):
             return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.names import is_heartbeats
 from mirror.recovery import roles
 from mirror.recovery.source_ends import SourceEnds
 
@@ -72,7 +72,7 @@ def of_applications(topics: Iterable[str], back: FlowConfig) -> list[str]:
     return [
         name
         for name in topics
-        if name.rsplit(".", 1)[-1] != HEARTBEATS and policy.upstream_topic(name) is None
+        if not is_heartbeats(name) and policy.upstream_topic(name) is None
     ]
 
 

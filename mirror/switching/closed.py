@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirror.clusters.admin import group_offsets, groups, writers
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import HEARTBEATS, is_internal
+from mirror.policy.names import is_heartbeats, is_internal
 from mirror.policy.selection import GroupFilter
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def findings(stage: Stage) -> Findings:
         name: topic
         for name, topic in source.topics().items()
         if not any(is_internal(name, each) for each in separators)
-        and name.rsplit(".", 1)[-1] != HEARTBEATS
+        and not is_heartbeats(name)
     }
     inside = {
         name for name in there if scopes.has_topic(stage.pair, name, stage.reverse)

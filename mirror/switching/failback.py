@@ -17,8 +17,7 @@ from mirror.clusters.admin import topic_admin
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
-from mirror.recovery.journal import JournalReader
-from mirror.recovery.roles import merged, owed
+from mirror.recovery.roles import owed
 from mirror.status.wording import moment, some
 from mirror.switching.stage import StepError
 from mirror.tails import survey
@@ -133,11 +132,7 @@ def look(stage: Stage) -> Returned:
     if known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
         tail, settled = found.records, found.settled
-    entries = merged(
-        *(JournalReader(each).read(wait=False) for each in (back, active)),
-        pair=stage.pair.name,
-    )
-    made = owed(entries) if stage.pair.fence == "acl" else None
+    made = owed(stage.entries()) if stage.pair.fence == "acl" else None
     return Returned(
         alias=back.alias,
         cluster_id=back.cluster_id,

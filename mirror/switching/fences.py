@@ -18,7 +18,7 @@ from mirror.clusters.admin.acls import NoAuthorizerError
 from mirror.errors import AuthorizationError, FenceError, UnreachableError
 from mirror.metadata.acl_notes import AclNotes, AclPlan, steady
 from mirror.metadata.acl_ownership import AclOwnership
-from mirror.policy.names import HEARTBEATS, is_internal
+from mirror.policy.names import is_heartbeats, is_internal
 from mirror.switching import fencing
 from mirror.switching.fencing import Known
 
@@ -254,7 +254,7 @@ def _on_any_broker(cluster: Cluster) -> set[Acl]:
 
 def _is_ours(topic: str) -> bool:
     """Whether it belongs to brokers or to mirror."""
-    return is_internal(topic) or topic.rsplit(".", 1)[-1] == HEARTBEATS
+    return is_internal(topic) or is_heartbeats(topic)
 
 
 def _may_everyone_write(

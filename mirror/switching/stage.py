@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.errors import MirrorError, UnreachableError
-from mirror.recovery.journal import Kind
+from mirror.recovery import roles
+from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
     from mirror.clusters.cluster import Cluster
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
+    from mirror.recovery.journal import Entry
 
 Notes = Mapping[str, Any]
 """What a step keeps in the journal, as JSON has it."""
@@ -88,6 +90,16 @@ class Stage:
     def target(self) -> Cluster:
         """The cluster that is to be active. Raises as `source`."""
         return _reached(self.target_or_none, self.flow.target)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What both journals say about the pair now.
+
+        Raises:
+            ClusterError: a cluster does not answer, or refuses.
+        """
+        clusters = (self.source, self.target)
+        journals = (JournalReader(each).read(wait=False) for each in clusters)
+        return roles.merged(*journals, pair=self.pair.name)
 
     def wait(self, looks: Callable[[], str], *, every: float = 0.1) -> None:
         """Look until nothing is left to wait for; `looks` says what it is.

@@ -24,7 +24,7 @@ from mirror.errors import NoLeaderError
 from mirror.metadata.topics import select
 from mirror.offsets import progress, runs
 from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.names import is_heartbeats
 from mirror.proving.locating import NO_STAMP
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.logs import settled_ends
@@ -132,11 +132,7 @@ def survey(
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
     """
-    topics = {
-        each.topic: each
-        for each in select(source, flow).topics
-        if each.topic.rsplit(".", 1)[-1] != HEARTBEATS
-    }
+    topics = topics_of(flow, source)
     keys = [(t.topic, n) for t in topics.values() for n in range(t.partitions)]
     committed = flow.isolation_level == "read_committed"
     ends, opened = settled_ends(source, keys)
@@ -186,6 +182,19 @@ def survey(
             )
         )  # fmt: skip
     return Tail(partitions=tuple(found))
+
+
+def topics_of(flow: FlowConfig, source: Cluster) -> dict[str, MirroredTopic]:
+    """The topics that may have a tail, by name.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    return {
+        each.topic: each
+        for each in select(source, flow).topics
+        if not is_heartbeats(each.topic)
+    }
 
 
 def within(

@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
-from mirror.metadata.topics import select
 from mirror.offsets import progress, runs
-from mirror.policy.names import HEARTBEATS
 from mirror.recovery import losses, roles
 from mirror.recovery.journal import Kind
-from mirror.tails.survey import Tail, survey
+from mirror.tails.survey import Tail, survey, topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +70,7 @@ def _ends(flow: FlowConfig, source: Cluster, target: Cluster) -> object:
     """Where all ends that the count depends on: the source's logs, and what settles."""
     keys = [
         (each.topic, number)
-        for each in select(source, flow).topics
-        if each.topic.rsplit(".", 1)[-1] != HEARTBEATS
+        for each in topics_of(flow, source).values()
         for number in range(each.partitions)
     ]
     own = [

@@ -15,8 +15,7 @@ from mirror.metadata.merging import Merging
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID, ProgressReader
-from mirror.recovery import ends, roles, standby
-from mirror.recovery.journal import JournalReader
+from mirror.recovery import ends, standby
 from mirror.recovery.looking import Looking, from_standby
 from mirror.status.wording import duration, some
 from mirror.switching import closed, failover_report, fences, group_places, hooks
@@ -146,9 +145,7 @@ def _require_closed(stage: Stage) -> tuple[str, ...]:
 def _require_settled(stage: Stage) -> None:
     """Applications would meet records that the cluster they come from does not have."""
     reverse, clusters = stage.reverse, (stage.target, stage.source)
-    journals = [JournalReader(each).read(wait=False) for each in clusters]
-    entries = roles.merged(*journals, pair=stage.pair.name)
-    if left := unsettled(reverse, *clusters, entries):
+    if left := unsettled(reverse, *clusters, stage.entries()):
         raise StepError(
             f"{reverse.source} has {some(left, 'record')} that the failover to "
             f"{reverse.target} left uncopied: replay, export or skip them first, with "

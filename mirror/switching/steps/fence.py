@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirror.config import scopes
 from mirror.metadata.topics import select
-from mirror.policy.names import HEARTBEATS
+from mirror.policy.names import is_heartbeats
 from mirror.recovery import roles
 from mirror.status.wording import some
 from mirror.switching import fences, fencing, hooks, quiet
@@ -177,7 +177,7 @@ def _moving(source: Cluster, flow: FlowConfig) -> list[MirroredTopic]:
     return [
         each
         for each in select(source, flow).topics
-        if each.topic.rpartition(flow.separator)[2] != HEARTBEATS
+        if not is_heartbeats(each.topic, flow.separator)
     ]
 
 
