@@ -441,7 +441,7 @@ def test_a_key_in_several_partitions(four: dict[str, str], tmp_path: Path) -> No
     """
     traced = Traced({"K": four["Y"], "T": four["X"]}, tmp_path)
     traced.flow("K->T", "keyed")
-    create_topic(four["Y"], "keyed", 3)
+    create_topic(four["Y"], "keyed", 3, retention_ms="-1")
     client = producer(four["Y"])
     for number, key in enumerate([b"a", b"ab", b"b", b"", b"a", b"ab", b"a"]):
         more = {"timestamp": 1_700_000_000_000 + number, "partition": 2 - number % 3}

@@ -7,6 +7,7 @@ stopped, its segment files are changed, and it is started again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,8 @@ _MAP = "A.offset-map.internal"
 _NO_RUNS = b"\0\0"
 """A record of the map without any."""
 _PARTED = "of-another-partition"
-_OTHER, _OTHER_TIME = b"of partition 1", 1_700_000_000_000
+_OTHER, _OTHER_TIME = b"of partition 1", int(time.time() * 1000)
+"""Of today: brokers look for expired records 30 s after their start, and delete it."""
 Found = tuple[Kind, int | None, int | None, int]
 """Kind, source offset, target offset, count."""
 Plant = "Callable[[list[StoredBatch]], list[StoredBatch]]"
