@@ -123,6 +123,7 @@ def test_active_active(
     assert stamps == {("eu-west",) if provenance == "on" else ()}
 
 
+@pytest.mark.full
 def test_aggregation(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:
@@ -168,6 +169,7 @@ def test_fan_out(
     play(example("fan-out.yaml", stage), stage, expected, standing)
 
 
+@pytest.mark.full
 def test_forwarding(
     four_clusters: list[PlaygroundCluster], standing: StandingMirror
 ) -> None:

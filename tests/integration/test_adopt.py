@@ -326,6 +326,7 @@ def test_killed_before_it_wrote_a_position(make_lab: Callable[..., Lab]) -> None
     assert_exactly_once(order_of(lab.b, lab.copy), lab.load.order)
 
 
+@pytest.mark.full
 def test_there_and_back(make_lab: Callable[..., Lab]) -> None:
     """`mirror adopt` refuses a running MirrorMaker 2 and takes over from one that was
     stopped in the middle of its work; `--back` refuses a running mirror and gives the

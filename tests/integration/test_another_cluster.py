@@ -153,6 +153,7 @@ def test_a_target_that_becomes_another_cluster_gets_nothing(
         witness.assert_exactly(flow.copy, keys(_PARTITIONS, _EACH + 1))
 
 
+@pytest.mark.full
 def test_a_service_says_so_and_goes_on_when_it_is_right_again(
     clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ class Rights:
             future.result(30)
 
 
+@pytest.mark.full
 def test_rights_on_single_topics(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     standing: StandingMirror,

@@ -93,6 +93,7 @@ def _checked_loops() -> Path:
     return cache_folder() / f"checked-{hashlib.sha256(content).hexdigest()[:12]}"
 
 
+@pytest.mark.full
 def test_no_index_leads_out_of_an_array(tmp_path: Path) -> None:
     """The same with fewer cases, and loops compiled to check every index."""
     found = run(

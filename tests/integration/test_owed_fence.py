@@ -40,6 +40,7 @@ DENIED = "TOPIC_AUTHORIZATION_FAILED"
 SECONDS = 5.0
 
 
+@pytest.mark.full
 def test_the_cluster_comes_back(topic_name: str, tmp_path: Path) -> None:
     """A is killed under load and comes back, with a producer that never stopped: A
     refuses it within five seconds of A's first answer to anyone, and after a second

@@ -178,6 +178,7 @@ def test_groups_older_than_the_deletion_skip_nothing(
         assert_exactly_once(read_as(b, group, copy), second_half())
 
 
+@pytest.mark.full
 def test_copies_re_created_while_nothing_is_copied(
     clusters: dict[str, PlaygroundCluster],
     topic_name: str,

@@ -281,6 +281,7 @@ def test_a_session_that_is_not_renewed_ends(secured: Made, doors: Doors) -> None
             due = connection.reauthenticate_at
 
 
+@pytest.mark.full
 def test_sessions_are_renewed_under_load(
     secured: Made, doors: Doors, topic_name: str
 ) -> None:

@@ -190,6 +190,7 @@ def test_slots_run_on_both_executors(spark: Standalone, submitted: Submitted) ->
     submitted.assert_complete()
 
 
+@pytest.mark.full
 def test_executor_and_worker_are_killed(
     spark: Standalone, submitted: Submitted
 ) -> None:
