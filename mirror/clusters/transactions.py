@@ -139,17 +139,7 @@ class Producer:
         refuse if another owner came in between.
         """
         doing = "taking over again"
-        epoch = self._epoch
-        with self._doubting():
-            asked = self._ask_for_state(self._connection())
-            answer = None if asked is None else asked.result()
-        if answer is not None:
-            (shown,) = answer.transaction_states
-            self._check(shown.error_code, doing)
-            self._learn_state(answer)
-            epoch = self._replaces(
-                shown.producer_id, shown.producer_epoch, shown.transaction_state
-            )
+        epoch = self._shown_epoch(doing)
         with self._doubting():
             connection = self._connection()
             self._asked = epoch
@@ -158,6 +148,24 @@ class Producer:
             ).result()
         self._check(answer.error_code, doing)
         return answer
+
+    def require_owner(self) -> None:
+        """Raises as `retake`; brokers before 3.0 do not tell, and pass."""
+        patiently(lambda: self._shown_epoch("asking for the owner of"))
+
+    def _shown_epoch(self, doing: str) -> int:
+        """Which epoch to replace. Raises as `_replaces`."""
+        with self._doubting():
+            asked = self._ask_for_state(self._connection())
+            answer = None if asked is None else asked.result()
+        if answer is None:
+            return self._epoch
+        (shown,) = answer.transaction_states
+        self._check(shown.error_code, doing)
+        self._learn_state(answer)
+        return self._replaces(
+            shown.producer_id, shown.producer_epoch, shown.transaction_state
+        )
 
     def _replaces(self, producer_id: int, epoch: int, state: str) -> int:
         """Which epoch to replace, by what the coordinator shows.

@@ -242,7 +242,7 @@ class PairFollower:
                 try:
                     if not cluster.cluster_id:
                         cluster.connect()
-                    self._took(alias, reader.read(wait=False))
+                    self._took(alias, reader.read(wait=False, seconds=0.0))
                     self._complete(alias, cluster)
                     pause = _PAUSE_SECONDS
                     member.throttle.clear()

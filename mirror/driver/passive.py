@@ -200,7 +200,7 @@ class _Member:
 
     def _settle_here(self, cluster: Cluster, epoch: int) -> None:
         def now() -> tuple[Entry, ...]:
-            here = self._reader.read(wait=False)
+            here = self._reader.read(wait=False, seconds=0.0)
             known = self._follower.entries(self._pair)
             return roles.merged(here, known, pair=self._pair.name)
 

@@ -35,7 +35,7 @@ from mirror.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
@@ -56,8 +56,8 @@ _TOO_FEW_REPLICAS = "NOT_ENOUGH_REPLICAS"
 """Brokers also say so while the coordinator is away."""
 _AGAIN = retry.Backoff(0.05, 1.0)
 PATIENCE_SECONDS = 30.0
-"""How long to try to write an entry: longer than a coordinator or leader takes to
-move."""
+"""How long to try to write an entry, or to read: longer than a coordinator or leader
+takes to move."""
 
 
 class Kind(StrEnum):
@@ -173,22 +173,39 @@ class JournalReader:
         self._reader = TopicReader(self._cluster, TOPIC)
         self._entries: list[Entry] = []
 
-    def read(self, *, wait: bool = True) -> tuple[Entry, ...]:
+    def read(
+        self, *, wait: bool = True, seconds: float = PATIENCE_SECONDS
+    ) -> tuple[Entry, ...]:
         """All entries in order; none while there is no journal. Without `wait` it stops
-        before an operator's open transaction.
+        before an operator's open transaction. A leader that moves or dies is waited for
+        so long, unless the whole cluster does not answer.
 
         Raises:
             ClusterError: the cluster does not answer, or an entry cannot be read.
         """
-        if self._cluster.topic(TOPIC) is None:
-            self._begin()
-            return ()
-        try:
-            self._follow(wait=wait)
-        except RecreatedError:
-            self._begin()
-            self._follow(wait=wait)
-        return tuple(self._entries)
+        until = time.monotonic() + seconds
+        pause = 0.0
+        while True:
+            if self._cluster.topic(TOPIC) is None:
+                self._begin()
+                return ()
+            try:
+                self._follow(wait=wait)
+            except RecreatedError:
+                self._begin()
+            except (UnreachableError, BrokerError) as error:
+                passes = not isinstance(error, BrokerError) or error.retriable
+                if time.monotonic() > until or not passes:
+                    if isinstance(error, BrokerError):
+                        raise
+                    where = f"cluster {self._cluster.alias}: {TOPIC}"
+                    raise UnreachableError(
+                        f"{where} cannot be read: {error}"
+                    ) from error
+                pause = _AGAIN.after(pause)
+                time.sleep(pause)
+            else:
+                return tuple(self._entries)
 
     def _follow(self, *, wait: bool) -> None:
         for _, key, value in self._reader.read(wait=wait):
@@ -219,9 +236,16 @@ class JournalWriter:
         self._producer.take_over()
         self._end_hanging()
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self, *, seconds: float = 0.0) -> tuple[Entry, ...]:
         """What the journal says now. Raises as `JournalReader.read`."""
-        return self._reader.read()
+        return self._reader.read(seconds=seconds)
+
+    def require_place(self) -> None:
+        """Raises:
+        FencedError: a later operator took over.
+        ClusterError: the cluster does not answer.
+        """
+        self._producer.require_owner()
 
     def require_room(self, entry: Entry) -> None:
         """Raises:
@@ -316,6 +340,24 @@ class JournalWriter:
                     f"was left open in {TOPIC}, and {why}: end it with "
                     "`kafka-transactions.sh abort`, then run the command again"
                 )
+
+
+def require_place(writers: Sequence[JournalWriter]) -> None:
+    """Before a change that is not noted one by one. A journal that is silent is no
+    matter while another one answers: the next note needs it.
+
+    Raises:
+        FencedError: a later operator took over.
+        ClusterError: no journal answers, or one refuses.
+    """
+    silent = []
+    for each in writers:
+        try:
+            each.require_place()
+        except UnreachableError as error:
+            silent.append(error)
+    if silent and len(silent) == len(writers):
+        raise silent[0]
 
 
 def _passes(error: MirrorError) -> bool:

@@ -95,9 +95,11 @@ def lay(
     *,
     replication_factor: int = _DEFAULT_REPLICATION,
     seconds: float = _SECONDS,
+    hold: Callable[[], None] = lambda: None,
 ) -> None:
     """Make the changes, and wait until every broker shows them. `replication_factor`:
-    of the topic of notes, if this makes it.
+    of the topic of notes, if this makes it. `hold` raises if somebody else has taken
+    over; it is asked before each round of changes.
 
     Raises:
         FenceError: an ACL is refused, a broker does not show it within `seconds`, or
@@ -110,6 +112,7 @@ def lay(
     def laying() -> None:
         owned = AclOwnership(cluster)
         known = {*owned.notes.added(), *owned.claimed()}
+        hold()
         owned.notes.note(plan, replication_factor=replication_factor)
         there = _on_any_broker(cluster)
         # Somebody has added these since `look`: they stay when the fence goes.
@@ -118,18 +121,25 @@ def lay(
         begun = {acl.name for acl in plan.adds if acl in there}
         # Where a later step has begun, everyone must not be let in again.
         bridges = [acl for acl in plan.bridges if acl.name not in begun]
-        _bring(cluster, wanted=bridges, deadline=deadline)
-        _bring(cluster, wanted=plan.adds, deadline=deadline)
-        _bring(cluster, unwanted=(*plan.removes, *plan.bridges), deadline=deadline)
+        _bring(cluster, hold, wanted=bridges, deadline=deadline)
+        _bring(cluster, hold, wanted=plan.adds, deadline=deadline)
+        gone = (*plan.removes, *plan.bridges)
+        _bring(cluster, hold, unwanted=gone, deadline=deadline)
         _require_own_rights(cluster, before)
 
     _again_until(deadline, laying)
 
 
-def lift(cluster: Cluster, by: str, *, seconds: float = _SECONDS) -> AclPlan:
+def lift(
+    cluster: Cluster,
+    by: str,
+    *,
+    seconds: float = _SECONDS,
+    hold: Callable[[], None] = lambda: None,
+) -> AclPlan:
     """Take back all that was made by this one, and wait until every broker shows it.
-    ACLs that were there before, or that flows or other switches want, stay. Returns
-    what was noted.
+    ACLs that were there before, or that flows or other switches want, stay. `hold` as
+    for `lay`. Returns what was noted.
 
     Raises:
         FenceError: as `lay`; call it again.
@@ -144,9 +154,11 @@ def lift(cluster: Cluster, by: str, *, seconds: float = _SECONDS) -> AclPlan:
         present = _on_any_broker(cluster)
         begun = {acl.name for acl in laid.adds if acl in present}
         bridges = [acl for acl in laid.bridges if acl.name in begun]
-        _bring(cluster, wanted=(*laid.removes, *bridges), deadline=deadline)
-        _bring(cluster, unwanted=_gone(owned, notes, laid), deadline=deadline)
-        _bring(cluster, unwanted=laid.bridges, deadline=deadline)
+        back = (*laid.removes, *bridges)
+        _bring(cluster, hold, wanted=back, deadline=deadline)
+        _bring(cluster, hold, unwanted=_gone(owned, notes, laid), deadline=deadline)
+        _bring(cluster, hold, unwanted=laid.bridges, deadline=deadline)
+        hold()
         notes.forget(by)
         return laid
 
@@ -194,6 +206,7 @@ def _require_own_rights(
 
 def _bring(
     cluster: Cluster,
+    hold: Callable[[], None],
     *,
     wanted: Collection[Acl] = (),
     unwanted: Collection[Acl] = (),
@@ -202,7 +215,11 @@ def _bring(
     """Create these ACLs, or delete those, and wait until every broker shows it."""
     if not (wanted or unwanted):
         return
-    while refused := acls.create(cluster, wanted) | acls.delete(cluster, unwanted):
+    while True:
+        hold()
+        refused = acls.create(cluster, wanted) | acls.delete(cluster, unwanted)
+        if not refused:
+            break
         # Without a controller everything is refused, for some seconds.
         passes = all(error.retriable for error in refused.values())
         if not passes or time.monotonic() > deadline:

@@ -99,7 +99,9 @@ class Operator:
         """
         pair = self._pair.name
         self._journals = [JournalWriter(each, pair) for each in self._clusters]
-        found = [each.entries() for each in self._journals]
+        found = [
+            each.entries(seconds=journal.PATIENCE_SECONDS) for each in self._journals
+        ]
         self._heed(*found)
         entries = roles.merged(*found, pair=pair)
         for cluster, there in zip(self._clusters, found, strict=True):
@@ -285,6 +287,7 @@ class Operator:
         return replace(
             stage,
             run=run.first.run,
+            hold=lambda: journal.require_place(self._journals),
             times=procedure.times(run),
             notes=self._notes(run),
             note=lambda notes: self._note(name, StepState.BEGUN, notes),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.config import scopes
 from mirror.errors import MirrorError, UnreachableError
-from mirror.recovery import roles
+from mirror.recovery import journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class Stage:
     """Whether transactions that do not end in time are aborted."""
     run: str = ""
     """The id of the run."""
+    hold: Callable[[], None] = lambda: None
+    """Raises `FencedError` if a later operator took over; before each round of changes
+    within a step."""
     times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """When each step began and when it was last heard of, epoch seconds."""
     agree: Callable[[str], bool] = lambda _question: True
@@ -97,8 +100,11 @@ class Stage:
         Raises:
             ClusterError: a cluster does not answer, or refuses.
         """
-        clusters = (self.source, self.target)
-        journals = (JournalReader(each).read(wait=False) for each in clusters)
+        left = min(self.deadline - time.monotonic(), journal.PATIENCE_SECONDS)
+        journals = (
+            JournalReader(each).read(wait=False, seconds=left)
+            for each in (self.source, self.target)
+        )
         return roles.merged(*journals, pair=self.pair.name)
 
     def wait(self, looks: Callable[[], str], *, every: float = 0.1) -> None:

@@ -18,7 +18,7 @@ from mirror.clusters.admin import access as admin_access
 from mirror.clusters.admin import acls
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.errors import BrokerError, FenceError
+from mirror.errors import BrokerError, FencedError, FenceError
 from mirror.jobs.standby import AccessJob
 from mirror.metadata.acl_notes import AclNotes, AclPlan
 from mirror.playground.brokers import playground
@@ -433,6 +433,37 @@ def test_a_broker_that_does_not_answer(
         fences.lay(own, made)
     assert write(scram(cluster, "dave", "dave"), topic_name) == _DENIED
     fences.lift(own, made.by)
+
+
+def test_an_operator_that_is_fenced_meanwhile(
+    cluster: PlaygroundCluster, config: ClusterConfig, own: Cluster, topic_name: str
+) -> None:
+    """An operator that another one replaces between two rounds of changes makes none of
+    the next round, neither while it lays a fence nor while it lifts one.
+    """
+    admin = cluster.admin_bootstrap
+    create_topic(admin, topic_name)
+    allow(admin, "*", "ALL", topic_name)
+    before = all_acls(admin)
+    made = plan(own, config, [topic_name], topic_name)
+    for change, asked, stays in (
+        (lambda hold: fences.lay(own, made, hold=hold), 2, "*"),
+        (lambda hold: fences.lift(own, made.by, hold=hold), 1, USER),
+    ):
+        left = [None] * asked
+
+        def hold(left: list[None] = left) -> None:
+            if not left:
+                raise FencedError("replaced")
+            left.pop()
+
+        with pytest.raises(FencedError):
+            change(hold)
+        about = {acl[3] for acl in all_acls(admin) if acl[1] == topic_name}
+        assert f"User:{stays}" in about
+        fences.lay(own, made)
+    fences.lift(own, made.by)
+    assert all_acls(admin) == before
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mirror.batches import records
 from mirror.batches.writing import write
 from mirror.clusters.cluster import Cluster
 from mirror.config.cluster_settings import ClusterConfig
-from mirror.errors import ClusterError, FencedError
+from mirror.errors import ClusterError, FencedError, UnreachableError
 from mirror.recovery import journal
 from mirror.recovery.journal import (
     Entry,
@@ -159,6 +159,33 @@ def test_no_return_after_a_later_operator(
         assert numbers(its, pair) == [0, 1, 2]
         by = [each.details for each in second.entries() if each.pair == pair]
         assert by[1] == {"by": "second"}
+
+
+@pytest.mark.parametrize("patience", [0.0, 30.0], ids=["at once", "patient"])
+def test_a_leader_that_has_just_died(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, patience: float
+) -> None:
+    """While brokers still name a leader that is gone, a reader with patience waits for
+    the next one; one without fails, and says what it could not read.
+    """
+    pair = f"{topic_name}<->B"
+    with (
+        BrokerProxy(clusters["b"].bootstrap) as proxy,
+        connected(proxy.bootstrap) as cluster,
+    ):
+        JournalWriter(cluster, pair).write(entry(pair, 0))
+        away = Rule(api="ListOffsets", mishap=Mishap.LOST, times=6)
+        moved = Rule(api="Fetch", mishap=Mishap.LOST)
+        reader = JournalReader(cluster)
+        with proxy.rules(away, moved):
+            if not patience:
+                with pytest.raises(UnreachableError, match=r"journal.* cannot be read"):
+                    reader.read(wait=False, seconds=patience)
+                return
+            found = reader.read(wait=False, seconds=patience)
+        assert away.hits == 6
+        assert moved.hits == 1
+        assert pair in {each.pair for each in found}
 
 
 def test_large_entries(clusters: dict[str, PlaygroundCluster], topic_name: str) -> None:

@@ -339,6 +339,38 @@ def test_a_refused_command_fences_nobody(pair: Pair) -> None:
     assert (pair.active(0), pair.active(1)) == (one, one)
 
 
+@pytest.mark.parametrize("lost_one", [None, 0, 1], ids=["both", "not A", "not B"])
+def test_an_operator_that_slept_within_a_step(pair: Pair, lost_one: int | None) -> None:
+    """An operator that goes on within a step after a later one took over is told by
+    either journal before its next round of changes; a journal that is silent for a
+    moment stops nobody who is alone.
+    """
+    held: list[str] = []
+
+    def sleeps(stage: Stage) -> Done:
+        if lost_one is not None:
+            with pair.proxies[pair.names[lost_one]].rules(*silent):
+                stage.hold()
+        stage.hold()
+        held.append("alone")
+        pair.carry_out()
+        if lost_one is not None:
+            with pair.proxies[pair.names[lost_one]].rules(*silent):
+                stage.hold()
+        stage.hold()
+        held.append("not alone")
+        return Done(text="done")
+
+    silent = [Rule(api="DescribeTransactions", mishap=Mishap.LOST, times=None)]
+    with pair.operator() as (operator, stage):
+        steps = {**pair.steps, "fence": Step(do=sleeps, undo=pair.steps["fence"].undo)}
+        with pytest.raises(FencedError, match="took over"):
+            operator.carry_out(steps, stage, TERMS)
+    assert held == ["alone"]
+    assert pair.undone == []
+    assert pair.same()
+
+
 def test_services_with_different_files(pair: Pair) -> None:
     """Two services start a new pair, and their files name different active clusters.
     The first to write A's journal decides: both journals and both services say the

@@ -105,7 +105,7 @@ def lay(stage: Stage, cluster: Cluster, flow: FlowConfig) -> AclPlan:
     known = known_of(stage, cluster, flow, topics)
     plan = fencing.plan(known, topics, pair=stage.pair.name)
     stage.note({})
-    fences.lay(cluster, plan)
+    fences.lay(cluster, plan, hold=stage.hold)
     return plan
 
 
@@ -193,7 +193,7 @@ def _back(stage: Stage, flow: FlowConfig) -> FlowConfig:
 def _lift(stage: Stage) -> str:
     if stage.pair.fence == "acl":
         stage.note({})
-        fences.lift(stage.source, fencing.name(stage.pair.name))
+        fences.lift(stage.source, fencing.name(stage.pair.name), hold=stage.hold)
     return f"producers may write to {stage.flow.source}"
 
 

@@ -102,10 +102,10 @@ def _grant(stage: Stage) -> tuple[str, tuple[str, ...]]:
     fenced = fencing.name(stage.pair.name)
     if AclNotes(target).noted(fenced).changes:
         stage.note({_FENCED: True})
-        fences.lift(target, fenced)
+        fences.lift(target, fenced, hold=stage.hold)
     plan = rights_plan(stage, places_of(stage).places)
     stage.note({})
-    fences.lay(target, plan)
+    fences.lay(target, plan, hold=stage.hold)
     principals = {acl.principal for acl in plan.adds}
     return f"{some(len(principals), 'principal')} got rights; ", plan.remarks
 
@@ -217,7 +217,7 @@ def starts_back(stage: Stage) -> dict[TopicPartition, tuple[int | None, int | No
 def _take_back(stage: Stage) -> str:
     if stage.pair.fence == "acl":
         stage.note({})
-        fences.lift(stage.target, rights.name(stage.pair.name))
+        fences.lift(stage.target, rights.name(stage.pair.name), hold=stage.hold)
         if stage.notes[roles.ROLE].get(_FENCED):
             fence.lay(stage, stage.target, stage.reverse)
     return f"{stage.flow.target} is passive, as before"

@@ -10,7 +10,7 @@ def _redirect(stage: Stage) -> Done:
     if stage.planned and stage.pair.fence == "acl":
         stage.note({})
         # What an earlier switch to this cluster granted there.
-        fences.lift(stage.source, rights.name(stage.pair.name))
+        fences.lift(stage.source, rights.name(stage.pair.name), hold=stage.hold)
     producers = hooks.call(stage, hooks.REDIRECT_PRODUCERS)
     consumers = hooks.call(stage, hooks.START_CONSUMERS)
     texts = (
