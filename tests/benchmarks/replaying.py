@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TOPIC, _PARTITIONS = "replaying", 4
 
 
-def main(records: int = 400_000) -> None:
+def main(records: int = 400_000, record_bytes: int = 1000) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         playground(("a", "b"), root=Path(folder), given=False) as clusters,
@@ -37,7 +37,7 @@ def main(records: int = 400_000) -> None:
         load.create_topic(source, _TOPIC, partitions=_PARTITIONS)
         size = load.fill(
             source, _TOPIC, partitions=_PARTITIONS,
-            pool=payloads.incompressible(1000), records=records,
+            pool=payloads.incompressible(record_bytes), records=records,
         )  # fmt: skip
         copied, replayed = (
             SparklessFlow(
