@@ -23,14 +23,14 @@ from mirror.clusters.wire.write import Write
 from mirror.driver import ownership
 from mirror.errors import MirrorError
 from mirror.offsets import progress, runs
-from mirror.offsets.progress import NO_ID, Position
+from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
-from mirror.proving.ranges import CopiedPartition
 from mirror.proving.repairs import missing
 from mirror.recovery import losses
 from mirror.recovery.losses import Cause, Loss
 from mirror.tails import exporting
 from mirror.tails.choosing import Choice, chosen, consecutive
+from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _PIECE_BYTES = 16 << 20
-_PIECE_RECORDS = 100_000
+_PIECE_RECORDS = 1 << 18
 
 
 class Way(StrEnum):
@@ -107,14 +107,16 @@ def settle(
         if not taken.any():
             continue
         moves = bool(taken.all()) and not part.open
-        pieces = list(_pieces(part.offsets[taken], part.sizes[taken]))
+        offsets = part.offsets[taken]
+        pieces = list(_pieces(offsets, part.sizes[taken]))
+        replay = _replay(settling, part, offsets)
         copied_to = part.replayed_to
         for number, piece in enumerate(pieces):
             moved: list[EncodedBatch] = []
             if moves and number == len(pieces) - 1:
                 position = Position(offset=part.end, topic_id=part.topic_id)
                 moved = progress.encode({part.key: position}, known.running)
-            _one(settling, owner, part, piece, moved, copied_to=copied_to)
+            _one(settling, owner, part, piece, moved, replay, copied_to=copied_to)
             copied_to = max(copied_to, int(piece[-1]) + 1)
             done[part.key] = done.get(part.key, 0) + len(piece)
             show(sum(done.values()))
@@ -129,12 +131,13 @@ def _pieces(offsets: Offsets, sizes: Offsets) -> Iterator[Offsets]:
     yield from np.split(offsets, np.flatnonzero(np.diff(filled)) + 1)
 
 
-def _one(
+def _one(  # noqa: PLR0917  one transaction's parts
     settling: Settling,
     owner: Producer,
     part: TailPartition,
     piece: Offsets,
     moved: list[EncodedBatch],
+    replay: Replay | None,
     *,
     copied_to: int,
 ) -> None:
@@ -142,9 +145,10 @@ def _one(
     flow, target = settling.flow, settling.target
     own: dict[str, Sequence[EncodedBatch]] = {}
     where: list[TopicPartition] = []
-    if settling.way is Way.REPLAY:
+    if replay is not None:
         copy = _copy_of(target, part)
-        batches = _replayed(settling, part, piece)
+        batches = replay.batches(piece)
+        _require_all(part, piece, sum(each.count for each in batches))
         placed = _write(target, owner, (copy.name, part.partition), batches)
         where.append((copy.name, part.partition))
         values = _of_the_map(part, placed, copy.topic_id, copied_to=copied_to)
@@ -162,24 +166,12 @@ def _one(
     ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
 
 
-def _replayed(
-    settling: Settling, part: TailPartition, piece: Offsets
-) -> list[EncodedBatch]:
-    found = missing.read(settling.source, settling.terms, _place(part), piece)
-    if found.failing:
-        raise MirrorError(
-            f"{part.topic}-{part.partition}: the flow's function fails on the record "
-            f"at offset {min(found.failing)}: export or skip it"
-        )
-    _require_all(part, piece, len(found.found))
-    limit = topic_admin.max_message_bytes(settling.target, [part.target_topic])
-    codec = codecs.BY_NAME.get(settling.flow.compression)
-    return list(
-        missing.batches(
-            found.found,
-            codec=codecs.NONE if codec is None else codec,
-            max_bytes=limit[part.target_topic],
-        )
+def _replay(settling: Settling, part: TailPartition, offsets: Offsets) -> Replay | None:
+    if settling.way is not Way.REPLAY:
+        return None
+    _copy_of(settling.target, part)
+    return Replay(
+        settling.flow, settling.terms, settling.source, settling.target, part, offsets
     )
 
 
@@ -274,14 +266,6 @@ def _require_all(part: TailPartition, piece: Offsets, found: int) -> None:
             f"{part.topic}-{part.partition}: {len(piece) - found} of {len(piece)} "
             "records are gone since they were counted: run the command again"
         )
-
-
-def _place(part: TailPartition) -> CopiedPartition:
-    return CopiedPartition(
-        topic=part.topic, partition=part.partition, target_topic=part.target_topic,
-        topic_id=part.topic_id, copy_id=NO_ID, source_first=part.position,
-        source_end=part.end, target_first=0, target_end=0,
-    )  # fmt: skip
 
 
 def _loss(flow: FlowConfig, part: TailPartition, first: int, last: int) -> Loss:
