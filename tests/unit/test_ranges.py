@@ -192,7 +192,7 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
     with RunFiles() as files:
         files.add(("t", 0), adopted)
         files.add(("t", 0), np.array([[30, 40, 5], [35, 45, 5]], np.int64))
-        runs = files.of(("t", 0))
+        runs = np.concatenate(list(files.of(("t", 0))))
 
     found = _cut(runs.tolist(), source=(0, 40), target=(0, 50), most=1000)
 
