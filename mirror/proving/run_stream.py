@@ -24,7 +24,7 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 
 class RunStream:
-    """First copies, repeats and gone copies, as far as they were read and not dropped."""
+    """First copies, repeats and gone copies, as far as they were read and are kept."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class RunStream:
         """From where to where, on the source, the map does not know what stands where.
         """
         self.target_end = of.target_end
+        self._ends = False
         self.target_first = of.target_first
         """Where the copies of what precedes the proof end on the target."""
         self._look_at_all(whole=whole)
@@ -107,9 +108,12 @@ class RunStream:
                     [self.gone, below[below[:, UPSTREAM] < most[:-1]]]
                 )
                 reached = int(most[-1])
-            again = again or repeats[repeats[:, UPSTREAM] >= of.source_first][
-                :1, DOWNSTREAM
-            ].tolist()
+            again = (
+                again
+                or repeats[repeats[:, UPSTREAM] >= of.source_first][
+                    :1, DOWNSTREAM
+                ].tolist()
+            )
             begins = begins or first[:1, DOWNSTREAM].tolist()
             if floor is not None and len(first):
                 self.floors.append((floor, int(first[0, UPSTREAM])))
@@ -128,7 +132,7 @@ class RunStream:
         self._add_unknown(lowest, whole=whole)
 
     def _add_unknown(self, lowest: RunArray | None, *, whole: bool) -> None:
-        """If the map has lost its oldest part, the records whose copies are gone include
+        """If the map has lost its oldest part, records whose copies are gone include
         what precedes all that it knows, provided that this stood there.
         """
         of = self._of
@@ -157,10 +161,12 @@ class RunStream:
         """Without what was copied since the proof began, maybe in one go with the last
         ones, and without late records.
         """
-        beyond = np.flatnonzero(first[:, UPSTREAM] + first[:, COUNT] >= end)
-        for up, down, count in first[beyond].tolist():
-            if up >= end or up + count > end:
-                self.target_end = min(self.target_end, down + max(end - up, 0))
+        ups, ends = first[:, UPSTREAM], first[:, UPSTREAM] + first[:, COUNT]
+        beyond = np.flatnonzero((ups >= end) | (ends > end))
+        if len(beyond) and not self._ends:
+            self._ends = True
+            up, down, _ = first[beyond[0]].tolist()
+            self.target_end = min(self.target_end, down + max(end - up, 0))
         return without(between(first, -1, end, UPSTREAM), self._late)
 
     def _valid(self) -> Iterator[RunArray]:
@@ -187,9 +193,7 @@ class RunStream:
         below = between(valid, -1, of.target_start, DOWNSTREAM)
         return between(below, of.source_first, of.source_end, UPSTREAM)
 
-    def _split(
-        self, runs: RunArray, reached: int
-    ) -> tuple[RunArray, RunArray, int]:
+    def _split(self, runs: RunArray, reached: int) -> tuple[RunArray, RunArray, int]:
         """First copies, and repeats of what was copied before; how far that was."""
         runs = runs[runs[:, DOWNSTREAM] + runs[:, COUNT] >= self._of.target_first]
         ends = runs[:, UPSTREAM] + runs[:, COUNT]
