@@ -91,7 +91,8 @@ class RunStream:
             ends = piece[:, DOWNSTREAM] + np.minimum(piece[:, COUNT], room)
             before = max(before, int(ends[room > 0].max(initial=-1)))
         self._lows = np.minimum.accumulate([_NEVER, *lows[::-1]])[::-1].tolist()
-        begins, again = [], []
+        begins: list[int] = []
+        again: list[int] = []
         lowest = None
         reached = -1
         floor = None

@@ -247,14 +247,14 @@ class Verification:
         """A partition waits for a range before the one in front of it can have ended:
         so it is not through before its last one is.
         """
-        work: Range | None = next(ranges)
+        work = next(ranges)
         part = self._begin(of, [work])
-        while work is not None:
-            following = next(ranges, None)
-            part.waiting += following is not None
-            part.target_end = work.target_end
+        for following in ranges:
+            part.waiting += 1
             yield work
             work = following
+            part.target_end = work.target_end
+        yield work
 
     def _given(
         self, chosen: Mapping[TopicPartition, Sequence[Range]]
