@@ -116,6 +116,18 @@ def cut_at(runs: RunArray, downstream: int) -> RunArray:
     return kept
 
 
+def between(runs: RunArray, first: int, end: int, column: int) -> RunArray:
+    """Those, and parts of those, from `first` up to `end` on one side."""
+    begins = runs[:, column]
+    kept = runs[(begins < end) & (begins + runs[:, COUNT] > first)].copy()
+    into = np.maximum(first - kept[:, column], 0)
+    beyond = np.maximum(kept[:, column] + kept[:, COUNT] - end, 0)
+    kept[:, UPSTREAM] += into
+    kept[:, DOWNSTREAM] += into
+    kept[:, COUNT] -= into + beyond
+    return kept
+
+
 def encode(blocks: Iterable[Block]) -> list[bytes]:
     """Values with all the blocks, each small enough for any topic."""
     values: list[bytearray] = []

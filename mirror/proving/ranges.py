@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, falls, joined
+from mirror.offsets.runs import COUNT, DOWNSTREAM, UPSTREAM, between, falls, joined
+from mirror.proving.run_stream import RunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     import uuid
 
     from mirror.offsets.runs import RunArray
@@ -96,7 +97,7 @@ class Range:
 
 def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     partition: CopiedPartition,
-    runs: RunArray,
+    runs: RunArray | Iterable[RunArray],
     of_older: RunArray = _NO_RUNS,
     *,
     late: RunArray = _NO_RUNS,
@@ -106,7 +107,8 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     unknown_as: str = MM2_COPIED,
     picked: Callable[[], bool] = lambda: True,
 ) -> Iterator[Range]:
-    """`runs`: of this topic and this copy, in the order of the map; `of_older`: copies
+    """`runs`: of this topic and this copy, in the order of the map, or pieces of them
+    that can be passed over again; `of_older`: copies
     of deleted topics; `late`: what repairs appended. Without fencing (at least once),
     the map's records may come late. Ranges of late records come first. `whole`: the
     map still has its oldest part.
@@ -115,49 +117,34 @@ def ranges_of(  # noqa: PLR0913  what the map says, and how to cut it
     """
     late = _last_copies(late)
     yield from _late_ranges(partition, late, most)
-    valid = _valid(runs, fenced=fenced)
-    # A floor where late records begin only says what the copy had lost behind it.
-    floors = valid[:, COUNT] == 0
-    valid = valid[~floors | ~np.isin(valid[:, DOWNSTREAM], late[:, DOWNSTREAM])]
-    gone = _gone(valid, partition, whole=whole)
-    first, repeats = _split(valid, partition)
-    end = partition.source_end
-    beyond = np.flatnonzero(
-        (first[:, UPSTREAM] >= end) | (first[:, UPSTREAM] + first[:, COUNT] > end)
-    )
-    target_end = partition.target_end
-    if len(beyond):  # copied since the proof began, maybe in one go with the last ones
-        up, down, _ = first[beyond[0]].tolist()
-        target_end = min(target_end, down + max(end - up, 0))
-        first = between(first[: beyond[0] + 1], -1, end, UPSTREAM)
-    repeats = repeats[repeats[:, DOWNSTREAM] < target_end]
-    first = _without(first, late)
-    source, target = partition.source_first, partition.target_first
-    if not partition.continues:
-        target = max(target, _place(runs, repeats, first, partition))
-        repeats = repeats[repeats[:, DOWNSTREAM] >= target]
-    for end, unknown in _cuts(partition, first, most):
+    pieces = [runs] if isinstance(runs, np.ndarray) else runs
+    stream = RunStream(pieces, partition, late, fenced=fenced, whole=whole)
+    source, target = partition.source_first, stream.target_first
+    for end, unknown in _cuts(partition, stream.floors, most):
         last = end >= partition.source_end
+        stream.read(end, target)
         # Where the copy has lost its end, the map names places behind it.
-        until = min(target_end, target_end if last else _translated(first, end))
+        until = stream.target_end
+        if not last:
+            until = min(until, _translated(stream.first, end))
         until = max(until, target)
-        if not last and not picked():
-            source, target = end, until
-            continue
-        yield Range(
-            of=partition,
-            source_first=source,
-            source_end=end,
-            target_first=target,
-            target_end=until,
-            runs=between(first, source, end, UPSTREAM),
-            repeats=between(repeats, target, until, DOWNSTREAM),
-            older=between(of_older, target, until, DOWNSTREAM),
-            gone=between(gone, source, end, UPSTREAM),
-            late=late,
-            unknown=unknown_as if unknown else "",
-        )
+        stream.read(end, until)
+        if last or picked():
+            yield Range(
+                of=partition,
+                source_first=source,
+                source_end=end,
+                target_first=target,
+                target_end=until,
+                runs=between(stream.first, source, end, UPSTREAM),
+                repeats=between(stream.repeats, target, until, DOWNSTREAM),
+                older=between(of_older, target, until, DOWNSTREAM),
+                gone=between(stream.gone, source, end, UPSTREAM),
+                late=late,
+                unknown=unknown_as if unknown else "",
+            )
         source, target = end, until
+        stream.drop(source, target)
 
 
 def _late_ranges(
@@ -198,25 +185,6 @@ def _last_copies(late: RunArray) -> RunArray:
     return joined(pairs[np.sort(len(pairs) - 1 - lasts)])
 
 
-def _without(runs: RunArray, late: RunArray) -> RunArray:
-    """The runs without the source offsets of late records, which stand elsewhere."""
-    late = late[np.argsort(late[:, UPSTREAM])]
-    begins, ends = late[:, UPSTREAM], late[:, UPSTREAM] + late[:, COUNT]
-    first = np.searchsorted(ends, runs[:, UPSTREAM], "right")
-    after = np.searchsorted(begins, runs[:, UPSTREAM] + runs[:, COUNT])
-    kept = [runs[first >= after]]
-    for row in np.flatnonzero(first < after).tolist():
-        up, down, count = runs[row].tolist()
-        at = up
-        holes = late[first[row] : after[row], [UPSTREAM, COUNT]].tolist()
-        for begin, size in [*holes, (up + count, 0)]:
-            if begin > at:
-                kept.append(np.array([[at, down + at - up, begin - at]], np.int64))
-            at = begin + size
-    whole = np.concatenate(kept)
-    return whole[np.argsort(whole[:, UPSTREAM], kind="stable")]
-
-
 def narrowed(work: Range, most: int = MOST_OFFSETS) -> Iterator[Range]:
     """The same range in parts with at most so many offsets of the copy."""
     runs = work.runs[work.runs[:, COUNT] > 0]
@@ -239,76 +207,8 @@ def narrowed(work: Range, most: int = MOST_OFFSETS) -> Iterator[Range]:
     )  # fmt: skip
 
 
-def _place(
-    runs: RunArray, repeats: RunArray, first: RunArray, partition: CopiedPartition
-) -> int:
-    """Where the copies of what precedes the proof end on the target."""
-    room = partition.source_first - runs[:, UPSTREAM]
-    before = runs[room > 0]
-    if not len(before):
-        return partition.target_first
-    ends = before[:, DOWNSTREAM] + np.minimum(before[:, COUNT], room[room > 0])
-    again = repeats[repeats[:, UPSTREAM] >= partition.source_first]
-    begins = [*first[:1, DOWNSTREAM].tolist(), *again[:1, DOWNSTREAM].tolist()]
-    return int(min([ends.max(), *begins]))
-
-
-def _valid(runs: RunArray, *, fenced: bool) -> RunArray:
-    """Those that still hold. Where a copy lost its end, the map goes back on the
-    target, and what it said before of those offsets is void.
-    """
-    if not len(runs):
-        return _NO_RUNS
-    downs = runs[:, DOWNSTREAM]
-    if not fenced:
-        return runs[np.argsort(downs, kind="stable")]
-    lowest = np.minimum.accumulate(downs[::-1])[::-1]
-    room = np.append(lowest[1:], np.iinfo(np.int64).max) - downs
-    valid = runs.copy()
-    valid[:, COUNT] = np.minimum(runs[:, COUNT], np.maximum(room, 0))
-    return valid[(room > 0)]
-
-
-def _gone(runs: RunArray, partition: CopiedPartition, *, whole: bool) -> RunArray:
-    """The records whose copies the log has lost at its beginning. If the map has lost
-    its oldest part, these include what precedes all that it knows, provided that this
-    stood there.
-    """
-    start, first, end = (
-        partition.target_start, partition.source_first, partition.source_end
-    )  # fmt: skip
-    below = between(between(runs, -1, start, DOWNSTREAM), first, end, UPSTREAM)
-    if whole or not start:
-        return below
-    up, down = end, partition.target_end
-    if len(runs):
-        up, down, _ = runs[np.argmin(runs[:, UPSTREAM])].tolist()
-    if down > start or up <= first:
-        return below
-    return np.concatenate([np.array([[first, 0, up - first]], np.int64), below])
-
-
-def _split(runs: RunArray, partition: CopiedPartition) -> tuple[RunArray, RunArray]:
-    """First copies, and repeats of what was copied before."""
-    runs = runs[runs[:, DOWNSTREAM] + runs[:, COUNT] >= partition.target_first]
-    if not len(runs):
-        return _NO_RUNS, _NO_RUNS
-    ends = runs[:, UPSTREAM] + runs[:, COUNT]
-    reached = np.maximum.accumulate(np.append(partition.source_first, ends))[:-1]
-    known = np.clip(reached - runs[:, UPSTREAM], 0, runs[:, COUNT])
-    floors = runs[:, COUNT] == 0
-    repeats = runs[known > 0].copy()
-    repeats[:, COUNT] = known[known > 0]
-    first = runs.copy()
-    first[:, UPSTREAM] += known
-    first[:, DOWNSTREAM] += known
-    first[:, COUNT] -= known
-    kept = (first[:, COUNT] > 0) | (floors & (runs[:, UPSTREAM] >= reached))
-    return joined(first[kept]), repeats
-
-
 def _cuts(
-    partition: CopiedPartition, runs: RunArray, most: int
+    partition: CopiedPartition, unknown: list[tuple[int, int]], most: int
 ) -> Iterator[tuple[int, bool]]:
     """Where ranges end on the source, and whether the map does not know what is in
     them: from a floor to the next run.
@@ -317,12 +217,6 @@ def _cuts(
     if at >= end:  # the copy alone may have more than it should
         yield at, False
         return
-    floors = np.flatnonzero(runs[:, COUNT] == 0).tolist()
-    unknown = []
-    for floor in floors:
-        following = floor + 1
-        until = int(runs[following, UPSTREAM]) if following < len(runs) else end
-        unknown.append((int(runs[floor, UPSTREAM]), min(until, end)))
     for first, until in [*unknown, (end, end)]:
         while at < first:
             at = min(at + most, first)
@@ -352,15 +246,3 @@ def covered(offsets: RunArray, runs: RunArray, column: int) -> npt.NDArray[np.bo
     index = np.searchsorted(runs[:, column], offsets, "right") - 1
     found: npt.NDArray[np.bool_] = (index >= 0) & (offsets < ends[index])
     return found
-
-
-def between(runs: RunArray, first: int, end: int, column: int) -> RunArray:
-    """Those, and parts of those, from `first` up to `end` on one side."""
-    begins = runs[:, column]
-    kept = runs[(begins < end) & (begins + runs[:, COUNT] > first)].copy()
-    into = np.maximum(first - kept[:, column], 0)
-    beyond = np.maximum(kept[:, column] + kept[:, COUNT] - end, 0)
-    kept[:, UPSTREAM] += into
-    kept[:, DOWNSTREAM] += into
-    kept[:, COUNT] -= into + beyond
-    return kept

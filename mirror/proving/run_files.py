@@ -1,7 +1,7 @@
 """Keeps the offset map's runs of many partitions in files, since there may be millions.
 
-Main type: `RunFiles`. The driver reads the map once, in its order, and then takes the
-runs of one partition at a time.
+Main type: `RunFiles`. The driver reads the map once, in its order, and then
+passes over the runs of one partition at a time, in pieces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from mirror.offsets import runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from mirror.offsets.runs import RunArray
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 _RUNS_IN_MEMORY = 1_000_000
+_RUNS_IN_PIECE = 100_000
 
 
 class RunFiles:
@@ -49,24 +51,40 @@ class RunFiles:
 
     def add(self, key: TopicPartition, found: RunArray) -> None:
         self._parts.setdefault(key, []).append(runs.joined(found))
-        self._kept += len(found)
+        self._kept += len(self._parts[key][-1])
         if self._kept > _RUNS_IN_MEMORY:
             for each in list(self._parts):
                 self._write(each)
-            self._kept = 0
 
-    def of(self, key: TopicPartition) -> RunArray:
-        """All runs of one partition."""
-        kept = self._parts.get(key, [])
-        if key in self._names:
-            written = np.fromfile(self._names[key], np.int64).reshape(-1, 3)
-            kept = [written, *kept]
-        return runs.joined(np.concatenate([np.empty((0, 3), np.int64), *kept]))
+    def of(self, key: TopicPartition) -> Pieces:
+        """All runs of one partition, up to now."""
+        if key in self._parts:
+            self._write(key)
+        return Pieces(self._names.get(key))
 
     def _write(self, key: TopicPartition) -> None:
         name = self._names.setdefault(
             key, Path(self._folder.name) / str(len(self._names))
         )
+        parts = self._parts.pop(key)
+        self._kept -= sum(map(len, parts))
         with name.open("ab") as file:
-            for part in self._parts.pop(key):
-                part.tofile(file)
+            np.concatenate(parts).tofile(file)
+
+
+class Pieces:
+    """The runs of a file, in arrays of some megabytes; it can be passed over again."""
+
+    def __init__(self, name: Path | None) -> None:
+        self._name = name
+
+    def __iter__(self) -> Iterator[RunArray]:
+        if self._name is None:
+            return
+        last = np.empty((0, 3), np.int64)
+        with self._name.open("rb") as file:
+            while len(read := np.fromfile(file, np.int64, 3 * _RUNS_IN_PIECE)):
+                found = runs.joined(np.concatenate([last, read.reshape(-1, 3)]))
+                yield found[:-1]
+                last = found[-1:].copy()
+        yield last

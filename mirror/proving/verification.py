@@ -235,14 +235,26 @@ class Verification:
             older = found.older.get(key, np.empty((0, 3), np.int64))
             fenced = self._flow.exactly_once
             late = found.late.get(key, np.empty((0, 3), np.int64))
-            ranges = list(
-                ranges_of(
-                    of, files.of(key), older, late=late, fenced=fenced,
-                    whole=found.whole_map,
-                )
+            ranges = ranges_of(
+                of, files.of(key), older, late=late, fenced=fenced,
+                whole=found.whole_map,
             )  # fmt: skip
-            self._begin(of, ranges)
-            yield from ranges
+            yield from self._one_by_one(of, ranges)
+
+    def _one_by_one(
+        self, of: CopiedPartition, ranges: Iterator[Range]
+    ) -> Iterator[Range]:
+        """A partition waits for a range before the one in front of it can have ended:
+        so it is not through before its last one is.
+        """
+        work = next(ranges)
+        part = self._begin(of, [work])
+        for following in ranges:
+            part.waiting += 1
+            yield work
+            work = following
+            part.target_end = work.target_end
+        yield work
 
     def _given(
         self, chosen: Mapping[TopicPartition, Sequence[Range]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+import tracemalloc
 from typing import TYPE_CHECKING
 import uuid
 
@@ -192,7 +193,7 @@ def test_what_mirrormaker_copied_after_a_sync_is_unknown() -> None:
     with RunFiles() as files:
         files.add(("t", 0), adopted)
         files.add(("t", 0), np.array([[30, 40, 5], [35, 45, 5]], np.int64))
-        runs = files.of(("t", 0))
+        runs = np.concatenate(list(files.of(("t", 0))))
 
     found = _cut(runs.tolist(), source=(0, 40), target=(0, 50), most=1000)
 
@@ -276,3 +277,55 @@ def test_a_floor_where_late_records_begin_is_no_other_tools() -> None:
     assert sorted(_pairs(ranges)) == [
         *((n, n) for n in range(60)), *((65 + n, 60 + n) for n in range(5)),
     ]  # fmt: skip
+
+
+@given(_STEPS, st.integers(1, 4), st.booleans())
+def test_pieces_of_a_map_give_the_same_ranges(
+    steps: list[tuple[int, int, int]], size: int, fenced: bool
+) -> None:
+    """Where a map is cut into pieces changes nothing, not even if it goes back."""
+    runs = np.array(steps, np.int64).reshape(-1, 3)
+    pieces = [runs[at : at + size] for at in range(0, len(runs), size)]
+
+    whole, again = (
+        [
+            (each.source_end, each.target_end, *_lists(each))
+            for each in ranges_of(_long(40), given, fenced=fenced, most=7)
+        ]
+        for given in (runs, pieces)
+    )
+
+    assert again == whole
+
+
+def test_memory_does_not_grow_with_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the runs of one partition take the same memory."""
+    monkeypatch.setattr("mirror.proving.run_files._RUNS_IN_MEMORY", 50_000)
+    few, many = (_peak(count) for count in (500_000, 2_000_000))
+
+    assert many < 1.2 * few
+
+
+def _peak(count: int) -> int:
+    """The bytes that ranges take of a map in which each record is a run."""
+    with RunFiles() as files:
+        tracemalloc.start()
+        for first in range(0, count, 10_000):
+            at = np.arange(first, first + 10_000)
+            files.add(("t", 0), np.stack([2 * at, at, np.ones_like(at)], axis=1))
+        found = ranges_of(_long(2 * count), files.of(("t", 0)), most=100_000)
+        assert sum(len(each.runs) for each in found) == count
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def _long(end: int) -> CopiedPartition:
+    return CopiedPartition(
+        topic="t", partition=0, target_topic="A.t", topic_id=ID, copy_id=ID,
+        source_first=0, source_end=end, target_first=0, target_end=end,
+    )  # fmt: skip
+
+
+def _lists(each: Range) -> tuple[Runs, Runs]:
+    return each.runs.tolist(), each.repeats.tolist()

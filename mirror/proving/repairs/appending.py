@@ -26,12 +26,12 @@ from mirror.errors import MirrorError, NoLeaderError
 from mirror.metadata.merging import Merging
 from mirror.offsets import runs
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block, between
 from mirror.offsets.translation import Exactness
 from mirror.proving.account import Kind
 from mirror.proving.logs import settled_ends
 from mirror.proving.of_flow import terms_of
-from mirror.proving.ranges import LAST_OFFSET, between
+from mirror.proving.ranges import LAST_OFFSET
 from mirror.proving.repairs import missing
 from mirror.proving.repairs.appendable import Work, check_copy, look
 from mirror.proving.repairs.remedies import Obstacle
