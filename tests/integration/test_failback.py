@@ -211,5 +211,41 @@ def test_a_recreated_topic_is_filled_again(
         failback.require_ready(stage, found)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("killed", [False, True])
+def test_home_again_to_a_recreated_topic(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    killed: bool,
+) -> None:
+    """With --restore the application goes home to a re-created topic, from the middle
+    of what was born on A: its group reads each record once. So it is when the switch
+    was killed midway.
+    """
+    failed = Failed(clusters, topic_name, policy="identity")
+    application, topic = failed.application, failed.topic
+    with failed.rehearsal:
+        failed.fail()
+        application.consume(failed.b, [topic], most=20)
+        application.write(failed.b, 10)
+        delete_topic(failed.a, topic)
+        create_topic(failed.a, topic, 1)
+        document = failed.rehearsal.document
+        document["defaults"]["refresh_topics_seconds"] = 1
+        flow = failed.home.replace("/", "->")
+        with RunningMirror(document, tmp_path) as mirror:
+            mirror.wait_running(flow)
+            mirror.wait_copied(failed.b, topic, flow=flow)
+            words = ("failback", failed.home, "--restore", "--yes")
+            if killed:
+                Switch(tmp_path, *words, kill_at="6 positions").dies()
+            run = Switch(tmp_path, *words)
+            run.succeeds()
+            application.write(failed.a, 20)
+            application.consume(failed.a, [topic])
+            application.require_each_once()
+
+
 def _interrupt(_text: str) -> None:
     raise KeyboardInterrupt
