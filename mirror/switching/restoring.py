@@ -102,7 +102,7 @@ def require_possible(stage: Stage, topics: Collection[str]) -> None:
 def restore(
     stage: Stage, topics: Collection[str], *, show: Callable[[str], None]
 ) -> None:
-    """Fill these topics; `show` is told what was done, topic by topic.
+    """Fill these topics; `show` gets a line for each.
 
     Raises:
         FencedError: another command began meanwhile.
@@ -112,7 +112,7 @@ def restore(
     home, active, back = stage.flow, stage.source, stage.target
     for topic in sorted(topics):
         pauses.change(back, home, re.escape(topic), paused=True)
-    # Whoever takes over after this heeds the pause.
+    # A driver reads the pauses after it takes over, so none copies these from here on.
     ownership.take_over(home, back)
     producer = Producer(
         back,
