@@ -27,6 +27,8 @@ class Home:
     form: Form
     wanted: bool
     """Off: this is no way home but a switch, which needs nothing of this."""
+    restores: bool = False
+    """Whether to fill topics that were re-created."""
 
     def plan(self) -> None:
         """Show what would be done.
@@ -38,13 +40,18 @@ class Home:
 
         if self.wanted:
             found = self._look()
-            failback.require_ready(self.stage, found)
+            failback.require_ready(self.stage, found, restores=self.restores)
+            for topic in found.restorable:
+                complain(
+                    f"{topic} on {found.alias} would be emptied and filled from "
+                    f"{self.stage.flow.source}"
+                )
             for topic, count in sorted(found.larger.items()):
                 complain(
                     f"{topic} on {self.stage.flow.source} would get {count} partitions "
                     "first: keys are spread differently from then on"
                 )
-            if found.larger:
+            if found.larger or found.restorable:
                 return  # as it is now, the switch would be refused
         show_plan(self.stage, self.form)
 
@@ -55,16 +62,20 @@ class Home:
         from mirror.switching import failback  # noqa: PLC0415  loads kernels
 
         if self.wanted and operator.due and operator.run is None:
-            failback.require_ready(self.stage, self._look())
+            failback.require_ready(self.stage, self._look(), restores=self.restores)
 
     def prepare(self, operator: Operator) -> None:
-        """Look again, now that producers are fenced, and give topics their partitions.
-        Raises as `plan`.
+        """Look again, now that producers are fenced, fill topics that were re-created,
+        and give topics their partitions. Raises as `plan`.
         """
-        from mirror.switching import failback  # noqa: PLC0415  loads kernels
+        from mirror.switching import failback, restoring  # noqa: PLC0415  loads kernels
 
         if self.wanted and operator.run is None:
             found = failback.look(self.stage)
+            if self.restores and found.restorable:
+                failback.require_ready(self.stage, found, restores=True)
+                restoring.restore(self.stage, found.restorable, show=complain)
+                found = failback.look(self.stage)
             failback.require_ready(self.stage, found)
             complain(*failback.grow(self.stage, found))
 

@@ -135,11 +135,18 @@ def failover(  # noqa: PLR0913  each is an option
     _run(asked)
 
 
-def failback(
+def failback(  # noqa: PLR0913  each is an option
     flow: FlowName,
     *,
     config: ConfigFile,
     abort: Abort = False,
+    restore: Annotated[
+        bool,
+        typer.Option(
+            "--restore",
+            help="Empty topics of A that were re-created, and fill them from B first.",
+        ),
+    ] = False,
     step_timeout: StepTimeout = 60.0,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -151,8 +158,9 @@ def failback(
     with more partitions, and how many of its records B does not have (its tail). It
     refuses unless A has the topics that were copied and its tail is settled. Where A
     has more partitions, B gets as many, and the command says from when on keys are
-    spread differently. Then it makes the switch B->A: nothing is lost, and nothing is
-    read or copied twice.
+    spread differently. Where topics of A were re-created, --restore empties them and
+    fills them from B: what was born on A comes home as it was. Then it makes the switch
+    B->A: nothing is lost, and nothing is read or copied twice.
 
     Until step 7 a failure undoes the switch, and so does --abort; partitions that were
     added stay. Whatever stops the command, run it again, on any machine.
@@ -161,10 +169,12 @@ def failback(
     Examples:
       mirror failback 'B->A' -c mirror.yaml --dry-run
       mirror failback B/A -c mirror.yaml
+      mirror failback B/A -c mirror.yaml --restore
     """
     asked = _Asked(
         kind=Kind.SWITCH, flow=flow, config=config, abort=abort, dry_run=dry_run,
         yes=yes, output=output, step_timeout=step_timeout, failback=True,
+        restore=restore,
     )  # fmt: skip
     _run(asked)
 
@@ -202,6 +212,7 @@ class _Asked:
     abort_transactions: bool = False
     failback: bool = False
     """Whether to look first what the cluster is like to which it goes."""
+    restore: bool = False
 
 
 def _run(asked: _Asked) -> None:
@@ -237,7 +248,12 @@ def _run(asked: _Asked) -> None:
             abort_transactions=asked.abort_transactions,
             agree=lambda question: asked.yes or typer.confirm(question, err=True),
         )
-        home = Home(stage, asked.output, wanted=asked.failback and not asked.abort)
+        home = Home(
+            stage,
+            asked.output,
+            wanted=asked.failback and not asked.abort,
+            restores=asked.restore,
+        )
         if asked.dry_run:
             home.plan()
             return

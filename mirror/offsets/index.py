@@ -293,6 +293,11 @@ class Track:
         first = self.epochs[0]
         return first.first(UPSTREAM), first.first(DOWNSTREAM)
 
+    @property
+    def source_id(self) -> uuid.UUID:
+        """The id of the source topic that was copied last; NO_ID if that is gone."""
+        return self.epochs[-1].topic_id if self.epochs else NO_ID
+
     def is_another(self, topic_id: uuid.UUID | None) -> bool:
         """Whether nothing is known about the copy with this id; None: there is none.
 

@@ -125,10 +125,10 @@ class OffsetMap:
             return known.offset if known is not None else -1
 
     def source_id(self, topic: str, partition: int) -> uuid.UUID:
-        """The id of the topic that the position is of; NO_ID while not known."""
+        """The id of the topic that the newest runs are of; NO_ID while not known."""
         with self._lock:
-            known = self._positions.get((topic, partition))
-            return known.topic_id if known is not None else NO_ID
+            track = self._tracks.get((topic, partition))
+            return track.source_id if track is not None else NO_ID
 
     def oldest(self, topic: str, partition: int) -> tuple[int, int] | None:
         """The first offsets, on the source and on the target, that it knows of the

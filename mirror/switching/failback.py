@@ -19,6 +19,7 @@ from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
 from mirror.recovery.roles import owed
 from mirror.status.wording import moment, some
+from mirror.switching import restoring
 from mirror.switching.stage import StepError
 from mirror.tails import survey
 
@@ -71,6 +72,8 @@ class Returned:
     settled: bool
     """Whether the tail has nothing left, and no transaction is open."""
     fence_owed: bool
+    settled_beside: bool = False
+    """Whether topics that were not re-created have no tail."""
 
     @property
     def rebuilt(self) -> bool:
@@ -82,6 +85,13 @@ class Returned:
         """Topics that are not what was copied."""
         fine = (Kind.SAME, Kind.NEW)
         return tuple(each for each in self.topics if each.kind not in fine)
+
+    @property
+    def restorable(self) -> tuple[str, ...]:
+        """The topics that `--restore` fills; none if another one is wrong as well."""
+        if self.rebuilt or any(t.kind is not Kind.RECREATED for t in self.wrong):
+            return ()
+        return tuple(each.topic for each in self.wrong)
 
     @property
     def larger(self) -> dict[str, int]:
@@ -128,10 +138,14 @@ def look(stage: Stage) -> Returned:
     if known.generation:
         known_id = json.loads(known.generation).get("source_id", "")
     topics = _topics(stage, known.positions)
-    tail, settled = -1, False
+    tail, settled, beside = -1, False, False
     if known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
         tail, settled = found.records, found.settled
+        made_again = {each.topic for each in topics if each.kind is Kind.RECREATED}
+        beside = all(
+            each.settled for each in found.partitions if each.topic not in made_again
+        )
     made = owed(stage.entries()) if stage.pair.fence == "acl" else None
     return Returned(
         alias=back.alias,
@@ -141,22 +155,32 @@ def look(stage: Stage) -> Returned:
         tail=tail,
         settled=settled,
         fence_owed=made is not None and made.source == back.alias,
+        settled_beside=beside,
     )
 
 
-def require_ready(stage: Stage, found: Returned) -> None:
-    """Refuse to go home where records would be lost or repeated.
+def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> None:
+    """Refuse to go home where records would be lost or repeated. With `restores`,
+    re-created topics are going to be filled.
 
     Raises:
         StepError: with what to do about it.
     """
     out, home = stage.reverse.name, stage.flow.name
-    if found.rebuilt or found.wrong:
+    filled = found.restorable
+    if filled and not restores:
+        raise StepError(
+            f"{found.text}. With --restore, `mirror failback` fills them from "
+            f"{stage.flow.source}, which stays active; nothing has changed"
+        )
+    if found.rebuilt or (found.wrong and not filled):
         raise StepError(
             f"{found.text}. `mirror failback` cannot fill {found.alias} again yet: "
             f"{stage.flow.source} stays active, and nothing has changed"
         )
-    if not found.settled:
+    if filled and found.settled_beside:
+        restoring.require_possible(stage, filled)
+    elif not found.settled:
         what = f"{some(found.tail, 'record')} of {found.alias} were not copied"
         if not found.tail:
             what = f"a transaction is open on {found.alias}"
