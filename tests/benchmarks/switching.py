@@ -180,7 +180,7 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
             with Load(made, mb_per_second=mb_per_second) as load:
                 for _ in range(times):
                     time.sleep(_WRITING_SECONDS)
-                    _commit(made[active].admin_bootstrap, 20)
+                    commit_groups(made[active].admin_bootstrap, _TOPIC, 20)
                     taken.append(_timed(folder, "switch", active, passive))
                     active, passive = passive, active
                     mirror.wait_running(f"{active}->{passive}")
@@ -205,7 +205,7 @@ def _failover(folder: Path, groups: int, partitions: int) -> dict[str, Any]:
         with RunningMirror(document, folder) as mirror:
             name = f"{_ONE}->{_OTHER}"
             mirror.wait_running(name)
-            _commit(ends[0][1], groups)
+            commit_groups(ends[0][1], _TOPIC, groups)
             moved = time.time()
             mirror.wait_until(
                 lambda _: (
@@ -230,12 +230,12 @@ def _timed(folder: Path, kind: str, source: str, target: str) -> dict[str, Any]:
     }
 
 
-def _commit(bootstrap: str, groups: int) -> None:
+def commit_groups(bootstrap: str, topic: str, groups: int) -> None:
     """Each group stands somewhere in each partition."""
-    ends = end_offsets(bootstrap, _TOPIC)
+    ends = end_offsets(bootstrap, topic)
     offsets = {
         f"app-{number}": {
-            (_TOPIC, partition): Committed(end * (number % 10) // 10)
+            (topic, partition): Committed(end * (number % 10) // 10)
             for partition, end in ends.items()
         }
         for number in range(groups)

@@ -1,0 +1,198 @@
+"""What a drill costs the copy: `python -m tests.benchmarks.drilling`.
+
+A pair with a steady trickle, and groups that each have read a part of it. Stretches
+without a drill and stretches beside `mirror drill`, which runs again and again in a
+process of its own, take turns: how long records take on their way, and how long each
+drill takes.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+import json
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+import typer
+
+from mirror.playground.brokers import playground
+from tests.benchmarks import latency
+from tests.benchmarks.load import Pacer
+from tests.benchmarks.machine import describe
+from tests.benchmarks.processes import PeerError
+from tests.benchmarks.switching import commit_groups
+from tests.benchmarks.target import Target
+from tests.harness.admin import create_topic
+from tests.harness.service import RunningMirror
+from tests.harness.switching import pair_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RESULTS = Path("artifacts/bench/drilling")
+_TOPIC = "drilling"
+_ONE, _OTHER = "DA", "DB"
+_FLOW = f"{_ONE}->{_OTHER}"
+_PARTITIONS = 16
+
+
+def main(
+    *,
+    groups: Annotated[int, typer.Option(help="That the drill looks at.")] = 100,
+    per_second: Annotated[int, typer.Option(help="Records of the load.")] = 1000,
+    seconds: Annotated[float, typer.Option(help="Of each stretch.")] = 30.0,
+    warm_up_seconds: Annotated[float, typer.Option(help="Copied, not counted.")] = 30.0,
+    repeats: Annotated[int, typer.Option(help="Pairs of stretches.")] = 3,
+) -> None:
+    """Measure; writes the figures to artifacts/bench/drilling."""
+    with tempfile.TemporaryDirectory(prefix="mirror-drilling-") as scratch:
+        results = {
+            "machine": describe(Path(scratch)),
+            "groups": groups,
+            **_measured(
+                Path(scratch),
+                groups=groups,
+                per_second=per_second,
+                seconds=seconds,
+                warm_up_seconds=warm_up_seconds,
+                repeats=repeats,
+            ),
+        }
+    _show(results)
+
+
+def _measured(
+    folder: Path,
+    *,
+    groups: int,
+    per_second: int,
+    seconds: float,
+    warm_up_seconds: float,
+    repeats: int,
+) -> dict[str, Any]:
+    with playground((_ONE, _OTHER), root=folder / "clusters", given=False) as made:
+        one, other = ((alias, each.bootstrap) for alias, each in made.items())
+        create_topic(one[1], _TOPIC, _PARTITIONS)
+        document = pair_of(one, other, _TOPIC)
+        document["defaults"]["groups"] = ["app-.*"]
+        target = Target(other[1], f"{_ONE}.{_TOPIC}", partitions=_PARTITIONS)
+        places = [(_TOPIC, number) for number in range(_PARTITIONS)]
+        with RunningMirror(document, folder) as mirror:
+            mirror.wait_running(_FLOW)
+            with (
+                Pacer(one[1], places, per_second=per_second),
+                closing(target.consumer()) as consumer,
+            ):
+                latency.discard(consumer, until=time.time() + warm_up_seconds)
+                moved = time.time()
+                commit_groups(one[1], _TOPIC, groups)
+                mirror.wait_until(
+                    lambda _: (
+                        mirror.flow(_FLOW)["checkpoint_at"] > moved
+                        and mirror.flow(_FLOW)["group_count"] == groups
+                    ),
+                    timeout=120,
+                )
+                delays: dict[str, list[float]] = {"without": [], "beside": []}
+                drills: list[dict[str, Any]] = []
+                for _ in range(repeats):
+                    delays["without"] += _stretch(consumer, seconds)
+                    with _drilling(folder, drills):
+                        delays["beside"] += _stretch(consumer, seconds)
+    if short := [name for name, each in delays.items() if not each]:
+        raise PeerError(f"no record arrived {short[0]} drills")
+    if any(each["groups"] != groups for each in drills):
+        raise PeerError(f"a drill did not look at all groups: {drills}")
+    return {
+        "p50_ms": {k: float(np.percentile(v, 50)) * 1000 for k, v in delays.items()},
+        "p99_ms": {k: float(np.percentile(v, 99)) * 1000 for k, v in delays.items()},
+        "records": {name: len(each) for name, each in delays.items()},
+        "drills": drills,
+    }
+
+
+def _stretch(consumer: Any, seconds: float) -> list[float]:
+    # What came while nothing was measured waits in the client.
+    now = time.time()
+    while (message := consumer.poll(1.0)) is None or latency.sent_at(message) < now:
+        if time.time() > now + seconds:
+            return []
+    return latency.delays_of(
+        consumer, partitions=_PARTITIONS, since=time.time(), seconds=seconds
+    )
+
+
+@contextmanager
+def _drilling(folder: Path, drills: list[dict[str, Any]]) -> Iterator[None]:
+    """Drill again and again; a drill that has begun is waited for at the end.
+
+    Raises:
+        PeerError: a drill came to no verdict.
+    """
+    end = threading.Event()
+    failures: list[str] = []
+
+    def run() -> None:
+        while not end.is_set() and not failures:
+            began = time.monotonic()
+            file = str(folder / "mirror.yaml")
+            words = ["drill", f"{_ONE}/{_OTHER}", "-c", file, "-o", "json"]
+            done = subprocess.run(
+                [sys.executable, "-m", "mirror", *words],
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if not done.stdout:  # 1 is also the exit status of DEGRADED
+                failures.append(done.stderr)
+                return
+            found = json.loads(done.stdout)
+            drills.append(
+                {
+                    "seconds": time.monotonic() - began,
+                    "verdict": found["verdict"],
+                    "groups": found["groups"],
+                }
+            )
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+    if failures:
+        raise PeerError(f"a drill failed: {failures[0]}")
+
+
+def _show(results: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("WHAT", "P50 MS", "P99 MS", "RECORDS")
+    for name in ("without", "beside"):
+        figures = (f"{results[key][name]:.1f}" for key in ("p50_ms", "p99_ms"))
+        table.add_row(f"{name} drills", *figures, f"{results['records'][name]:,}")
+    console.print(table)
+    taken = [each["seconds"] for each in results["drills"]]
+    ratio = results["p99_ms"]["beside"] / results["p99_ms"]["without"]
+    console.print(
+        f"p99 x {ratio:.2f}; {len(taken)} drills of {results['groups']} groups, median "
+        f"{np.median(taken):.1f} s, worst {max(taken):.1f} s"
+    )
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    file = _RESULTS / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
+    file.write_text(json.dumps(results, indent=1, default=str))
+    console.print(f"all runs: {file}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
