@@ -101,6 +101,16 @@ class BesideSlots(SparkRunner):
             self._cancelled = False
             yield self._run(task)
 
+    def warm_up(self) -> None:
+        """Start the process: slots cannot start theirs meanwhile, which takes a second,
+        and a lease that ends just then would be followed by a pause.
+        """
+        try:
+            self._carry_out(_nothing)
+        except Py4JJavaError as error:
+            reason = str(error.java_exception.getMessage()).split("\n", 1)[0]
+            log.warning("the process of proofs does not start", reason=reason)
+
     def cancel(self) -> None:
         """End the running task: Spark kills its process."""
         self._cancelled = True
@@ -113,6 +123,10 @@ class BesideSlots(SparkRunner):
             self._spark, _NAME, lambda: _behind_slots(task), self._place()
         )
         return found
+
+
+def _nothing() -> None:
+    """A task that only needs a process."""
 
 
 def _behind_slots(task: Callable[[], Any]) -> tuple[Any, str]:

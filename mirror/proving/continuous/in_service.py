@@ -58,6 +58,7 @@ class ServiceProofs:
 
     def __init__(self) -> None:
         self._tasks: OneTask | None = None
+        self._wanted = False
 
     def begin(
         self,
@@ -72,12 +73,16 @@ class ServiceProofs:
         def obstacle() -> str:
             return catching_up(store) or ("" if room()[0] else _NO_CORE)
 
-        self._tasks = OneTask(BesideSlots(spark, lambda: room()[1]), obstacle)
+        runner = BesideSlots(spark, lambda: room()[1])
+        self._tasks = OneTask(runner, obstacle)
+        if self._wanted:
+            threading.Thread(target=runner.warm_up, daemon=True).start()
 
     def of(
         self, flow: FlowConfig, config: MirrorConfig, store: StatusStore
     ) -> FlowProofs:
         """For one flow; `config` has all of them."""
+        self._wanted |= flow.verify != OFF
         return FlowProofs(flow, config, store=store, tasks=self._begun)
 
     def _begun(self) -> OneTask:
