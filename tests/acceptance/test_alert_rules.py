@@ -440,26 +440,50 @@ def test_rules_are_valid():
 @pytest.mark.needs("promtool")
 @pytest.mark.parametrize("alert", sorted({case.alert for case in CASES}))
 def test_alert(alert: str, tmp_path: Path) -> None:
-    """An alert fires beyond its limit and its time, and at neither before."""
-    run(tmp_path, [asked(case) for case in CASES if case.alert == alert])
+    """An alert fires beyond its limit and its time, and at neither before: for each of
+    two releases of one name side by side, with the labels of pods; and once for a
+    target without them.
+    """
+    cases = [case for case in CASES if case.alert == alert]
+    plain = next(case for case in cases if case.fires)
+    run(tmp_path, [asked(plain), *(asked(case, ("n", "m")) for case in cases)])
 
 
-def asked(case: Case) -> dict[str, object]:
+def asked(case: Case, namespaces: tuple[str, ...] = ()) -> dict[str, object]:
     """A case in promtool's words, whose name appears when it fails."""
     chosen = f'alertname="{case.alert}",alertstate="firing"{case.labels}'
+    series = case.series
+    if namespaces:
+        series = {
+            in_pod(name, namespace): values
+            for namespace in namespaces
+            for name, values in case.series.items()
+        }
+    # That nothing is scraped at all is one alert, wherever it should have come from.
+    releases = 1 if case.alert == "MirrorMetricsAbsent" else max(1, len(namespaces))
     return {
         "interval": "1m",
         "input_series": [
-            {"series": name, "values": values} for name, values in case.series.items()
+            {"series": name, "values": values} for name, values in series.items()
         ],
         "promql_expr_test": [
             {
-                "expr": f"count(ALERTS{{{chosen}}}) > bool 0 # {case.what}",
+                "expr": f"count(ALERTS{{{chosen}}}) # {case.what}, {namespaces}",
                 "eval_time": f"{case.minutes}m",
-                "exp_samples": [{"labels": "{}", "value": 1}] if case.fires else [],
+                "exp_samples": [{"labels": "{}", "value": releases}]
+                if case.fires
+                else [],
             }
         ],
     }
+
+
+def in_pod(series: str, namespace: str) -> str:
+    """A series with the labels that Prometheus adds to those of a pod."""
+    more = f'namespace="{namespace}",pod="\\1",container="mirror",endpoint="http"'
+    return re.sub(
+        r'instance="(\w+)"', rf'instance="{namespace}-\1",{more}', series, count=1
+    )
 
 
 @pytest.mark.needs("promtool")
