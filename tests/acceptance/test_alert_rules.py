@@ -91,6 +91,9 @@ PROBLEMS = f"mirror_flow_problem_topics{{{FLOW}}}"
 DRIFT = f"mirror_flow_drifted_topics{{{FLOW}}}"
 OVERDUE = f"mirror_flow_report_overdue_seconds{{{FLOW}}}"
 HEARTBEAT = f"mirror_heartbeat_timestamp_seconds{{{FLOW}}}"
+COPIED = f"mirror_copied_heartbeat_timestamp_seconds{{{FLOW}}}"
+LEFT = f"mirror_flow_backfill_remaining_seconds{{{FLOW}}}"
+UP = 'up{job="mirror",instance="i"}'
 CHECKPOINT = f"mirror_checkpoint_timestamp_seconds{{{FLOW}}}"
 STANDBY_AT = f"mirror_standby_timestamp_seconds{{{FLOW}}}"
 FINDINGS = f"mirror_verify_findings{{{FLOW}}}"
@@ -146,6 +149,16 @@ CASES = [
         ("gone for 9 minutes, five of which Prometheus looks back",
          {BUILD: "1 _x30"}, 9),
         ("gone for 11 minutes", {BUILD: "1 _x30"}, 11),
+    ),
+    *both(
+        "MirrorInstanceDown",
+        ("for 2 minutes", {BUILD: "1 _x30", UP: "1 0x30"}, 3),
+        ("for 3 minutes", {BUILD: "1 _x30", UP: "1 0x30"}, 4),
+    ),
+    Case(
+        alert="MirrorInstanceDown", what="another program of this job", fires=False,
+        series={BUILD: "1x30", UP: "1x30", UP.replace('"i"', '"other"'): "0x30"},
+        minutes=20,
     ),
     *both(
         "MirrorFlowDown",
@@ -226,6 +239,20 @@ CASES = [
         )
         for what, state in (("stopped", STOPPED), ("standing by", STANDBY))
     ),
+    *(
+        Case(
+            alert="MirrorReplicationLagHigh", labels=f',severity="{severity}"',
+            what=f"{what}: {severity}", fires=fires, minutes=minutes,
+            series={**lag("600x60"), LEFT: left},
+        )
+        for what, left, minutes, paged in (
+            ("caught up in six hours", "21600x60", 10, True),
+            ("a second earlier", "21599x60", 10, False),
+            ("not known for 4 minutes", "60x10 _x50", 14, False),
+            ("not known for 8 minutes", "60x10 _x50", 18, True),
+        )
+        for severity, fires in (("critical", paged), ("warning", not paged))
+    ),
     *both(
         "MirrorReplicationLagGrowing",
         ("by 5.9 s a minute", lag("16+5.9x60"), 60),
@@ -243,6 +270,21 @@ CASES = [
     *burning("6h", "0.06", 15, 16),
     *burning("1d", "0.03", 60, 61),
     *burning("3d", "0.01", 180, 181),
+    # A backfill pages no one, neither while it will end in time nor when it has ended.
+    *(
+        Case(
+            alert="MirrorLagBudgetBurn", labels=f',long="{long}"',
+            what=f"{long}: after {minutes} minutes of backfill, {what}", fires=fires,
+            series={WITHIN: "0x100 1x100", LEFT: left}, minutes=minutes,
+        )
+        for long in ("1h", "6h")
+        for what, left, minutes, fires in (
+            ("too slow", "21600x100", 90, True),
+            ("in time", "600x100", 90, False),
+            ("which ended", "600x100", 102, False),
+            ("which ended", "600x100", 118, False),
+        )
+    ),
     # It ends with the shorter window, long before the longer one has forgotten.
     *(
         Case(
@@ -300,6 +342,11 @@ CASES = [
         "MirrorHeartbeatMissing",
         ("120 s old", {HEARTBEAT: "-120+60x60"}, 20),
         ("121 s old", {HEARTBEAT: "-121+60x60"}, 2),
+    ),
+    *both(
+        "MirrorCopiedHeartbeatMissing",
+        ("300 s old", {COPIED: "-300+60x60"}, 20),
+        ("301 s old", {COPIED: "-301+60x60"}, 5),
     ),
     *both(
         "MirrorStandbyStale",
