@@ -91,6 +91,9 @@ PROBLEMS = f"mirror_flow_problem_topics{{{FLOW}}}"
 DRIFT = f"mirror_flow_drifted_topics{{{FLOW}}}"
 OVERDUE = f"mirror_flow_report_overdue_seconds{{{FLOW}}}"
 HEARTBEAT = f"mirror_heartbeat_timestamp_seconds{{{FLOW}}}"
+COPIED = f"mirror_copied_heartbeat_timestamp_seconds{{{FLOW}}}"
+LEFT = f"mirror_flow_backfill_remaining_seconds{{{FLOW}}}"
+UP = 'up{job="mirror",instance="i"}'
 CHECKPOINT = f"mirror_checkpoint_timestamp_seconds{{{FLOW}}}"
 STANDBY_AT = f"mirror_standby_timestamp_seconds{{{FLOW}}}"
 FINDINGS = f"mirror_verify_findings{{{FLOW}}}"
@@ -146,6 +149,16 @@ CASES = [
         ("gone for 9 minutes, five of which Prometheus looks back",
          {BUILD: "1 _x30"}, 9),
         ("gone for 11 minutes", {BUILD: "1 _x30"}, 11),
+    ),
+    *both(
+        "MirrorInstanceDown",
+        ("for 2 minutes", {BUILD: "1 _x30", UP: "1 0x30"}, 3),
+        ("for 3 minutes", {BUILD: "1 _x30", UP: "1 0x30"}, 4),
+    ),
+    Case(
+        alert="MirrorInstanceDown", what="another program of this job", fires=False,
+        series={BUILD: "1x30", UP: "1x30", UP.replace('"i"', '"other"'): "0x30"},
+        minutes=20,
     ),
     *both(
         "MirrorFlowDown",
@@ -226,6 +239,20 @@ CASES = [
         )
         for what, state in (("stopped", STOPPED), ("standing by", STANDBY))
     ),
+    *(
+        Case(
+            alert="MirrorReplicationLagHigh", labels=f',severity="{severity}"',
+            what=f"{what}: {severity}", fires=fires, minutes=minutes,
+            series={**lag("600x60"), LEFT: left},
+        )
+        for what, left, minutes, paged in (
+            ("caught up in six hours", "21600x60", 10, True),
+            ("a second earlier", "21599x60", 10, False),
+            ("not known for 4 minutes", "60x10 _x50", 14, False),
+            ("not known for 8 minutes", "60x10 _x50", 18, True),
+        )
+        for severity, fires in (("critical", paged), ("warning", not paged))
+    ),
     *both(
         "MirrorReplicationLagGrowing",
         ("by 5.9 s a minute", lag("16+5.9x60"), 60),
@@ -243,6 +270,21 @@ CASES = [
     *burning("6h", "0.06", 15, 16),
     *burning("1d", "0.03", 60, 61),
     *burning("3d", "0.01", 180, 181),
+    # A backfill pages no one, neither while it will end in time nor when it has ended.
+    *(
+        Case(
+            alert="MirrorLagBudgetBurn", labels=f',long="{long}"',
+            what=f"{long}: after {minutes} minutes of backfill, {what}", fires=fires,
+            series={WITHIN: "0x100 1x100", LEFT: left}, minutes=minutes,
+        )
+        for long in ("1h", "6h")
+        for what, left, minutes, fires in (
+            ("too slow", "21600x100", 90, True),
+            ("in time", "600x100", 90, False),
+            ("which ended", "600x100", 102, False),
+            ("which ended", "600x100", 118, False),
+        )
+    ),
     # It ends with the shorter window, long before the longer one has forgotten.
     *(
         Case(
@@ -300,6 +342,11 @@ CASES = [
         "MirrorHeartbeatMissing",
         ("120 s old", {HEARTBEAT: "-120+60x60"}, 20),
         ("121 s old", {HEARTBEAT: "-121+60x60"}, 2),
+    ),
+    *both(
+        "MirrorCopiedHeartbeatMissing",
+        ("300 s old", {COPIED: "-300+60x60"}, 20),
+        ("301 s old", {COPIED: "-301+60x60"}, 5),
     ),
     *both(
         "MirrorStandbyStale",
@@ -440,26 +487,50 @@ def test_rules_are_valid():
 @pytest.mark.needs("promtool")
 @pytest.mark.parametrize("alert", sorted({case.alert for case in CASES}))
 def test_alert(alert: str, tmp_path: Path) -> None:
-    """An alert fires beyond its limit and its time, and at neither before."""
-    run(tmp_path, [asked(case) for case in CASES if case.alert == alert])
+    """An alert fires beyond its limit and its time, and at neither before: for each of
+    two releases of one name side by side, with the labels of pods; and once for a
+    target without them.
+    """
+    cases = [case for case in CASES if case.alert == alert]
+    plain = next(case for case in cases if case.fires)
+    run(tmp_path, [asked(plain), *(asked(case, ("n", "m")) for case in cases)])
 
 
-def asked(case: Case) -> dict[str, object]:
+def asked(case: Case, namespaces: tuple[str, ...] = ()) -> dict[str, object]:
     """A case in promtool's words, whose name appears when it fails."""
     chosen = f'alertname="{case.alert}",alertstate="firing"{case.labels}'
+    series = case.series
+    if namespaces:
+        series = {
+            in_pod(name, namespace): values
+            for namespace in namespaces
+            for name, values in case.series.items()
+        }
+    # That nothing is scraped at all is one alert, wherever it should have come from.
+    releases = 1 if case.alert == "MirrorMetricsAbsent" else max(1, len(namespaces))
     return {
         "interval": "1m",
         "input_series": [
-            {"series": name, "values": values} for name, values in case.series.items()
+            {"series": name, "values": values} for name, values in series.items()
         ],
         "promql_expr_test": [
             {
-                "expr": f"count(ALERTS{{{chosen}}}) > bool 0 # {case.what}",
+                "expr": f"count(ALERTS{{{chosen}}}) # {case.what}, {namespaces}",
                 "eval_time": f"{case.minutes}m",
-                "exp_samples": [{"labels": "{}", "value": 1}] if case.fires else [],
+                "exp_samples": [{"labels": "{}", "value": releases}]
+                if case.fires
+                else [],
             }
         ],
     }
+
+
+def in_pod(series: str, namespace: str) -> str:
+    """A series with the labels that Prometheus adds to those of a pod."""
+    more = f'namespace="{namespace}",pod="\\1",container="mirror",endpoint="http"'
+    return re.sub(
+        r'instance="(\w+)"', rf'instance="{namespace}-\1",{more}', series, count=1
+    )
 
 
 @pytest.mark.needs("promtool")
@@ -493,8 +564,8 @@ def test_what_an_alert_says(tmp_path: Path) -> None:
                                     "allows.",
                                     "description": "Flow A->B is 1m 15s behind. "
                                     "`mirror lag` shows which partitions.",
-                                    "runbook_url": "https://mirror.example.com/"
-                                    "runbooks/MirrorReplicationLagHigh",
+                                    "runbook_url": "docs/howto/runbooks/"
+                                    "MirrorReplicationLagHigh.md",
                                 },
                             }
                         ],
@@ -553,7 +624,7 @@ def test_every_alert_has_cases_and_a_page():
 
 
 def test_alerts_are_complete():
-    """Each alert has a severity, says what is wrong, and links to its runbook."""
+    """Each alert has a severity, says what is wrong, and names its runbook's file."""
     for file in RULES:
         for group in yaml.safe_load(file.read_text())["groups"]:
             for rule in group["rules"]:
@@ -563,7 +634,8 @@ def test_alerts_are_complete():
                 said = rule["annotations"]
                 assert set(said) == {"summary", "description", "runbook_url"}
                 assert "{{" not in said["summary"]
-                assert said["runbook_url"].endswith(f"/{rule['alert']}")
+                assert ROOT / said["runbook_url"] == RUNBOOKS / f"{rule['alert']}.md"
+                assert (ROOT / said["runbook_url"]).is_file()
 
 
 @pytest.mark.needs("promtool")

@@ -328,6 +328,24 @@ def test_dashboards_and_rules_are_those_of_the_project(helm: str) -> None:
     assert found == [file["groups"] for file in rules if "groups" in file]
 
 
+def test_runbooks_stand_where_the_values_say(helm: str) -> None:
+    """With an address for runbooks, each alert's link is its page there."""
+    where = "prometheusRule.runbookUrl=https://wiki.example.com/mirror/"
+    documents = render(helm, CHART / "ci" / "secured.yaml", "--set", where)
+    links = {
+        rule["alert"]: rule["annotations"]["runbook_url"]
+        for document in documents
+        if document["kind"] == "PrometheusRule"
+        for group in document["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+
+    assert links
+    for alert, link in links.items():
+        assert link == f"https://wiki.example.com/mirror/{alert}.md"
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
