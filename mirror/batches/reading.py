@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mirror.batches.batch import Batches, Buffer, Rows
     from mirror.clusters.cluster import Cluster
-    from mirror.clusters.topics import Leader
+    from mirror.clusters.topics import Leader, Topic
 
 _PURPOSE = "reading"
 _FETCH_BYTES = 8 << 20
@@ -73,7 +73,12 @@ class TopicReader:
         self._rows = batch.scratch()
 
     def read(
-        self, *, end: int | None = None, at_least: int = 0, wait: bool = True
+        self,
+        *,
+        end: int | None = None,
+        at_least: int = 0,
+        wait: bool = True,
+        shown: Topic | None = None,
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """The batch offset, key and value of every record up to `end`, or up to the
         topic's current end if None.
@@ -81,7 +86,7 @@ class TopicReader:
         With `committed` it waits until transactions that are open now have ended;
         without `wait` it stops before the first of them. It also waits until the
         leader shows the offsets below `at_least`. Records with a null key or value are
-        left out.
+        left out. `shown`: the topic as the cluster has just shown it, if it was asked.
 
         Raises:
             RecreatedError: the topic was re-created or lost its end: what was read is
@@ -89,14 +94,23 @@ class TopicReader:
             ClusterError: the topic cannot be read, its leader does not reach
                 `at_least`, or a transaction on it stays open.
         """
-        self.start = self._edge(topic_admin.EARLIEST)
+        given = [] if shown is None else [shown]  # for the first attempt
+
+        def ask() -> tuple[int, int]:
+            return self._edges(
+                given.pop() if given else self._shown(),
+                committed=self._committed and not wait,
+                latest=end is None,
+            )
+
+        self.start, latest = patiently(ask, seconds=_PATIENCE_SECONDS)
         self.position = max(self.position, self.start)
         if end is None:
-            committed = self._committed and not wait
-            end = self._edge(topic_admin.LATEST, committed=committed)
-            if end < self.position:
+            if latest < self.position:
                 raise self._recreated()
-            end = max(end, at_least)
+            end = max(latest, at_least)
+        if self.position >= end:
+            return
         try:
             for buffer, rows in self.batches(end):
                 yield from records.decode(buffer, rows)
@@ -121,7 +135,7 @@ class TopicReader:
         Raises:
             ClusterError: as `read`.
         """
-        leader = self._leader()
+        leader = self._leader(self._shown())
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self.position < end:
             body, fetched = self._fetch(leader)
@@ -145,8 +159,10 @@ class TopicReader:
                 )
             self.position = found.next_offset
 
-    def _leader(self) -> Leader:
-        shown = self._cluster.topics([self._topic])[self._topic]
+    def _shown(self) -> Topic:
+        return self._cluster.topics([self._topic])[self._topic]
+
+    def _leader(self, shown: Topic) -> Leader:
         leader = shown.leaders.get(self._partition)
         if leader is None or leader.node < 0:
             raise self._no_leader()
@@ -182,19 +198,25 @@ class TopicReader:
             raise codes.error_for(fetched.error, f"reading {self._topic}")
         return body, fetched
 
-    def _edge(self, timestamp: int, *, committed: bool = False) -> int:
-        """The log's start or end; waits if a new leader is still being elected."""
+    def _edges(self, shown: Topic, *, committed: bool, latest: bool) -> tuple[int, int]:
+        """The log's start and, if asked for, its `latest` offset, both by the leader
+        that is `shown`. Raises NoLeaderError while one is being elected.
+        """
+        self._leader(shown)
         where = (self._topic, self._partition)
-
-        def ask() -> int:
-            found = topic_admin.list_offsets(
-                self._cluster, [where], timestamp=timestamp, committed=committed
+        found = []
+        for timestamp in (topic_admin.EARLIEST, topic_admin.LATEST)[: 1 + latest]:
+            answers = topic_admin.list_offsets(
+                self._cluster,
+                [where],
+                timestamp=timestamp,
+                committed=committed,
+                topics={self._topic: shown},
             )
-            if not found:
+            if not answers:
                 raise self._no_leader()
-            return found[where]
-
-        return patiently(ask, seconds=_PATIENCE_SECONDS)
+            found.append(answers[where])
+        return found[0], found[-1]
 
     def _recreated(self) -> RecreatedError:
         return RecreatedError(

@@ -1,17 +1,17 @@
 """What the status says about a pair, from what its journals say. Pure.
 
-Main function: `status_of`; main type: `Member`, what one cluster's journal said at the
-last look.
+Main function: `status_of`; main types: `Member`, what one cluster's journal said at the
+last look, and `Known`, what the journals of a pair say together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mirror.log import LogThrottle
-from mirror.recovery import roles
+from mirror.recovery import drills, roles
 from mirror.status.pairs import (
     DrillStatus,
     MemberStatus,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
-    from mirror.recovery.roles import Run
+    from mirror.recovery.roles import Role, Run
 
 _MOST_RUNS = 5
 
@@ -42,18 +42,43 @@ class Member:
     throttle: LogThrottle = field(default_factory=LogThrottle)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the journals of a pair say together."""
+
+    entries: tuple[Entry, ...]
+    role: Role
+    run: Run | None
+    """The open one."""
+    drilled: tuple[KeptDrill, ...]
+    """The drills of a failover from the active cluster, oldest first."""
+
+    @classmethod
+    def of(cls, pair: PairConfig, *journals: tuple[Entry, ...]) -> Self:
+        entries = roles.merged(*journals, pair=pair.name)
+        role = roles.role(entries, pair)
+        both = (each for journal in journals for each in journal)
+        return cls(
+            entries=entries,
+            role=role,
+            run=roles.open_run(entries),
+            drilled=tuple(
+                each
+                for each in drills.read(both, pair.name)
+                if each.source == role.active
+            ),
+        )
+
+
 def status_of(
     pair: PairConfig,
-    entries: tuple[Entry, ...],
+    known: Known,
     members: Mapping[str, Member],
     *,
     passive: Mapping[str, PassiveStatus],
-    drilled: Sequence[KeptDrill],
 ) -> PairStatus:
-    """`entries`: of both journals; the rest by the alias of a cluster. `drilled`: the
-    oldest first.
-    """
-    role, run = roles.role(entries, pair), roles.open_run(entries)
+    """`members` and `passive`: by the alias of a cluster."""
+    entries, role, run = known.entries, known.role, known.run
     runs = roles.runs(entries)
     owed = roles.owed(entries) if pair.fence == "acl" else None
     return PairStatus(
@@ -87,7 +112,7 @@ def status_of(
                 ratio=each.ratio,
                 findings=each.findings,
             )
-            for each in drilled[: -_MOST_RUNS - 1 : -1]
+            for each in known.drilled[: -_MOST_RUNS - 1 : -1]
         ),
         drilled=pair.drill_every_seconds > 0,
         members=tuple(

@@ -19,10 +19,10 @@ from mirror import retry
 from mirror.clusters.cluster import Cluster
 from mirror.config import scopes
 from mirror.driver import readiness
-from mirror.driver.pair_status import Member, status_of
+from mirror.driver.pair_status import Known, Member, status_of
 from mirror.errors import MirrorError
 from mirror.host import process_name
-from mirror.recovery import beginnings, drills, journal, roles
+from mirror.recovery import beginnings, journal, roles
 from mirror.recovery.journal import JournalReader, Kind
 from mirror.status.pairs import (
     PairStatus,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Position
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
-    from mirror.recovery.roles import Role, Run
+    from mirror.recovery.roles import Role
     from mirror.status.store import StatusStore
 
 TopicPartition = tuple[str, int]
@@ -63,6 +63,8 @@ class PairFollower:
         self._members = {
             alias: Member() for pair in self._pairs.values() for alias in pair.members
         }
+        self._known = {each.name: Known.of(each) for each in self._pairs.values()}
+        """What the journals together say, worked out once per entry that is new."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
         self._told: dict[str, float] = {}
@@ -97,7 +99,7 @@ class PairFollower:
                 return None
             if pairs[0].scope is None:
                 return self._may_copy(pairs[0], source, target)
-            if not all(self._role(pair).epoch for pair in pairs):
+            if not all(self._known[pair.name].role.epoch for pair in pairs):
                 return None
             # While one fails over, no service may come back and write for the flow.
             return not any(self._fails_over(pair, source) for pair in pairs)
@@ -116,16 +118,16 @@ class PairFollower:
         return scopes.without(flow, self.rests_in(flow.source, flow.target))
 
     def _may_copy(self, pair: PairConfig, source: str, target: str) -> bool | None:
-        run = self._run(pair)
+        run = self._known[pair.name].run
         if run is not None and run.stops(source, target):
             return False
-        role = self._role(pair)
+        role = self._known[pair.name].role
         if not role.epoch:  # a service with another configuration may be first
             return None
         return pair.both_ways or role.active == source
 
     def _fails_over(self, pair: PairConfig, source: str) -> bool:
-        run = self._run(pair)
+        run = self._known[pair.name].run
         if run is None or run.moved:
             return False
         return run.first.kind is Kind.FAILOVER and run.first.source == source
@@ -139,27 +141,22 @@ class PairFollower:
         """Whether a switch or failover of these clusters is under way."""
         with self._lock:
             pairs = self._pairs_of(source, target)
-            return any(self._run(pair) is not None for pair in pairs)
+            return any(self._known[pair.name].run is not None for pair in pairs)
 
     def entries(self, pair: PairConfig) -> tuple[Entry, ...]:
         """What both journals say about a pair, as of their last looks."""
         with self._lock:
-            return self._entries(pair)
+            return self._known[pair.name].entries
 
     def role(self, pair: PairConfig) -> Role:
         """Which cluster is active, as of the last looks."""
         with self._lock:
-            return self._role(pair)
+            return self._known[pair.name].role
 
     def drills(self, pair: PairConfig) -> tuple[KeptDrill, ...]:
         """Those of a failover from the active cluster, oldest first."""
         with self._lock:
-            return self._drills(pair)
-
-    def _drills(self, pair: PairConfig) -> tuple[KeptDrill, ...]:
-        active = self._role(pair).active
-        both = (each for alias in pair.members for each in self._members[alias].entries)
-        return tuple(e for e in drills.read(both, pair.name) if e.source == active)
+            return self._known[pair.name].drilled
 
     def tell(
         self,
@@ -190,7 +187,7 @@ class PairFollower:
                 f"{pair.other_than(active)}->{active}"
                 for pair in self._pairs.values()
                 if pair.scope is None
-                for active in [self._role(pair).active]
+                for active in [self._known[pair.name].role.active]
             )
 
     def begins(
@@ -261,8 +258,13 @@ class PairFollower:
     def _took(self, alias: str, entries: tuple[Entry, ...]) -> None:
         with self._lock:
             member = self._members[alias]
+            changed = entries != member.entries
             member.entries, member.error = entries, ""
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
+            for pair in self._pairs.values() if changed else ():
+                if alias in pair.members:
+                    journals = (self._members[each].entries for each in pair.members)
+                    self._known[pair.name] = Known.of(pair, *journals)
 
     def _failed(self, member: Member, error: str) -> None:
         with self._lock:
@@ -289,37 +291,25 @@ class PairFollower:
         other = self._members[pair.other_than(alias)]
         if not (there.read_at and other.read_at):
             return ()
-        entries = self._entries(pair)
+        entries, run = self._known[pair.name].entries, self._known[pair.name].run
         if not entries and alias == roles.first_member(pair):
             return roles.first_role(pair, at=time.time(), by=self._by)
-        run = roles.open_run(entries)
         if run is not None and run.first.kind is Kind.SWITCH and not run.moved:
             # Its operator writes both journals, and may still undo it.
             entries = tuple(each for each in entries if each.run != run.first.run)
         return journal.missing(entries, there.entries)
-
-    def _entries(self, pair: PairConfig) -> tuple[Entry, ...]:
-        journals = (self._members[alias].entries for alias in pair.members)
-        return roles.merged(*journals, pair=pair.name)
-
-    def _role(self, pair: PairConfig) -> Role:
-        return roles.role(self._entries(pair), pair)
-
-    def _run(self, pair: PairConfig) -> Run | None:
-        return roles.open_run(self._entries(pair))
 
     def _show(self) -> None:
         with self._lock:
             pairs = tuple(
                 status_of(
                     pair,
-                    self._entries(pair),
+                    self._known[pair.name],
                     self._members,
                     passive={
                         alias: self._passive.get((pair.name, alias), PassiveStatus())
                         for alias in pair.members
                     },
-                    drilled=self._drills(pair),
                 )
                 for pair in self._pairs.values()
             )

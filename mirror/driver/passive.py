@@ -170,10 +170,10 @@ class _Member:
 
     def _turn(self, cluster: Cluster) -> None:
         """Raises MirrorError: try again."""
-        entries = self._follower.entries(self._pair)
-        role = roles.role(entries, self._pair)
+        role = self._follower.role(self._pair)
         if not role.epoch:
             return
+        entries = self._follower.entries(self._pair)
         other = self._pair.other_than(role.active)
         leads = self._leads(f"{other}->{role.active}")
         acts = self._pair.fence == "acl" and leads

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 STANDBY, ACCESS = "standby", "access"
 _SECONDS, _ACCESS_SECONDS = 5.0, 60.0
+_LIST_SECONDS = 30.0
+"""How often a flow that rests looks for topics that are new."""
 
 
 class StandbyJob:
@@ -94,6 +96,8 @@ class EndsJob:
         self._store = store
         self._writer = StandbyWriter(flow, {ends.KIND})
         self._looking: tuple[Cluster, SourceEnds] | None = None
+        self._names: tuple[str, ...] = ()
+        self._list_at = 0.0
 
     def job(self) -> Job:
         return Job(name=STANDBY, seconds=_SECONDS, work=self._look)
@@ -103,12 +107,17 @@ class EndsJob:
             known = ends.read(self._writer.known(target), self._flow.source)
             self._looking = (target, SourceEnds(known))
         at = time.time()
-        names = [each.topic for each in topics.select(source, self._flow).topics]
-        found = self._looking[1].look(source, names, at=at)
+        list_at, self._list_at = self._list_at, 0.0  # at once, if this look fails
+        if time.monotonic() >= list_at:
+            found = topics.select(source, self._flow).topics
+            self._names = tuple(each.topic for each in found)
+            list_at = time.monotonic() + _LIST_SECONDS
+        seen = self._looking[1].look(source, self._names, at=at)
+        self._list_at = list_at
         self._writer.keep(
             target,
             ends.KIND,
-            {name: each.fields(at) for name, each in found.items()},
+            {name: each.fields(at) for name, each in seen.items()},
             at=at,
             look={"cluster_id": source.cluster_id},
         )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
 
 VERSION = 1
@@ -186,11 +187,11 @@ class JournalReader:
         until = time.monotonic() + seconds
         pause = 0.0
         while True:
-            if self._cluster.topic(TOPIC) is None:
+            if (shown := self._cluster.topic(TOPIC)) is None:
                 self._begin()
                 return ()
             try:
-                self._follow(wait=wait)
+                self._follow(shown, wait=wait)
             except RecreatedError:
                 self._begin()
             except (UnreachableError, BrokerError) as error:
@@ -207,8 +208,8 @@ class JournalReader:
             else:
                 return tuple(self._entries)
 
-    def _follow(self, *, wait: bool) -> None:
-        for _, key, value in self._reader.read(wait=wait):
+    def _follow(self, shown: Topic, *, wait: bool) -> None:
+        for _, key, value in self._reader.read(wait=wait, shown=shown):
             self._entries.append(decode(key, value))
 
 
