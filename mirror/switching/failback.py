@@ -68,8 +68,8 @@ class Returned:
     topics: tuple[TopicState, ...]
     tail: int
     """Records that the active cluster does not have; -1 if that cannot be asked."""
-    settled: bool
-    """Whether the tail has nothing left, and no transaction is open."""
+    unsettled: str
+    """What is left to settle of the tail, in words; empty: nothing is."""
     fence_owed: bool
 
     @property
@@ -128,10 +128,10 @@ def look(stage: Stage) -> Returned:
     if known.generation:
         known_id = json.loads(known.generation).get("source_id", "")
     topics = _topics(stage, known.positions)
-    tail, settled = -1, False
+    tail, left = -1, ""
     if known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
-        tail, settled = found.records, found.settled
+        tail, left = found.records, found.left(out)
     made = owed(stage.entries()) if stage.pair.fence == "acl" else None
     return Returned(
         alias=back.alias,
@@ -139,7 +139,7 @@ def look(stage: Stage) -> Returned:
         known_id=known_id,
         topics=topics,
         tail=tail,
-        settled=settled,
+        unsettled=left,
         fence_owed=made is not None and made.source == back.alias,
     )
 
@@ -156,14 +156,11 @@ def require_ready(stage: Stage, found: Returned) -> None:
             f"{found.text}. `mirror failback` cannot fill {found.alias} again yet: "
             f"{stage.flow.source} stays active, and nothing has changed"
         )
-    if not found.settled:
-        what = f"{some(found.tail, 'record')} of {found.alias} were not copied"
-        if not found.tail:
-            what = f"a transaction is open on {found.alias}"
+    if found.unsettled:
         raise StepError(
-            f"{what}: `mirror tail list '{out}'` shows them, and `mirror tail replay`, "
-            f"`export` or `skip` settles them; then run `mirror failback '{home}'` "
-            "again"
+            f"{found.unsettled}: `mirror tail list '{out}'` shows what is left, and "
+            "`mirror tail replay`, `export` or `skip` settles it; then run `mirror "
+            f"failback '{home}'` again"
         )
 
 

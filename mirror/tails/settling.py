@@ -34,7 +34,7 @@ from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     import uuid
 
     from mirror.clusters.cluster import Cluster
@@ -90,8 +90,9 @@ class Settling:
 def settle(
     settling: Settling, *, show: Callable[[int], None] = lambda _: None
 ) -> dict[TopicPartition, int]:
-    """Settle the chosen records; returns how many, by partition. `show` is called with
-    how many were settled so far.
+    """Settle the chosen records; returns how many, by partition. Where nothing is left
+    of a partition, the position moves, whatever was chosen. `show` is called with how
+    many were settled so far.
 
     Raises:
         FencedError: another command or a run of the flow began meanwhile; what was
@@ -103,19 +104,20 @@ def settle(
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
     for part in survey(flow, source, target).partitions:
+        # Up to here all transactions have ended, also if a later one is open.
+        position = Position(offset=part.end, topic_id=part.topic_id)
+        behind = progress.encode({part.key: position}, known.running)
+        if part.unmoved:
+            _commit(target, owner, {progress.topic_name(flow.source): behind})
         taken = chosen(part, settling.order.choice)
         if not taken.any():
             continue
-        moves = bool(taken.all()) and not part.open
         offsets = part.offsets[taken]
         pieces = list(_pieces(offsets, part.sizes[taken]))
         replay = _replay(settling, part, offsets)
         copied_to = part.replayed_to
         for number, piece in enumerate(pieces):
-            moved: list[EncodedBatch] = []
-            if moves and number == len(pieces) - 1:
-                position = Position(offset=part.end, topic_id=part.topic_id)
-                moved = progress.encode({part.key: position}, known.running)
+            moved = behind if taken.all() and number == len(pieces) - 1 else []
             _one(settling, owner, part, piece, moved, replay, copied_to=copied_to)
             copied_to = max(copied_to, int(piece[-1]) + 1)
             done[part.key] = done.get(part.key, 0) + len(piece)
@@ -161,6 +163,16 @@ def _one(  # noqa: PLR0917  one transaction's parts
         )
     if moved:
         own[progress.topic_name(flow.source)] = moved
+    _commit(target, owner, own, where)
+
+
+def _commit(
+    target: Cluster,
+    owner: Producer,
+    own: Mapping[str, Sequence[EncodedBatch]],
+    where: Sequence[TopicPartition] = (),
+) -> None:
+    """Write to the flow's own topics; commit that with what was written to copies."""
     for name, queue in own.items():
         _write(target, owner, (name, 0), queue)
     ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
