@@ -303,7 +303,7 @@ def test_settled_while_a_transaction_is_open(
 def test_the_rest_expires(play: Play) -> None:
     """A record was replayed, then retention removed the others: until a command has
     moved the position, A cannot become active; then the flow does not copy the record
-    a second time.
+    a second time, and the ledger names what is gone.
     """
     back = _way_home(play)
     last = read_topic(play.a, play.topic)[0][-1]
@@ -317,6 +317,9 @@ def test_the_rest_expires(play: Play) -> None:
         STEPS["assess"].do(back)
 
     command(play.folder, "tail", "skip", _name(play), "--yes")
+    named = losses.read(play.rehearsal.cluster(play.other), play.one)
+    (gone,) = [each for each in named if each.cause is losses.Cause.DELETED]
+    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, place.offset - 1)
     assert play.tail().settled
     STEPS["assess"].do(back)
     play.goes_on()
