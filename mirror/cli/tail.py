@@ -115,7 +115,7 @@ def list_(
             partitions=tuple(
                 each
                 for each in found.partitions
-                if chosen(each, Choice(topic=topic)).any() or each.open
+                if chosen(each, Choice(topic=topic)).any() or each.open or each.unmoved
             )
         )
         conflicts = readers.conflicts(
@@ -284,7 +284,9 @@ def _settle(
     done: dict[tuple[str, int], int] = {}
     count = sum(planned.values())
     question = f"{order.way.capitalize()} {some(count, 'record')} of {flow.name}?"
-    if count and not dry_run and agreed(question, yes=yes):
+    unmoved = any(each.unmoved for each in tail.partitions)
+    wanted = agreed(question, yes=yes) if count and not dry_run else unmoved
+    if wanted and not dry_run:
         settling = Settling(
             flow=flow,
             terms=terms_of(made.config, flow, made.source, made.target, Scope()),
@@ -317,9 +319,8 @@ def _settle(
         )
     if not count:
         complain(f"{flow.name}: nothing that matches is left to settle")
-    left = "nothing is" if tail.settled else f"{some(tail.records, 'record')} are"
     if not dry_run:
-        complain(f"{left} left to settle of {flow.name}")
+        complain(tail.left(flow) or f"nothing is left to settle of {flow.name}")
 
 
 def _again(settling: Settling) -> dict[tuple[str, int], int]:

@@ -81,6 +81,11 @@ def _show(tail: Tail, conflicts: Mapping[str, Conflicts]) -> None:
                 f"{each.topic}-{each.partition}: a transaction is open there, and may "
                 "hide more: wait until it ends"
             )
+        if each.unmoved:
+            complain(
+                f"{each.topic}-{each.partition}: nothing is left, but the position did "
+                "not move: replay, export or skip moves it"
+            )
 
 
 def _span(parts: list[TailPartition]) -> tuple[str, str]:

@@ -22,7 +22,6 @@ from mirror.offsets import progress
 from mirror.offsets.progress import ProgressReader
 from mirror.recovery import access, ends, proofs, roles
 from mirror.recovery.looking import Looking
-from mirror.status.wording import some
 from mirror.switching import fences
 from mirror.switching.fencing import Known
 from mirror.switching.steps import assess
@@ -137,13 +136,13 @@ def _role(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
 def _tail(stage: Stage, entries: Sequence[Entry]) -> Iterator[Finding]:
     """What an earlier failover to the source left on the target."""
     reverse = stage.reverse
-    if left := unsettled(reverse, stage.target, stage.source, entries):
+    tail = unsettled(reverse, stage.target, stage.source, entries)
+    if left := tail.left(reverse):
         yield Finding(
             level=Level.DEGRADED,
             subject=f"cluster {reverse.source}",
-            reason=f"it has {some(left, 'record')} that the failover to "
-            f"{reverse.target} left uncopied: applications would meet them",
-            cure="replay, export or skip them",
+            reason=f"since the failover to {reverse.target}, {left}",
+            cure="replay, export or skip the tail",
             command=f"mirror tail list '{reverse.name}'",
         )
 

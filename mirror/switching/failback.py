@@ -69,8 +69,8 @@ class Returned:
     topics: tuple[TopicState, ...]
     tail: int
     """Records that the active cluster does not have; -1 if that cannot be asked."""
-    settled: bool
-    """Whether the tail has nothing left, and no transaction is open."""
+    unsettled: str
+    """What is left to settle of the tail, in words; empty: nothing is."""
     fence_owed: bool
     settled_beside: bool = False
     """Whether topics that were not re-created have no tail."""
@@ -138,10 +138,10 @@ def look(stage: Stage) -> Returned:
     if known.generation:
         known_id = json.loads(known.generation).get("source_id", "")
     topics = _topics(stage, known.positions)
-    tail, settled, beside = -1, False, False
+    tail, left, beside = -1, "", False
     if known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
-        tail, settled = found.records, found.settled
+        tail, left = found.records, found.left(out)
         made_again = {each.topic for each in topics if each.kind is Kind.RECREATED}
         beside = all(
             each.settled for each in found.partitions if each.topic not in made_again
@@ -153,7 +153,7 @@ def look(stage: Stage) -> Returned:
         known_id=known_id,
         topics=topics,
         tail=tail,
-        settled=settled,
+        unsettled=left,
         fence_owed=made is not None and made.source == back.alias,
         settled_beside=beside,
     )
@@ -180,14 +180,11 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
         )
     if filled and found.settled_beside:
         restoring.require_possible(stage, filled)
-    elif not found.settled:
-        what = f"{some(found.tail, 'record')} of {found.alias} were not copied"
-        if not found.tail:
-            what = f"a transaction is open on {found.alias}"
+    elif found.unsettled:
         raise StepError(
-            f"{what}: `mirror tail list '{out}'` shows them, and `mirror tail replay`, "
-            f"`export` or `skip` settles them; then run `mirror failback '{home}'` "
-            "again"
+            f"{found.unsettled}: `mirror tail list '{out}'` shows what is left, and "
+            "`mirror tail replay`, `export` or `skip` settles it; then run `mirror "
+            f"failback '{home}'` again"
         )
 
 

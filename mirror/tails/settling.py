@@ -26,7 +26,7 @@ from mirror.offsets import progress, runs
 from mirror.offsets.progress import Position
 from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.proving.repairs import missing
-from mirror.recovery import losses
+from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause, Loss
 from mirror.tails import exporting
 from mirror.tails.choosing import Choice, chosen, consecutive
@@ -34,7 +34,7 @@ from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     import uuid
 
     from mirror.clusters.cluster import Cluster
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.clusters.wire.write import Placed
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.progress import Progress
     from mirror.proving.sides import Terms
     from mirror.tails.exporting import TailFile
     from mirror.tails.survey import Offsets, TailPartition
@@ -90,8 +91,9 @@ class Settling:
 def settle(
     settling: Settling, *, show: Callable[[int], None] = lambda _: None
 ) -> dict[TopicPartition, int]:
-    """Settle the chosen records; returns how many, by partition. `show` is called with
-    how many were settled so far.
+    """Settle the chosen records; returns how many, by partition. Where nothing is left
+    of a partition, the position moves, whatever was chosen. `show` is called with how
+    many were settled so far.
 
     Raises:
         FencedError: another command or a run of the flow began meanwhile; what was
@@ -103,24 +105,43 @@ def settle(
     known = progress.read(target, progress.topic_name(flow.source))
     done: dict[TopicPartition, int] = {}
     for part in survey(flow, source, target).partitions:
+        behind = _behind(flow, part, known)
+        if part.unmoved:
+            _commit(target, owner, behind)
         taken = chosen(part, settling.order.choice)
         if not taken.any():
             continue
-        moves = bool(taken.all()) and not part.open
         offsets = part.offsets[taken]
         pieces = list(_pieces(offsets, part.sizes[taken]))
         replay = _replay(settling, part, offsets)
         copied_to = part.replayed_to
         for number, piece in enumerate(pieces):
-            moved: list[EncodedBatch] = []
-            if moves and number == len(pieces) - 1:
-                position = Position(offset=part.end, topic_id=part.topic_id)
-                moved = progress.encode({part.key: position}, known.running)
+            moved = behind if taken.all() and number == len(pieces) - 1 else {}
             _one(settling, owner, part, piece, moved, replay, copied_to=copied_to)
             copied_to = max(copied_to, int(piece[-1]) + 1)
             done[part.key] = done.get(part.key, 0) + len(piece)
             show(sum(done.values()))
     return done
+
+
+def _behind(
+    flow: FlowConfig, part: TailPartition, known: Progress
+) -> dict[str, list[EncodedBatch]]:
+    """By topic, what moves the position behind the tail. What retention has removed
+    before anyone settled it is a loss, as if the flow had met it.
+    """
+    # Up to the end all transactions have ended, also if a later one is open.
+    position = Position(offset=part.end, topic_id=part.topic_id)
+    found = {
+        progress.topic_name(flow.source): progress.encode(
+            {part.key: position}, known.running
+        )
+    }
+    last = risk.position(known, part.key, part.topic_id.hex)
+    if last is not None and risk.NOT_BEGUN < last < part.position:
+        gone = _loss(flow, part, last, part.position - 1, cause=Cause.DELETED)
+        found[losses.topic_name(flow.source)] = losses.encode([gone])
+    return found
 
 
 def _pieces(offsets: Offsets, sizes: Offsets) -> Iterator[Offsets]:
@@ -136,7 +157,7 @@ def _one(  # noqa: PLR0917  one transaction's parts
     owner: Producer,
     part: TailPartition,
     piece: Offsets,
-    moved: list[EncodedBatch],
+    moved: Mapping[str, Sequence[EncodedBatch]],
     replay: Replay | None,
     *,
     copied_to: int,
@@ -159,8 +180,18 @@ def _one(  # noqa: PLR0917  one transaction's parts
         own[losses.topic_name(flow.source)] = losses.encode(
             _loss(flow, part, first, last) for first, last in consecutive(piece)
         )
-    if moved:
-        own[progress.topic_name(flow.source)] = moved
+    for name, queue in moved.items():
+        own[name] = [*own.get(name, []), *queue]
+    _commit(target, owner, own, where)
+
+
+def _commit(
+    target: Cluster,
+    owner: Producer,
+    own: Mapping[str, Sequence[EncodedBatch]],
+    where: Sequence[TopicPartition] = (),
+) -> None:
+    """Write to the flow's own topics; commit that with what was written to copies."""
     for name, queue in own.items():
         _write(target, owner, (name, 0), queue)
     ownership.commit(target, owner, [*where, *((name, 0) for name in own)])
@@ -268,14 +299,21 @@ def _require_all(part: TailPartition, piece: Offsets, found: int) -> None:
         )
 
 
-def _loss(flow: FlowConfig, part: TailPartition, first: int, last: int) -> Loss:
+def _loss(
+    flow: FlowConfig,
+    part: TailPartition,
+    first: int,
+    last: int,
+    *,
+    cause: Cause = Cause.FAILOVER,
+) -> Loss:
     return Loss(
         at=time.time(),
         flow=flow.name,
         topic=part.topic,
         partition=part.partition,
         target_topic=part.target_topic,
-        cause=Cause.FAILOVER,
+        cause=cause,
         first=first,
         last=last,
         topic_id=part.topic_id.hex,

@@ -32,6 +32,7 @@ from mirror.proving.results import Results
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause
 from mirror.relay import provenance
+from mirror.status.wording import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,8 +94,13 @@ class TailPartition:
         return int(self.sizes.sum())
 
     @property
+    def unmoved(self) -> bool:
+        """Whether nothing is left, but the flow would copy again what is settled."""
+        return not self.records and bool(self.replayed or self.written_off)
+
+    @property
     def settled(self) -> bool:
-        return not self.open and not len(self.offsets)
+        return not (self.open or self.records or self.unmoved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,16 @@ class Tail:
     @property
     def settled(self) -> bool:
         return all(each.settled for each in self.partitions)
+
+    def left(self, flow: FlowConfig) -> str:
+        """What is left to settle, in words; empty if nothing is."""
+        if self.records:
+            return f"{flow.source} has {some(self.records, 'record')} not copied"
+        if any(each.open for each in self.partitions):
+            return f"a transaction is open on {flow.source}, and may hide more records"
+        if self.settled:
+            return ""
+        return f"the position of {flow.name} is not behind what was settled"
 
 
 def survey(

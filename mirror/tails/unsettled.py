@@ -2,7 +2,7 @@
 
 Main type: `Unsettled`, for one role of a pair: each look reads what is new in the
 source's logs, up to a bound, so a long tail is counted over several looks. Main
-function: `unsettled`, all of it at once.
+function: `unsettled`, the whole tail at once.
 """
 
 from __future__ import annotations
@@ -52,18 +52,17 @@ class Unsettled:
 
 def unsettled(
     flow: FlowConfig, source: Cluster, target: Cluster, entries: Sequence[Entry]
-) -> int:
-    """How many records of the flow's tail are not settled. Only a failover out of its
-    source leaves a tail; after anything else no log is read. `entries`: of both
-    journals, about the pair.
+) -> Tail:
+    """What is not settled of the flow. Only a failover out of its source leaves a tail;
+    after anything else no log is read. `entries`: of both journals, about the pair.
 
     Raises:
         ClusterError: a cluster does not answer, or not for all partitions.
     """
     made = roles.newest_role(entries)
     if made is None or made.kind is not Kind.FAILOVER or made.source != flow.source:
-        return 0
-    return survey(flow, source, target).records
+        return Tail(partitions=())
+    return survey(flow, source, target)
 
 
 def _ends(flow: FlowConfig, source: Cluster, target: Cluster) -> object:

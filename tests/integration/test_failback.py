@@ -80,7 +80,7 @@ def test_what_came_back(failed: Failed) -> None:
     stage = failed.stage()
     found = failback.look(stage)
     assert (found.rebuilt, found.wrong, found.larger, found.tail) == (False, (), {}, 0)
-    assert found.settled
+    assert not found.unsettled
     assert "back as it was" in found.text
     failback.require_ready(stage, found)
 

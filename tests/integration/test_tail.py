@@ -14,6 +14,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 import pytest
 import yaml
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from mirror.switching.stage import Stage
     from mirror.tails.survey import Tail
 
 pytestmark = pytest.mark.integration
@@ -174,17 +177,7 @@ def test_replay(play: Play) -> None:
     """
     shown = json.loads(command(play.folder, "tail", "list", _name(play), "-o", "json"))
     assert shown["records"] == len(play.left) == _LEFT
-    play.application.write(play.b, 5)
-    play.rehearsal.copy(play.a, f"{play.other}.{play.topic}", 5, back=True)
-    del play.application.written[-5:]
-    stage = play.rehearsal.stage()
-    back = replace(
-        stage,
-        flow=stage.reverse,
-        reverse=stage.flow,
-        source_or_none=stage.target_or_none,
-        target_or_none=stage.source_or_none,
-    )
+    back = _way_home(play)
     with pytest.raises(StepError, match=f"{play.one} has {_LEFT} records"):
         STEPS["assess"].do(back)
     assert sum(each["records"] for each in shown["partitions"]) == _LEFT
@@ -200,6 +193,21 @@ def test_replay(play: Play) -> None:
 
 def _name(play: Play) -> str:
     return f"{play.one}/{play.other}"
+
+
+def _way_home(play: Play) -> Stage:
+    """The switch back to A, after the flow B->A has copied something."""
+    play.application.write(play.b, 5)
+    play.rehearsal.copy(play.a, f"{play.other}.{play.topic}", 5, back=True)
+    del play.application.written[-5:]
+    stage = play.rehearsal.stage()
+    return replace(
+        stage,
+        flow=stage.reverse,
+        reverse=stage.flow,
+        source_or_none=stage.target_or_none,
+        target_or_none=stage.source_or_none,
+    )
 
 
 @pytest.mark.full
@@ -264,6 +272,57 @@ def test_each_way(play: Play) -> None:
 
 def _text(key: bytes) -> str:
     return key.decode()
+
+
+@pytest.mark.parametrize("play", [("tailopen", "default")], indirect=True)
+def test_settled_while_a_transaction_is_open(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is skipped while a transaction is open on A stays skipped once that aborts:
+    the flow does not copy it. Until then A cannot become active.
+    """
+    monkeypatch.setattr("mirror.proving.logs.PATIENCE_SECONDS", 1.0)
+    back = _way_home(play)
+    writer = producer(play.a, transactional_id=play.topic)
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(play.topic, b"never", partition=0)
+    assert writer.flush(30) == 0
+    assert play.settle(Way.SKIP) == _LEFT
+    with pytest.raises(StepError, match=f"a transaction is open on {play.one}"):
+        STEPS["assess"].do(back)
+
+    writer.abort_transaction(30)
+    assert play.tail().settled
+    STEPS["assess"].do(back)
+    play.goes_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("play", [("tailgone", "default")], indirect=True)
+def test_the_rest_expires(play: Play) -> None:
+    """A record was replayed, then retention removed the others: until a command has
+    moved the position, A cannot become active; then the flow does not copy the record
+    a second time, and the ledger names what is gone.
+    """
+    back = _way_home(play)
+    last = read_topic(play.a, play.topic)[0][-1]
+    assert play.settle(Way.REPLAY, Choice(key=last.key())) == 1
+    assert play.settle(Way.SKIP, Choice(partition=1))
+    place = TopicPartition(play.topic, 0, last.offset() or 0)
+    admin = AdminClient({"bootstrap.servers": play.a})
+    admin.delete_records([place])[place].result(30)
+    assert play.tail().records == 0
+    with pytest.raises(StepError, match=f"position of {play.flow.name}"):
+        STEPS["assess"].do(back)
+
+    command(play.folder, "tail", "skip", _name(play), "--yes")
+    named = losses.read(play.rehearsal.cluster(play.other), play.one)
+    (gone,) = [each for each in named if each.cause is losses.Cause.DELETED]
+    assert (gone.first, gone.last) == (_COPIED // _PARTITIONS, place.offset - 1)
+    assert play.tail().settled
+    STEPS["assess"].do(back)
+    play.goes_on()
 
 
 @pytest.mark.parametrize("play", [("tailcount", "identity")], indirect=True)

@@ -145,11 +145,11 @@ def _require_closed(stage: Stage) -> tuple[str, ...]:
 def _require_settled(stage: Stage) -> None:
     """Applications would meet records that the cluster they come from does not have."""
     reverse, clusters = stage.reverse, (stage.target, stage.source)
-    if left := unsettled(reverse, *clusters, stage.entries()):
+    if left := unsettled(reverse, *clusters, stage.entries()).left(reverse):
         raise StepError(
-            f"{reverse.source} has {some(left, 'record')} that the failover to "
-            f"{reverse.target} left uncopied: replay, export or skip them first, with "
-            f"`mirror tail replay {reverse.source}/{reverse.target}` and so on"
+            f"since the failover to {reverse.target}, {left}: replay, export or skip "
+            f"that first, with `mirror tail replay {reverse.source}/{reverse.target}` "
+            "and so on"
         )
 
 
