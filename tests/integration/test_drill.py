@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka import Consumer
+from confluent_kafka.admin import ResourceType
 import numpy as np
 import pytest
 import yaml
@@ -30,8 +30,9 @@ from tests.harness.admin import (
 )
 from tests.harness.application import Application
 from tests.harness.drilling import Drilled
-from tests.harness.metadata import allow, overrides, remove_override
-from tests.harness.producers import add_users, all_acls
+from tests.harness.metadata import allow, remove_override
+from tests.harness.portraits import at_rest, portrait
+from tests.harness.producers import add_users
 from tests.harness.quotas import limit
 from tests.harness.security import admit
 from tests.harness.service import RunningMirror
@@ -55,25 +56,10 @@ def reasons(drill: Drill, subject: str) -> str:
     return "; ".join(e.reason for e in drill.findings if e.subject == subject)
 
 
-def portrait(bootstrap: str, topics: list[str], group: str) -> Any:
-    """All that a drill must leave alone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    known = set(admin.list_topics(timeout=10).topics)
-    there = [name for name in topics if name in known]
-    offsets = {}
-    client = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    try:
-        for name in there:
-            parts = [TopicPartition(name, n) for n in end_offsets(bootstrap, name)]
-            offsets[name] = [each.offset for each in client.committed(parts)]
-    finally:
-        client.close()
-    return (
-        there,
-        [overrides(bootstrap, name) for name in there],
-        [end_offsets(bootstrap, name) for name in there],
-        offsets,
-    )
+_HISTORY = "^mirror-journal"
+"""Where a drill notes its verdict."""
+_MEANWHILE = f"{_HISTORY}|REST-|standing"
+"""What else changes on shared clusters: what the standing service writes."""
 
 
 def test_defects_of_copies_and_groups(
@@ -90,8 +76,7 @@ def test_defects_of_copies_and_groups(
     with Drilled(*names, topic_name) as pair:
         application = pair.prepare(one, two)
         copy = pair.copied
-        both = [topic_name, copy]
-        before = [portrait(each, both, group) for each in (one, two)]
+        before = [at_rest(each, but=_MEANWHILE) for each in (one, two)]
 
         sound = pair.drill()
 
@@ -100,11 +85,10 @@ def test_defects_of_copies_and_groups(
             "READY: 1 of 1 group and 2 of 2 partitions would go on exactly; a failover "
             "now would lose nothing"
         )
-        assert [portrait(each, both, group) for each in (one, two)] == before
-
         (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
         done = command(tmp_path, "drill", "drillA/drillB", "-o", "json")
         assert json.loads(done)["verdict"] == "READY"
+        assert [portrait(each, but=_MEANWHILE) for each in (one, two)] == before
 
         alter_topic(two, copy, retention_ms="60000")
         retention = pair.drill()
@@ -184,7 +168,7 @@ def plant_proof(pair: Drilled, source: str, target: str) -> None:
 def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
     """On clusters with users a sound pair is READY. A right, a user and a quota that
     the target lacks are named, and so is a copy that mirror may not read; the drill
-    adds and removes no ACL.
+    leaves both clusters as they were.
     """
     root = tmp_path / "clusters"
     with playground(("a", "b"), root=root, given=False, secured=True) as made:
@@ -219,11 +203,12 @@ def test_defects_of_rights_and_limits(topic_name: str, tmp_path: Path) -> None:
             assert "User:alice has no READ on topic" in lacking.reason
 
             allow(two.admin_bootstrap, "alice", "READ", copy)
-            before = [all_acls(each.admin_bootstrap) for each in (one, two)]
+            ends = [each.admin_bootstrap for each in (one, two)]
+            before = [at_rest(each, but=_HISTORY) for each in ends]
             sound = pair.drill()
             assert sound.findings == ()
             assert sound.unseen == ()
-            assert [all_acls(each.admin_bootstrap) for each in (one, two)] == before
+            assert [portrait(each, but=_HISTORY) for each in ends] == before
 
             allow(
                 two.admin_bootstrap, "alice", "READ", group, permission="DENY",
