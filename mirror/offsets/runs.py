@@ -91,10 +91,13 @@ def joined(runs: RunArray) -> RunArray:
     """
     if len(runs) < 2:
         return runs
-    ends = runs[:-1, (UPSTREAM, DOWNSTREAM)] + runs[:-1, COUNT, None]
+    ups, downs, counts = runs[:, UPSTREAM], runs[:, DOWNSTREAM], runs[:, COUNT]
     begins = np.ones(len(runs), np.bool_)
-    begins[1:] = (ends != runs[1:, (UPSTREAM, DOWNSTREAM)]).any(axis=1)
-    begins[1:] |= (runs[1:, COUNT] == 0) & (runs[:-1, COUNT] > 0)
+    begins[1:] = ups[1:] - ups[:-1] != counts[:-1]
+    begins[1:] |= downs[1:] - downs[:-1] != counts[:-1]
+    begins[1:] |= (counts[1:] == 0) & (counts[:-1] > 0)
+    if begins.all():
+        return runs
     firsts = np.flatnonzero(begins)
     out = runs[firsts].copy()
     out[:, COUNT] = np.add.reduceat(runs[:, COUNT], firsts)
@@ -119,7 +122,14 @@ def cut_at(runs: RunArray, downstream: int) -> RunArray:
 def between(runs: RunArray, first: int, end: int, column: int) -> RunArray:
     """Those, and parts of those, from `first` up to `end` on one side."""
     begins = runs[:, column]
-    kept = runs[(begins < end) & (begins + runs[:, COUNT] > first)].copy()
+    ends = begins + runs[:, COUNT]
+    within = (begins < end) & (ends > first)
+    if within.all():
+        if begins.min(initial=end) >= first and ends.max(initial=first) <= end:
+            return runs
+        kept = runs.copy()
+    else:
+        kept = runs[within]
     into = np.maximum(first - kept[:, column], 0)
     beyond = np.maximum(kept[:, column] + kept[:, COUNT] - end, 0)
     kept[:, UPSTREAM] += into

@@ -56,21 +56,26 @@ class RunStream:
 
     def read(self, source: int, target: int) -> None:
         """Read on, past these offsets of both sides."""
+        firsts, again, lost = [self.first], [self.repeats], [self.gone]
         while self._up <= source or self._down < target:
             part = next(self._rest, None)
             if part is None:
                 self._up = self._down = _NEVER
-                return
+                break
             valid, first, repeats, gone = part
             if not self._of.continues:
                 repeats = repeats[repeats[:, DOWNSTREAM] >= self.target_first]
-            self.first = np.concatenate([self.first, first])
-            self.repeats = np.concatenate([self.repeats, repeats])
-            self.gone = np.concatenate([self.gone, gone])
+            firsts.append(first)
+            again.append(repeats)
+            lost.append(gone)
             if len(first):
                 self._up = int(first[-1, UPSTREAM])
             if len(valid):
                 self._down = int(valid[-1, DOWNSTREAM])
+        if len(firsts) > 1:
+            self.first = np.concatenate(firsts)
+            self.repeats = np.concatenate(again)
+            self.gone = np.concatenate(lost)
 
     def drop(self, source: int, target: int) -> None:
         """Forget what precedes these offsets, but for the last run: it says where the
@@ -96,13 +101,12 @@ class RunStream:
         lowest = None
         reached = -1
         floor = None
-        for valid, first, repeats, _ in self._parts():
+        for valid, first, repeats, below in self._parts():
             if len(valid):
                 row = valid[np.argmin(valid[:, UPSTREAM])]
                 if lowest is None or row[UPSTREAM] < lowest[UPSTREAM]:
                     lowest = row
                 # What went back on the source comes late for its range.
-                below = self._below(valid)
                 ends = below[:, UPSTREAM] + below[:, COUNT]
                 most = np.maximum.accumulate(np.append(reached, ends))
                 self.gone = np.concatenate(
@@ -162,6 +166,8 @@ class RunStream:
         """Without what was copied since the proof began, maybe in one go with the last
         ones, and without late records.
         """
+        if not len(first) or first[-1, UPSTREAM] + first[-1, COUNT] < end:
+            return without(first, self._late)  # they ascend
         ups, ends = first[:, UPSTREAM], first[:, UPSTREAM] + first[:, COUNT]
         beyond = np.flatnonzero((ups >= end) | (ends > end))
         if len(beyond) and not self._ends:
@@ -180,26 +186,35 @@ class RunStream:
                 downs = piece[:, DOWNSTREAM]
                 lowest = np.minimum.accumulate(np.append(downs, later)[::-1])[::-1]
                 room = lowest[1:] - downs
-                valid = piece.copy()
-                valid[:, COUNT] = np.minimum(piece[:, COUNT], np.maximum(room, 0))
-                valid = valid[room > 0]
-            # A floor where late records begin only says what the copy had lost behind.
-            floors = valid[:, COUNT] == 0
-            late = np.isin(valid[:, DOWNSTREAM], self._late[:, DOWNSTREAM])
-            yield valid[~(floors & late)]
+                if (room < np.maximum(piece[:, COUNT], 1)).any():
+                    valid = piece[room > 0]
+                    valid[:, COUNT] = np.minimum(valid[:, COUNT], room[room > 0])
+            if len(self._late):
+                # A floor where late records begin only says what the copy had lost
+                # behind.
+                floors = valid[:, COUNT] == 0
+                late = np.isin(valid[:, DOWNSTREAM], self._late[:, DOWNSTREAM])
+                valid = valid[~(floors & late)]
+            yield valid
 
     def _below(self, valid: RunArray) -> RunArray:
         """The records whose copies the log has lost at its beginning."""
         of = self._of
+        if valid[:, DOWNSTREAM].min(initial=_NEVER) >= of.target_start:
+            return _NO_RUNS
         below = between(valid, -1, of.target_start, DOWNSTREAM)
         return between(below, of.source_first, of.source_end, UPSTREAM)
 
     def _split(self, runs: RunArray, reached: int) -> tuple[RunArray, RunArray, int]:
         """First copies, and repeats of what was copied before; how far that was."""
-        runs = runs[runs[:, DOWNSTREAM] + runs[:, COUNT] >= self._of.target_first]
+        reaching = runs[:, DOWNSTREAM] + runs[:, COUNT] >= self._of.target_first
+        if not reaching.all():
+            runs = runs[reaching]
         ends = runs[:, UPSTREAM] + runs[:, COUNT]
         most = np.maximum.accumulate(np.append(reached, ends))
         before = most[:-1]
+        if (before <= runs[:, UPSTREAM]).all():
+            return runs, _NO_RUNS, int(most[-1])
         known = np.clip(before - runs[:, UPSTREAM], 0, runs[:, COUNT])
         floors = runs[:, COUNT] == 0
         repeats = runs[known > 0].copy()
@@ -214,6 +229,8 @@ class RunStream:
 
 def without(runs: RunArray, late: RunArray) -> RunArray:
     """The runs without the source offsets of late records, which stand elsewhere."""
+    if not len(late):
+        return runs
     late = late[np.argsort(late[:, UPSTREAM])]
     begins, ends = late[:, UPSTREAM], late[:, UPSTREAM] + late[:, COUNT]
     first = np.searchsorted(ends, runs[:, UPSTREAM], "right")
