@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -36,17 +36,17 @@ class Home:
         """
         from mirror.switching import failback  # noqa: PLC0415  loads kernels
 
+        stage = self.stage
         if self.wanted:
             found = self._look()
-            failback.require_ready(self.stage, found)
+            failback.require_ready(stage, found)
             for topic, count in sorted(found.larger.items()):
                 complain(
-                    f"{topic} on {self.stage.flow.source} would get {count} partitions "
+                    f"{topic} on {stage.flow.source} would get {count} partitions "
                     "first: keys are spread differently from then on"
                 )
-            if found.larger:
-                return  # as it is now, the switch would be refused
-        show_plan(self.stage, self.form)
+            stage = replace(stage, growing=found.larger)
+        show_plan(stage, self.form)
 
     def look(self, operator: Operator) -> None:
         """Say what the cluster is like, before anything changes; not if a switch home

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.recovery.journal import Kind
+from mirror.recovery.roles import STEPS
 from mirror.switching import failback
 from mirror.switching.stage import Stage, StepError
 from tests.harness.admin import add_partitions, create_topic, delete_topic
@@ -102,7 +103,8 @@ def test_what_came_back(failed: Failed) -> None:
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
     record once. So it is when A came back with more partitions, which B then gets, and
-    when the command was killed midway and run again.
+    when the command was killed midway and run again. A dry run before it shows what
+    each step would change.
     """
     application, topic = failed.application, failed.topic
     copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
@@ -119,7 +121,10 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
         planned = command(
             tmp_path, "failback", failed.home, "--dry-run", "-o", "json"
         ).splitlines()
-        assert json.loads(planned[0])["tail"] == 0
+        survey, *steps = map(json.loads, planned)
+        assert survey["tail"] == 0
+        assert [each["step"] for each in steps] == list(STEPS)
+        assert {each["state"] for each in steps} == {"PLANNED"}
         words = ("failback", failed.home, "--yes")
         if case == "killed":
             Switch(tmp_path, *words, kill_at="6 positions").dies()
