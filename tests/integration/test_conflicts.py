@@ -95,14 +95,17 @@ def test_away(
     without a home do not count.
     """
     ends = ("cfhA", clusters["a"].bootstrap), ("cfhB", clusters["b"].bootstrap)
-    keys = {"cfhA": ["eu-1", "us-2", "eu-x-3", "none", None], "cfhB": ["us-1", "eu-2"]}
+    keys: dict[str, list[str | None]] = {
+        "cfhA": ["eu-1", "us-2", "eu-x-3", "none", None],
+        "cfhB": ["us-1", "eu-2"],
+    }
     now = int(time.time() * 1000)
     for alias, bootstrap in ends:
         create_topic(bootstrap, topic_name, 1)
         made = producer(bootstrap)
         for key in keys[alias]:
             made.produce(topic_name, key=key, value=b"v", partition=0, timestamp=now)
-        copied = [("mirror.via", b"C/c")]
+        copied: Any = [("mirror.via", b"C/c")]
         for key in ("eu-copied", "us-copied"):
             made.produce(topic_name, key=key, value=b"v", partition=0, headers=copied)
         assert made.flush(30) == 0
