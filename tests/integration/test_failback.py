@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from mirror.recovery.journal import Kind
 from mirror.recovery.roles import STEPS
@@ -98,13 +99,29 @@ def test_what_came_back(failed: Failed) -> None:
         failback.require_ready(stage, found)
 
 
+def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
+    """Where the returned cluster has more partitions, a dry run shows the survey and
+    then each step of the switch, and adds no partition.
+    """
+    failed.application.write(failed.b, 30)
+    copy = f"{failed.ends[1][0]}.{failed.topic}"
+    failed.rehearsal.copy(failed.a, copy, 30, back=True)
+    add_partitions(failed.a, failed.topic, 3)
+    (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(failed.rehearsal.document))
+    words = ("failback", failed.home, "--dry-run", "-o", "json")
+    survey, *steps = map(json.loads, command(tmp_path, *words).splitlines())
+    assert survey["step"] == "survey"
+    assert [each["step"] for each in steps] == list(STEPS)
+    assert {each["state"] for each in steps} == {"PLANNED"}
+    assert failback.look(failed.stage()).larger == {failed.topic: 3}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("case", ["as it was", "more partitions", "killed"])
 def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
     """After a failover the application goes on at B, then home: its group has read each
     record once. So it is when A came back with more partitions, which B then gets, and
-    when the command was killed midway and run again. A dry run before it shows what
-    each step would change.
+    when the command was killed midway and run again.
     """
     application, topic = failed.application, failed.topic
     copies = [f"{alias}.{topic}" for alias, _ in failed.ends]
@@ -121,10 +138,7 @@ def test_home_again(failed: Failed, tmp_path: Path, case: str) -> None:
         planned = command(
             tmp_path, "failback", failed.home, "--dry-run", "-o", "json"
         ).splitlines()
-        survey, *steps = map(json.loads, planned)
-        assert survey["tail"] == 0
-        assert [each["step"] for each in steps] == list(STEPS)
-        assert {each["state"] for each in steps} == {"PLANNED"}
+        assert json.loads(planned[0])["tail"] == 0
         words = ("failback", failed.home, "--yes")
         if case == "killed":
             Switch(tmp_path, *words, kill_at="6 positions").dies()
