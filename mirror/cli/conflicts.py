@@ -1,7 +1,8 @@
-"""`mirror conflicts`: keys that were written on both clusters within a window."""
+"""`mirror conflicts`: keys that were written on both clusters, or not at home."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import islice
 import re
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,26 +20,31 @@ from mirror.cli.output import (
     moment,
     table,
 )
+from mirror.cli.switch import pair_of
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import flow_ends, pair_parts
+from mirror.errors import MirrorError
 from mirror.metadata.topics import select
 from mirror.policy.names import HEARTBEATS
+from mirror.tails.conflicts import Away
+from mirror.tails.conflicts import away as away_of
 from mirror.tails.conflicts import conflicts as conflicts_of
 from mirror.tails.exporting import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mirror.config.schema import MirrorConfig
     from mirror.tails.conflicts import Conflict, Written
 
 FORMAT_VERSION = 1
 COLUMNS = ("TOPIC", "KEY", "FIRST", "AT", "THEN", "AT")
+AWAY_COLUMNS = ("TOPIC", "KEY", "HOME", "WRITTEN", "AT")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, None: 1000}
 
 
-def conflicts(
+def conflicts(  # noqa: PLR0913  each is an option
     pair: Annotated[
         str,
         typer.Argument(
@@ -69,6 +75,14 @@ def conflicts(
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Show at most this many.")
     ] = 1000,
+    away: Annotated[
+        bool,
+        typer.Option(
+            "--away",
+            help="Instead, list records that were written on the cluster that is not "
+            "the home of their key, by the pair's setting homes.",
+        ),
+    ] = False,
     output: Output = Form.TABLE,
 ) -> None:
     """Show keys that applications wrote on both clusters within a window.
@@ -79,10 +93,14 @@ def conflicts(
     offset. Times are the records' own. Exits with 1 if there are any. It changes
     nothing, and which record is right only the applications know.
 
+    With --away it shows each record that was written on the cluster that is not the
+    home of its key, whatever the window.
+
     \b
     Examples:
       mirror conflicts A/B --topic orders --window 60s -c mirror.yaml
       mirror conflicts A/B --since 2026-01-31T08:00:00Z -c mirror.yaml -o json
+      mirror conflicts A/B --away -c mirror.yaml
     """
     window_ms, since_ms = _milliseconds(window), _time(since)
     chosen = read_config(config)
@@ -90,19 +108,23 @@ def conflicts(
     ends = flow_ends(pair) if named is None else named[:2]
     if ends is None:
         raise typer.BadParameter(f'"{pair}" names no two clusters', param_hint="PAIR")
-    found = _found(chosen, ends, topic, window_ms, since_ms)
+    scope = None if named is None else named[2]
+    homes = _homes(chosen, ends, scope) if away else None
+    found = _found(
+        chosen, ends, topic, window_ms=window_ms, since_ms=since_ms, homes=homes
+    )
     shown = list(islice(found, limit + 1))
     more, shown = len(shown) > limit, shown[:limit]
     if output is Form.JSON:
         document(
             {
                 "format_version": FORMAT_VERSION,
-                "conflicts": [_fields(each) for each in shown],
+                "away" if away else "conflicts": [_fields(each) for each in shown],
                 "more": more,
             }
         )
     elif shown:
-        table(COLUMNS, (_row(each) for each in shown))
+        table(AWAY_COLUMNS if away else COLUMNS, (_row(each) for each in shown))
     if more:
         complain(f"there are more than {limit}: see --limit, --since and --topic")
     if shown:
@@ -113,9 +135,11 @@ def _found(
     config: MirrorConfig,
     ends: tuple[str, str],
     topic: str,
+    *,
     window_ms: int,
     since_ms: int | None,
-) -> Iterator[Conflict]:
+    homes: Mapping[str, str] | None,
+) -> Iterator[Conflict | Away]:
     out, back = (flow_of(config, f"{one}->{two}") for one, two in (ends, ends[::-1]))
     with Reach(config.clusters, client_id="mirror.conflicts") as reach:
         clusters = reach(out.source), reach(back.source)
@@ -125,13 +149,26 @@ def _found(
         ]
         for name in sorted(names[0] & names[1]):
             if name != HEARTBEATS and re.fullmatch(topic, name):
-                yield from conflicts_of(
-                    clusters,
-                    name,
-                    window_ms=window_ms,
-                    since_ms=since_ms,
-                    most_unpacked=max(out.max_unpacked_bytes, back.max_unpacked_bytes),
-                )
+                most = max(out.max_unpacked_bytes, back.max_unpacked_bytes)
+                if homes is None:
+                    yield from conflicts_of(
+                        clusters, name, window_ms=window_ms, since_ms=since_ms,
+                        most_unpacked=most,
+                    )  # fmt: skip
+                else:
+                    yield from away_of(
+                        clusters, name, homes=homes, since_ms=since_ms,
+                        most_unpacked=most,
+                    )  # fmt: skip
+
+
+def _homes(
+    config: MirrorConfig, ends: tuple[str, str], scope: str | None
+) -> Mapping[str, str]:
+    pair = pair_of(config, flow_of(config, "->".join(ends)), scope)
+    if not pair.homes:
+        raise MirrorError(f"recovery: {pair.name} has no homes: --away needs them")
+    return pair.homes
 
 
 def _milliseconds(text: str) -> int:
@@ -149,10 +186,13 @@ def _time(text: str | None) -> int | None:
     return place.timestamp
 
 
-def _row(found: Conflict) -> tuple[object, ...]:
+def _row(found: Conflict | Away) -> tuple[object, ...]:
+    key = found.key.decode(errors="replace")
+    if isinstance(found, Away):
+        return found.topic, key, found.home, *_place(found.written)
     return (
         found.topic,
-        found.key.decode(errors="replace"),
+        key,
         *_place(found.first),
         *_place(found.then),
     )
@@ -163,17 +203,8 @@ def _place(record: Written) -> tuple[str, str]:
     return where, moment(record.time / 1000)
 
 
-def _fields(found: Conflict) -> dict[str, Any]:
-    return {
-        "topic": found.topic,
-        "key": text_of(found.key),
-        "records": [
-            {
-                "cluster": each.cluster,
-                "partition": each.partition,
-                "offset": each.offset,
-                "time": each.time,
-            }
-            for each in (found.first, found.then)
-        ],
-    }
+def _fields(found: Conflict | Away) -> dict[str, Any]:
+    told = {"topic": found.topic, "key": text_of(found.key)}
+    if isinstance(found, Away):
+        return {**told, "home": found.home, "record": asdict(found.written)}
+    return {**told, "records": [asdict(each) for each in (found.first, found.then)]}

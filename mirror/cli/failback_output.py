@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -38,22 +38,24 @@ class Home:
         """
         from mirror.switching import failback  # noqa: PLC0415  loads kernels
 
+        stage = self.stage
         if self.wanted:
             found = self._look()
-            failback.require_ready(self.stage, found, restores=self.restores)
+            failback.require_ready(stage, found, restores=self.restores)
             for topic in found.restorable:
                 complain(
                     f"{topic} on {found.alias} would be emptied and filled from "
-                    f"{self.stage.flow.source}"
+                    f"{stage.flow.source}"
                 )
             for topic, count in sorted(found.larger.items()):
                 complain(
-                    f"{topic} on {self.stage.flow.source} would get {count} partitions "
+                    f"{topic} on {stage.flow.source} would get {count} partitions "
                     "first: keys are spread differently from then on"
                 )
-            if found.larger or found.restorable:
+            if found.restorable:
                 return  # as it is now, the switch would be refused
-        show_plan(self.stage, self.form)
+            stage = replace(stage, growing=found.larger)
+        show_plan(stage, self.form)
 
     def look(self, operator: Operator) -> None:
         """Say what the cluster is like, before anything changes; not if a switch home

@@ -7,6 +7,7 @@ a pair against the flows; `hook_settings` has its hooks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it when it runs
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
@@ -79,6 +80,14 @@ class PairConfig(Section):
         description="How often the service rehearses a failover to the passive cluster "
         "(`mirror drill`), which changes nothing that applications see; 0: never.",
     )
+    homes: Mapping[str, Alias] = setting(
+        default={},
+        on_change=Effect.NONE,
+        description="Which of both clusters is the home of keys, by how keys begin, "
+        "such as {eu-: A, us-: B}; the longest that fits counts, and an empty one is "
+        "for all other keys. `mirror conflicts --away` lists records that were written "
+        "on the other cluster; they are copied all the same. Empty: keys have no home.",
+    )
     hooks: HooksConfig | None = setting(
         default=None,
         repr=False,
@@ -127,6 +136,13 @@ class PairConfig(Section):
                 f'"{self.active}" is not a cluster of this pair',
                 f"use {self.one} or {self.other}",
             )
+        for prefix, alias in self.homes.items():
+            if alias not in self.members:
+                raise values.refusal(
+                    "homes",
+                    f'"{alias}", home of "{prefix}", is not a cluster of this pair',
+                    f"use {self.one} or {self.other}",
+                )
         if self.fence == "hook" and (
             self.hooks is None or self.hooks.stop_producers is None
         ):

@@ -75,6 +75,8 @@ class Stage:
     """When each step began and when it was last heard of, epoch seconds."""
     agree: Callable[[str], bool] = lambda _question: True
     """Asks the user something; with --yes the answer is yes."""
+    growing: Mapping[str, int] = field(default_factory=dict)
+    """For a plan: how many partitions topics of the source get before the run."""
 
     @property
     def planned(self) -> bool:

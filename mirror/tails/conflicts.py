@@ -1,8 +1,9 @@
-"""Keys that applications wrote on both clusters at about the same time.
+"""Keys that applications wrote on both clusters, or on the one that is not their home.
 
-Main function: `conflicts`. It reads the topic of the same name on both sides, without
-what was copied there, in one pass or, for long logs, in several over parts of the keys.
-Keys are found by their marks; those that are shown are compared byte by byte.
+Main functions: `conflicts` and `away`. Both read the topic of the same name on both
+sides, without what was copied there: `away` once, `conflicts`, for long logs, several
+times, each time for a part of the keys. It finds keys by their marks, and compares byte
+by byte those that are shown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mirror.proving.log_stream import LogStream, Stretch
 from mirror.relay.provenance import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
@@ -59,6 +60,16 @@ class Conflict:
     first: Written
     """By the times of both."""
     then: Written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """A record that was born on the cluster that is not its key's home."""
+
+    topic: str
+    key: bytes
+    home: str
+    written: Written
 
 
 def conflicts(
@@ -102,6 +113,52 @@ def conflicts(
                 )
 
 
+def away(
+    clusters: tuple[Cluster, Cluster],
+    topic: str,
+    *,
+    homes: Mapping[str, str],
+    since_ms: int | None = None,
+    most_unpacked: int,
+) -> Iterator[Away]:
+    """Records whose key has its home on the other cluster, one cluster after the other.
+    `homes`: by how keys begin. Raises as `conflicts`.
+    """
+    prefixes = sorted((each.encode() for each in homes), key=len, reverse=True)
+    home = np.array([homes[each.decode()] for each in prefixes])
+    for cluster in clusters:
+        side = _Side(cluster, topic, since_ms, most_unpacked)
+        for partition, part in side.parts():
+            first = first_prefix(part.buffer, part.places, prefixes)
+            there = np.flatnonzero(first >= 0)
+            there = there[home[first[there]] != cluster.alias]
+            for row in there.tolist():
+                place = part.places[row]
+                yield Away(
+                    topic=topic,
+                    key=_key(part.buffer, place),
+                    home=str(home[first[row]]),
+                    written=Written(
+                        cluster=cluster.alias,
+                        partition=partition,
+                        offset=int(place[to_columns.OFFSET]),
+                        time=int(place[to_columns.TIME]),
+                    ),
+                )
+
+
+def first_prefix(buffer: Buffer, places: Rows, prefixes: Sequence[bytes]) -> Numbers:
+    """Of each record's key, the number of the first prefix that it has; -1: none."""
+    found = np.full(len(places), -1, np.int64)
+    for number, prefix in enumerate(prefixes):
+        size = len(prefix)
+        left = np.flatnonzero((found < 0) & (places[:, to_columns.KEY_SIZE] >= size))
+        at = places[left, to_columns.KEY_AT, np.newaxis] + np.arange(size)
+        same = (buffer[at] == np.frombuffer(prefix, np.uint8)).all(axis=1)
+        found[left[same]] = number
+    return found
+
+
 def near(rows: Numbers, window_ms: int) -> Numbers:
     """Of these records those that follow one of the same key on the other side within
     the window, each right behind that one.
@@ -138,22 +195,27 @@ class _Side:
         }
         """What to read, by partition."""
 
+    def parts(self) -> Iterator[tuple[int, Listed]]:
+        """All records, each part with its partition."""
+        for partition, (first, end) in self.spans.items():
+            for part in self._read(partition, first, end):
+                yield partition, part
+
     def rows(self, place: int, number: int, passes: int) -> Numbers:
         """The records with a key of one part of the keys."""
         found = [np.empty((0, _COLUMNS), np.int64)]
-        for partition, (first, end) in self.spans.items():
-            for part in self._read(partition, first, end):
-                places = np.ascontiguousarray(part.places)
-                made, keys = np.empty((2, len(places)), np.int64)
-                alignment.describe(part.buffer, places, NO_STAMP, 0, made, keys)
-                taken = places[:, to_columns.KEY_SIZE] >= 0
-                taken &= keys % passes == number
-                rows = np.empty((int(taken.sum()), _COLUMNS), np.int64)
-                rows[:, _MARK] = keys[taken]
-                rows[:, _TIME] = places[taken, to_columns.TIME]
-                rows[:, _SIDE], rows[:, _PARTITION] = place, partition
-                rows[:, _OFFSET] = places[taken, to_columns.OFFSET]
-                found.append(rows)
+        for partition, part in self.parts():
+            places = np.ascontiguousarray(part.places)
+            made, keys = np.empty((2, len(places)), np.int64)
+            alignment.describe(part.buffer, places, NO_STAMP, 0, made, keys)
+            taken = places[:, to_columns.KEY_SIZE] >= 0
+            taken &= keys % passes == number
+            rows = np.empty((int(taken.sum()), _COLUMNS), np.int64)
+            rows[:, _MARK] = keys[taken]
+            rows[:, _TIME] = places[taken, to_columns.TIME]
+            rows[:, _SIDE], rows[:, _PARTITION] = place, partition
+            rows[:, _OFFSET] = places[taken, to_columns.OFFSET]
+            found.append(rows)
         return np.concatenate(found)
 
     def keys(self, rows: Numbers) -> dict[tuple[int, int], bytes]:
@@ -164,10 +226,9 @@ class _Side:
             first, end = int(wanted[0]), int(wanted[-1]) + 1
             for part in self._read(partition, first, end):
                 there = np.isin(part.places[:, to_columns.OFFSET], wanted)
-                for place in part.places[there].tolist():
-                    at = place[to_columns.KEY_AT]
-                    key = part.buffer[at : at + place[to_columns.KEY_SIZE]].tobytes()
-                    found[partition, place[to_columns.OFFSET]] = key
+                for place in part.places[there]:
+                    where = partition, int(place[to_columns.OFFSET])
+                    found[where] = _key(part.buffer, place)
         return found
 
     def _read(self, partition: int, first: int, end: int) -> Iterable[Listed]:
@@ -195,6 +256,11 @@ def _born(
     ):
         copied = part.places[:, to_columns.HIDDEN] > 0
         yield Listed(part.buffer, part.places[~copied], int(copied.sum()))
+
+
+def _key(buffer: Buffer, place: Rows) -> bytes:
+    at = int(place[to_columns.KEY_AT])
+    return buffer[at : at + int(place[to_columns.KEY_SIZE])].tobytes()
 
 
 def _written(clusters: tuple[Cluster, Cluster], row: list[int]) -> Written:

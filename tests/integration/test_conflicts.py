@@ -85,3 +85,42 @@ def test_both_sides(
     }
     none = command(tmp_path, *words, "--window", "500ms")
     assert json.loads(none)["conflicts"] == []
+
+
+def test_away(
+    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+) -> None:
+    """Only records that were born on the cluster that is not their key's home are
+    listed: the longest prefix decides, and copies, records without a key and keys
+    without a home do not count.
+    """
+    ends = ("cfhA", clusters["a"].bootstrap), ("cfhB", clusters["b"].bootstrap)
+    keys: dict[str, list[str | None]] = {
+        "cfhA": ["eu-1", "us-2", "eu-x-3", "none", None],
+        "cfhB": ["us-1", "eu-2"],
+    }
+    now = int(time.time() * 1000)
+    for alias, bootstrap in ends:
+        create_topic(bootstrap, topic_name, 1)
+        made = producer(bootstrap)
+        for key in keys[alias]:
+            made.produce(topic_name, key=key, value=b"v", partition=0, timestamp=now)
+        copied: Any = [("mirror.via", b"C/c")]
+        for key in ("eu-copied", "us-copied"):
+            made.produce(topic_name, key=key, value=b"v", partition=0, headers=copied)
+        assert made.flush(30) == 0
+    homes = {"eu-": "cfhA", "us-": "cfhB", "eu-x-": "cfhB"}
+    with Rehearsal(*ends, topic_name, policy="identity") as pair:
+        pair.document["recovery"]["cfhA<->cfhB"]["homes"] = homes
+        (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(pair.document))
+    words = ("conflicts", "cfhA<->cfhB", "--topic", topic_name, "--away", "-o", "json")
+    found = json.loads(command(tmp_path, *words, fails=True))["away"]
+    assert {each["record"]["time"] for each in found} == {now}
+    assert [
+        (each["key"]["data"], each["home"], *list(each["record"].values())[:3])
+        for each in found
+    ] == [
+        ("us-2", "cfhB", "cfhA", 0, 1),
+        ("eu-x-3", "cfhB", "cfhA", 0, 2),
+        ("eu-2", "cfhA", "cfhB", 0, 1),
+    ]

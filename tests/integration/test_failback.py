@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
+import yaml
 
 from mirror.recovery.journal import Kind
+from mirror.recovery.roles import STEPS
 from mirror.switching import failback, restoring
 from mirror.switching.stage import Stage, StepError
 from tests.harness.admin import add_partitions, create_topic, delete_topic
@@ -102,6 +104,23 @@ def test_what_came_back(failed: Failed) -> None:
     assert [each.kind for each in found.wrong] == ["RECREATED"]
     with pytest.raises(StepError, match="other topics than before"):
         failback.require_ready(stage, found)
+
+
+def test_a_plan_with_growth(failed: Failed, tmp_path: Path) -> None:
+    """Where the returned cluster has more partitions, a dry run shows the survey and
+    then each step of the switch, and adds no partition.
+    """
+    failed.application.write(failed.b, 30)
+    copy = f"{failed.ends[1][0]}.{failed.topic}"
+    failed.rehearsal.copy(failed.a, copy, 30, back=True)
+    add_partitions(failed.a, failed.topic, 3)
+    (tmp_path / "mirror.yaml").write_text(yaml.safe_dump(failed.rehearsal.document))
+    words = ("failback", failed.home, "--dry-run", "-o", "json")
+    survey, *steps = map(json.loads, command(tmp_path, *words).splitlines())
+    assert survey["step"] == "survey"
+    assert [each["step"] for each in steps] == list(STEPS)
+    assert {each["state"] for each in steps} == {"PLANNED"}
+    assert failback.look(failed.stage()).larger == {failed.topic: 3}
 
 
 @pytest.mark.full

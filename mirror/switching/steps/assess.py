@@ -160,12 +160,12 @@ def _require_partitions(stage: Stage) -> None:
         there = target.get(topic.topic)
         if there is None or not there.partitions:
             continue  # producers create it, or it is a copy under another name
-        if there.partitions > source[topic.topic].partitions:
+        here = source[topic.topic].partitions
+        if there.partitions > max(here, stage.growing.get(topic.topic, 0)):
             raise StepError(
                 f"topic {topic.topic} has {there.partitions} partitions on "
-                f"{stage.flow.target} and {source[topic.topic].partitions} on "
-                f"{stage.flow.source}: keys would move to other partitions; add "
-                f"partitions on {stage.flow.source} first"
+                f"{stage.flow.target} and {here} on {stage.flow.source}: keys would "
+                f"move to other partitions; add partitions on {stage.flow.source} first"
             )
 
 
