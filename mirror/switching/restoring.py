@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ from mirror.relay import provenance
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     import uuid
 
     from mirror.batches.batch import Rows
@@ -114,6 +115,8 @@ def restore(
         pauses.change(back, home, re.escape(topic), paused=True)
     # A driver reads the pauses after it takes over, so none copies these from here on.
     ownership.take_over(home, back)
+    # Another command writes only after it has fenced this one: all of it is behind.
+    ends = _ends(back, topics)
     producer = Producer(
         back,
         transactional_id=f"mirror.{home.name}.restore",
@@ -121,12 +124,14 @@ def restore(
     )
     producer.take_over()
     parts = _parts(stage, topics)
-    _require_no_own(stage, topics)
+    _require_no_own(stage, topics, ends)
     for topic in sorted(topics):
         mine = [part for part in parts if part.topic == topic]
-        _empty(back, topic)
+        producer.retake()
+        _empty(back, mine, ends)
         count = sum(_fill(stage, producer, part) for part in mine)
         show(f"{topic} on {home.target} has {count} records again")
+    producer.retake()
     for topic in sorted(topics):
         pauses.change(back, home, re.escape(topic), paused=False)
     # The last change: from now on these topics are what they were.
@@ -164,9 +169,14 @@ def _parts(stage: Stage, topics: Collection[str]) -> list[_Part]:
     return parts
 
 
-def _require_no_own(stage: Stage, topics: Collection[str]) -> None:
+def _require_no_own(
+    stage: Stage,
+    topics: Collection[str],
+    ends: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> None:
     """Refuse where a re-created topic has records that did not come from the active
-    cluster: they would go when it is emptied.
+    cluster: they would go when it is emptied, up to these ends. Behind those there may
+    be no records at all.
     """
     home, back = stage.flow, stage.target
     if back.topic(runs.topic_name(home.source, home.separator)) is None:
@@ -177,6 +187,13 @@ def _require_no_own(stage: Stage, topics: Collection[str]) -> None:
     filled = [key for key in keys if key not in logs or logs[key].start < logs[key].end]
     found = find_starts(home, back, {key: key for key in filled}, {})
     for key in filled:
+        if key in ends.keys() & logs.keys() and (
+            logs[key].cut < ends[key] or _has_records(back, key, logs[key], ends[key])
+        ):
+            raise StepError(
+                f"another command or a client writes to {key[0]}-{key[1]} on "
+                f"{home.target}: run this one again"
+            )
         if key not in found or _has_records(back, key, logs[key], found[key].offset):
             raise StepError(
                 f"{key[0]}-{key[1]} was re-created on {home.target} and has records "
@@ -195,15 +212,22 @@ def _has_records(cluster: Cluster, key: TopicPartition, log: Edges, first: int) 
     return any(len(some.places) for some in stream.listed())
 
 
-def _empty(cluster: Cluster, topic: str) -> None:
-    numbers = range(cluster.topics([topic])[topic].partitions)
-    ends = topic_admin.list_offsets(
-        cluster,
-        [(topic, n) for n in numbers],
-        timestamp=topic_admin.LATEST,
-        committed=False,
+def _ends(cluster: Cluster, topics: Collection[str]) -> dict[TopicPartition, int]:
+    here = cluster.topics(topics)
+    keys = [(name, n) for name in topics for n in range(here[name].partitions)]
+    return topic_admin.list_offsets(
+        cluster, keys, timestamp=topic_admin.LATEST, committed=False
     )
-    delete_records(cluster, topic, {n: end for (_, n), end in ends.items() if end})
+
+
+def _empty(
+    cluster: Cluster, parts: Sequence[_Part], ends: Mapping[TopicPartition, int]
+) -> None:
+    topic = parts[0].topic
+    if cluster.topics([topic])[topic].topic_id != parts[0].copy_id:
+        raise StepError(f"{topic} on {cluster.alias} was re-created meanwhile")
+    before = {n: end for (name, n), end in ends.items() if name == topic and end}
+    delete_records(cluster, topic, before)
 
 
 def _fill(stage: Stage, producer: Producer, part: _Part) -> int:
