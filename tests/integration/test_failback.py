@@ -244,6 +244,10 @@ def test_a_recreated_topic_is_filled_again(
         assert proof.findings == ()
         account = proof.partitions[0].account
         assert (account.records, account.equal, account.filtered) == (70, 70, 0)
+        proof = proven(failed.rehearsal.copying())
+        assert proof.findings == ()
+        account = proof.partitions[0].account
+        assert (account.records, account.equal, account.filtered) == (70, 40, 30)
 
 
 @pytest.mark.full
