@@ -530,7 +530,7 @@ class Decoders:
 
     def listed(self, log: bytes) -> None:
         buffer, found = self.read(log)
-        for source, places, _ in listing.listed(buffer, found.rows, _POSITION):
+        for source, places, *_ in listing.listed(buffer, found.rows, _POSITION):
             marked = np.empty(len(places), np.uint64)
             marks.mark(source, places, self._via, 1, marked)
             ends = places[:, to_columns.VALUE_AT] + places[:, to_columns.VALUE_SIZE]

@@ -172,7 +172,7 @@ def _pairs(
     for buffer, rows in reader.batches(end):
         for row in rows:
             in_transaction = bool(row[scan.ATTRIBUTES] & TRANSACTIONAL)
-            for source, places, _ in listing.listed(buffer, row[None], position=first):
+            for source, places, *_ in listing.listed(buffer, row[None], position=first):
                 for place in places[places[:, to_columns.OFFSET] < end].tolist():
                     key = _bytes(source, place, to_columns.KEY_AT, to_columns.KEY_SIZE)
                     value = _bytes(

@@ -62,7 +62,7 @@ def read(
     for buffer, rows in reader.batches(end):
         if (rows[:, scan.ATTRIBUTES] & LOG_APPEND_TIME).any():
             own_times = False
-        for source, places, _ in listing.listed(buffer, rows, position=first):
+        for source, places, *_ in listing.listed(buffer, rows, position=first):
             made = np.empty(len(places), np.uint64)
             marks.mark(source, places, _VIA, int(timed), made)
             offsets.append(places[:, to_columns.OFFSET].copy())

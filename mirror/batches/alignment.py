@@ -20,7 +20,7 @@ UP, DOWN, RUN = range(3)
 STATES = 3
 
 # Bits of `flags`.
-TIMED, UP_ENDS, DOWN_ENDS, BY_CONTENT, BARE = 1, 2, 4, 8, 16
+TIMED, UP_ENDS, DOWN_ENDS, BY_CONTENT, BARE, CAME_HOME = 1, 2, 4, 8, 16, 32
 
 # Columns of the rows about records that are not equal pairs.
 WHAT, SOURCE, TARGET, FIELD, BYTE, OF, SOURCE_MARK, TARGET_MARK, KEY_MARK = range(9)
@@ -212,7 +212,8 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
       which records are copies).
     flags: TIMED: times count; UP_ENDS, DOWN_ENDS: nothing follows on this side; BARE:
       copies may be without the stamp; BY_CONTENT: records without one get a row, like
-      others (FIELD is STAMP in the rows of those that have it).
+      others (FIELD is STAMP in the rows of those that have it); CAME_HOME: copies of
+      these records have no stamp.
     state: next record of either side, next run; the caller sets a side to 0 when it
       passes other records.
     marks: receives one of each equal pair, in order. odd: a row for each record that is
@@ -225,6 +226,7 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
     timed = flags & TIMED != 0
     by_content = flags & BY_CONTENT != 0
     bare = flags & BARE != 0
+    added = stamp[:0] if flags & CAME_HOME else stamp
     equal = 0
     strange = 0
     foreign = 0
@@ -255,7 +257,7 @@ def align(source, ups, target, downs, runs, stamp, flags, state, marks, odd, res
                 of = t - first_copy
         if into >= 0 and into == of:
             field, at, size = _difference(
-                source, ups[up], target, downs[down], stamp, timed, bare
+                source, ups[up], target, downs[down], added, timed, bare
             )
             if field == NO_FIELD:
                 marks[equal] = _mark(source, ups[up], 0, timed)

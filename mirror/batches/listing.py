@@ -49,6 +49,8 @@ class Listed(NamedTuple):
     """A row per record (columns: `to_columns.OFFSET` and so on)."""
     looped: int
     """How many records between them were left out."""
+    came_home: bool = False
+    """Whether their copies are the originals, without our stamp."""
 
 
 def listed(

@@ -22,12 +22,13 @@ from mirror.offsets.covers import find_starts
 from mirror.offsets.progress import NO_ID, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.driver.pairs import PairFollower
     from mirror.metadata.topics import TopicsResult
+    from mirror.offsets.runs import Block
 
 TopicPartition = tuple[str, int]
 
@@ -91,7 +92,7 @@ class Beginning:
         return took
 
 
-def pass_copies(
+def pass_copies(  # noqa: PLR0913  all that it moves by
     config: MirrorConfig,
     flow: FlowConfig,
     reverse: FlowConfig,
@@ -100,6 +101,7 @@ def pass_copies(
     *,
     renewed: bool,
     fresh: Mapping[TopicPartition, Position] = MappingProxyType({}),
+    blocks: Sequence[Block] = (),
 ) -> bool:
     """Move the flow back, `reverse`, to the first record of each partition that `flow`
     did not copy there, or to the end. Whether there was something to move: then earlier
@@ -107,7 +109,8 @@ def pass_copies(
 
     `source` and `target` are those of the flow back. `renewed`: also where its position
     is in an earlier topic of the name; else `on_recreated_topic` decides about these.
-    `fresh`: where it begins with partitions that have no position.
+    `fresh`: where it begins with partitions that have no position. `blocks`: what its
+    offset map learns with that.
 
     Raises:
         FencedError: a run of the flow back started meanwhile; nothing was written.
@@ -121,7 +124,7 @@ def pass_copies(
     def decide(known: Mapping[TopicPartition, Position]) -> Rewriting:
         moved = behind_copies(flow, source, copies, known, renewed=renewed)
         begun = {key: each for key, each in fresh.items() if key not in known}
-        return Rewriting(positions=moved | begun)
+        return Rewriting(positions=moved | begun, blocks=blocks)
 
     rewrite_progress(reverse, target, decide)
     return True

@@ -106,7 +106,9 @@ class _Comparison:
         self._work = work
         self._terms = terms
         self._stamp = terms.stamp
-        self._made = Source(terms, source, work.of, work.source_first, work.source_end)
+        self._made = Source(
+            terms, source, work.of, work.source_first, work.source_end, runs=work.runs
+        )
         self._source = self._made.stream
         self._target = sides.target(
             terms, target, work.of, work.target_first, work.target_end
@@ -196,6 +198,7 @@ class _Comparison:
                 alignment.TIMED * self._target.own_times
                 | alignment.BY_CONTENT * self._terms.by_content
                 | alignment.BARE * (self._terms.by_content or not self._terms.stamped)
+                | alignment.CAME_HOME * ups.came_home
                 | alignment.UP_ENDS * ups.ended
                 | alignment.DOWN_ENDS * downs.ended
             )
@@ -246,7 +249,7 @@ class _Side:
     def __init__(self, stream: LogStream) -> None:
         self._parts: Iterator[Listed] = stream.listed()
         self.buffer, self.places = _NO_BYTES, _NOTHING
-        self.ended = False
+        self.came_home = self.ended = False
 
     def advance(self) -> npt.NDArray[np.int64]:
         """Take the next records, none at the end."""
@@ -256,6 +259,7 @@ class _Side:
             self.buffer, self.places = _NO_BYTES, _NOTHING
         else:
             self.buffer, self.places = part.buffer, part.places
+            self.came_home = part.came_home
         return self.places
 
 

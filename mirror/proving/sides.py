@@ -17,6 +17,7 @@ from mirror.batches.listing import Loops, listed
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import UnreachableError
+from mirror.proving.homecomers import Homecomers
 from mirror.proving.log_stream import PATIENCE_SECONDS, LogStream, Stretch
 from mirror.proving.results import Results
 from mirror.relay import provenance
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.config.cluster_settings import ClusterConfig
     from mirror.config.schema import FlowConfig
+    from mirror.offsets.runs import RunArray
     from mirror.proving.log_stream import Lister
     from mirror.proving.ranges import CopiedPartition
 
@@ -97,18 +99,26 @@ class Source:
     """The records of a source from `first` up to `end`, as they must be in the copy."""
 
     def __init__(
-        self, terms: Terms, cluster: Cluster, of: CopiedPartition, first: int, end: int
+        self,
+        terms: Terms,
+        cluster: Cluster,
+        of: CopiedPartition,
+        first: int,
+        end: int,
+        *,
+        runs: RunArray | None = None,
     ) -> None:
-        """
+        """`runs`: the offset map, if records that came home are listed as well.
+
         Raises:
             TransformError: the flow's function cannot be imported or called.
         """
         self._results: Results | None = None
-        lister: Lister = partial(
-            listed,
-            loops=Loops(terms.seen.key, terms.seen.target_suffix),
-            most_unpacked=terms.most_unpacked,
-        )
+        loops = Loops(terms.seen.key, terms.seen.target_suffix)
+        most = terms.most_unpacked
+        lister: Lister = partial(listed, loops=loops, most_unpacked=most)
+        if runs is not None and terms.stamped:
+            lister = Homecomers(runs, loops, most_unpacked=most).listed
         if terms.transform is not None:
             key = (of.topic, of.partition)
             self._results = Results(terms.transform, key, terms.seen)

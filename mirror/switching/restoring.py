@@ -11,9 +11,10 @@ nothing is left to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ from mirror.driver import ownership
 from mirror.driver.way_back import pass_copies
 from mirror.offsets import progress, runs
 from mirror.offsets.covers import edges, find_starts
-from mirror.offsets.runs import DOWNSTREAM, Block
+from mirror.offsets.runs import DOWNSTREAM, UPSTREAM, Block
 from mirror.proving.log_stream import LogStream, Stretch
 from mirror.proving.repairs import missing
 from mirror.proving.repairs.missing import MissingRecord
@@ -38,13 +39,14 @@ from mirror.relay import provenance
 from mirror.switching.stage import StepError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     import uuid
 
     from mirror.batches.batch import Rows
     from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.covers import Edges
+    from mirror.offsets.runs import RunArray
     from mirror.switching.stage import Stage
 
 Headers = list[tuple[bytes, bytes | None]]
@@ -96,7 +98,11 @@ def require_possible(stage: Stage, topics: Collection[str]) -> None:
                 f"on {home.source} {there[topic].partitions}: add the missing ones "
                 "first"
             )
-    _require_no_own(stage, topics)
+    own = (runs.topic_name(home.source, home.separator), 0)
+    log = edges(stage.target, [own]).get(own)
+    if log is None or log.cut == log.end:
+        _require_no_own(stage, topics)
+    # Else a restore that was killed may hide the map's end: `restore` looks.
 
 
 def restore(
@@ -110,27 +116,36 @@ def restore(
     """
     require_possible(stage, topics)
     home, active, back = stage.flow, stage.source, stage.target
-    for topic in sorted(topics):
-        pauses.change(back, home, re.escape(topic), paused=True)
-    # A driver reads the pauses after it takes over, so none copies these from here on.
-    ownership.take_over(home, back)
     producer = Producer(
         back,
         transactional_id=f"mirror.{home.name}.restore",
         transaction_timeout_ms=int(home.transaction_timeout_seconds * 1000),
     )
     producer.take_over()
-    parts = _parts(stage, topics)
     _require_no_own(stage, topics)
     for topic in sorted(topics):
+        pauses.change(back, home, re.escape(topic), paused=True)
+    # A driver reads the pauses after it takes over, so none copies these from here on.
+    ownership.take_over(home, back)
+    # A later command fences this one before it writes: `retake` finds that, or all that
+    # it writes is behind these.
+    ends = _ends(back, topics)
+    parts = _parts(stage, topics)
+    _require_no_own(stage, topics, ends)
+    came_home: list[Block] = []
+    for topic in sorted(topics):
         mine = [part for part in parts if part.topic == topic]
-        _empty(back, topic)
-        count = sum(_fill(stage, producer, part) for part in mine)
+        producer.retake()
+        _empty(back, mine, ends)
+        count = sum(_fill(stage, producer, part, came_home) for part in mine)
         show(f"{topic} on {home.target} has {count} records again")
+    producer.retake()
     for topic in sorted(topics):
         pauses.change(back, home, re.escape(topic), paused=False)
     # The last change: from now on these topics are what they were.
-    pass_copies(stage.config, home, stage.reverse, back, active, renewed=True)
+    pass_copies(
+        stage.config, home, stage.reverse, back, active, renewed=True, blocks=came_home
+    )
 
 
 def _parts(stage: Stage, topics: Collection[str]) -> list[_Part]:
@@ -164,9 +179,14 @@ def _parts(stage: Stage, topics: Collection[str]) -> list[_Part]:
     return parts
 
 
-def _require_no_own(stage: Stage, topics: Collection[str]) -> None:
+def _require_no_own(
+    stage: Stage,
+    topics: Collection[str],
+    ends: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> None:
     """Refuse where a re-created topic has records that did not come from the active
-    cluster: they would go when it is emptied.
+    cluster: they would go when it is emptied, up to these ends. Behind those there may
+    be no records at all.
     """
     home, back = stage.flow, stage.target
     if back.topic(runs.topic_name(home.source, home.separator)) is None:
@@ -177,6 +197,13 @@ def _require_no_own(stage: Stage, topics: Collection[str]) -> None:
     filled = [key for key in keys if key not in logs or logs[key].start < logs[key].end]
     found = find_starts(home, back, {key: key for key in filled}, {})
     for key in filled:
+        if key in ends.keys() & logs.keys() and (
+            logs[key].cut < ends[key] or _has_records(back, key, logs[key], ends[key])
+        ):
+            raise StepError(
+                f"another command or a client writes to {key[0]}-{key[1]} on "
+                f"{home.target}: run this one again"
+            )
         if key not in found or _has_records(back, key, logs[key], found[key].offset):
             raise StepError(
                 f"{key[0]}-{key[1]} was re-created on {home.target} and has records "
@@ -195,25 +222,34 @@ def _has_records(cluster: Cluster, key: TopicPartition, log: Edges, first: int) 
     return any(len(some.places) for some in stream.listed())
 
 
-def _empty(cluster: Cluster, topic: str) -> None:
-    numbers = range(cluster.topics([topic])[topic].partitions)
-    ends = topic_admin.list_offsets(
-        cluster,
-        [(topic, n) for n in numbers],
-        timestamp=topic_admin.LATEST,
-        committed=False,
+def _ends(cluster: Cluster, topics: Collection[str]) -> dict[TopicPartition, int]:
+    here = cluster.topics(topics)
+    keys = [(name, n) for name in topics for n in range(here[name].partitions)]
+    return topic_admin.list_offsets(
+        cluster, keys, timestamp=topic_admin.LATEST, committed=False
     )
-    delete_records(cluster, topic, {n: end for (_, n), end in ends.items() if end})
 
 
-def _fill(stage: Stage, producer: Producer, part: _Part) -> int:
-    """Returns how many records came home."""
+def _empty(
+    cluster: Cluster, parts: Sequence[_Part], ends: Mapping[TopicPartition, int]
+) -> None:
+    topic = parts[0].topic
+    if cluster.topics([topic])[topic].topic_id != parts[0].copy_id:
+        raise StepError(f"{topic} on {cluster.alias} was re-created meanwhile")
+    before = {n: end for (name, n), end in ends.items() if name == topic and end}
+    delete_records(cluster, topic, before)
+
+
+def _fill(stage: Stage, producer: Producer, part: _Part, came_home: list[Block]) -> int:
+    """Returns how many records it has written. `came_home` receives of what the flow
+    out copied where it stands now.
+    """
     home, back = stage.flow, stage.target
     codec = codecs.BY_NAME.get(home.compression)
     limit = topic_admin.max_message_bytes(back, [part.topic])[part.topic]
     own = runs.topic_name(home.source, home.separator)
     key, count = (part.topic, part.partition), 0
-    for piece in _pieces(stage, part):
+    for piece, originals in _pieces(stage, part):
         batches = list(
             missing.batches(
                 piece,
@@ -236,6 +272,12 @@ def _fill(stage: Stage, producer: Producer, part: _Part) -> int:
             topic_id=part.topic_id, copy_id=part.copy_id,
             runs=runs.joined(np.concatenate(rows)),
         )  # fmt: skip
+        if len(back_home := _of(block.runs, originals)):
+            came_home.append(
+                replace(
+                    block, topic_id=part.copy_id, copy_id=part.topic_id, runs=back_home
+                )
+            )
         values = records.encode_all((b"", value) for value in runs.encode([block]))
         Write(back, producer, {(own, 0): values}, back.topics([own])).finish()
         ownership.commit(back, producer, [key, (own, 0)])
@@ -243,8 +285,24 @@ def _fill(stage: Stage, producer: Producer, part: _Part) -> int:
     return count
 
 
-def _pieces(stage: Stage, part: _Part) -> Iterator[Sequence[MissingRecord]]:
-    """What one transaction takes, as it is to stand on the cluster that is back."""
+def _of(rows: RunArray, offsets: Sequence[int]) -> RunArray:
+    """The runs of these offsets, the other way round."""
+    single = np.ones((len(offsets), 3), np.int64)
+    single[:, UPSTREAM] = offsets
+    index = np.searchsorted(rows[:, UPSTREAM], single[:, UPSTREAM], "right") - 1
+    single[:, DOWNSTREAM] = single[:, UPSTREAM] + (
+        rows[index, DOWNSTREAM] - rows[index, UPSTREAM]
+    )
+    single[:, [UPSTREAM, DOWNSTREAM]] = single[:, [DOWNSTREAM, UPSTREAM]]
+    return runs.joined(single)
+
+
+def _pieces(
+    stage: Stage, part: _Part
+) -> Iterator[tuple[Sequence[MissingRecord], Sequence[int]]]:
+    """What one transaction takes, as it is to stand on the cluster that is back, and
+    the offsets of what was born there.
+    """
     home, active, back = stage.flow, stage.source, stage.target
     stream = LogStream(
         active,
@@ -258,36 +316,40 @@ def _pieces(stage: Stage, part: _Part) -> Iterator[Sequence[MissingRecord]]:
     born = f"/{back.cluster_id}".encode()
     stamp = f"{home.source}/{active.cluster_id}".encode()
     piece: list[MissingRecord] = []
+    originals: list[int] = []
     size = 0
     for some in stream.listed():
-        for each in _at_home(some, part, born, stamp):
+        for each, is_original in _at_home(some, part, born, stamp):
             piece.append(each)
+            if is_original:
+                originals.append(each.offset)
             size += len(each.content)
             if size >= _PIECE_BYTES:
-                yield piece
-                piece, size = [], 0
+                yield piece, originals
+                piece, originals, size = [], [], 0
     if stream.damages:
         raise StepError(
             f"{part.topic}-{part.partition} on {home.source} has damaged records from "
             f"offset {stream.damages[0].first} on: nothing of them can come home"
         )
     if piece:
-        yield piece
+        yield piece, originals
 
 
 def _at_home(
     some: Listed, part: _Part, born: bytes, stamp: bytes
-) -> Iterator[MissingRecord]:
+) -> Iterator[tuple[MissingRecord, bool]]:
     name = provenance.HEADER.encode()
     for place in some.places:
         offset = int(place[to_columns.OFFSET])
         headers: Headers = list(headers_of(some.buffer, place))
         via = [value or b"" for header, value in headers if header == name]
-        if (
-            headers
+        original = (
+            bool(headers)
             and headers[-1] == (name, via[-1] if via else None)
-            and (via[-1].endswith(born))
-        ):
+            and via[-1].endswith(born)
+        )
+        if original:
             del headers[-1]
             via.pop()
         else:
@@ -303,12 +365,13 @@ def _at_home(
             records.varint(len(headers)),
             *(_encoded(n) + _encoded(v) for n, v in headers),
         ]
-        yield MissingRecord(
+        made = MissingRecord(
             offset=offset,
             time=int(place[to_columns.TIME]),
             key_mark=0,
             content=b"".join(content),
         )
+        yield made, original
 
 
 def _sized(some: Listed, place: Rows, at: int, size: int) -> bytes:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 import pytest
 import yaml
 
+from mirror.clusters.transactions import Producer
+from mirror.driver import ownership
+from mirror.errors import FencedError
 from mirror.recovery.journal import Kind
 from mirror.recovery.roles import STEPS
 from mirror.switching import failback, restoring
 from mirror.switching.stage import Stage, StepError
 from tests.harness.admin import add_partitions, create_topic, delete_topic
 from tests.harness.application import Application
+from tests.harness.proofs import proven
 from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command
@@ -57,13 +64,38 @@ class Failed:
         self.rehearsal.carry_out(kind=Kind.FAILOVER)
 
     def stage(self) -> Stage:
-        """Of the switch home."""
-        out = self.rehearsal.stage(Kind.SWITCH)
-        return Stage(
-            kind=Kind.SWITCH, config=out.config, pair=out.pair, flow=out.reverse,
-            reverse=out.flow, source_or_none=out.target, target_or_none=out.source,
-            notes={}, note=out.note, tell=out.tell, deadline=out.deadline,
-        )  # fmt: skip
+        return _home(self.rehearsal)
+
+    def dies_restoring(self) -> int | None:
+        """The exit code of a process that restores, and gets SIGKILL before it commits
+        what it has written.
+        """
+
+        def restore() -> None:
+            empty = restoring._empty
+
+            def last(*arguments: Any) -> None:
+                empty(*arguments)
+                ownership.commit = _die
+
+            restoring._empty = last
+            with Rehearsal(*self.ends, self.topic, policy="identity") as own:
+                restoring.restore(_home(own), [self.topic], show=lambda _: None)
+
+        process = multiprocessing.get_context("fork").Process(target=restore)
+        process.start()
+        process.join(60)
+        return process.exitcode
+
+
+def _home(rehearsal: Rehearsal) -> Stage:
+    """Of the switch home."""
+    out = rehearsal.stage(Kind.SWITCH)
+    return Stage(
+        kind=Kind.SWITCH, config=out.config, pair=out.pair, flow=out.reverse,
+        reverse=out.flow, source_or_none=out.target, target_or_none=out.source,
+        notes={}, note=out.note, tell=out.tell, deadline=out.deadline,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -192,7 +224,7 @@ def test_a_recreated_topic_is_filled_again(
     """A topic that was re-created on A gets what was born there back, record by record
     as it was, and what was born on B with its stamp; leftovers that the flow home wrote
     are there once; a restore killed midway is done again; then A is as it was, without
-    a tail.
+    a tail, and a proof of the flow home finds as many equal copies.
     """
     failed = Failed(clusters, topic_name, policy="identity")
     with failed.rehearsal:
@@ -213,8 +245,7 @@ def test_a_recreated_topic_is_filled_again(
         failback.require_ready(stage, found, restores=True)
         assert found.restorable == (topic_name,)
         if killed:
-            with pytest.raises(KeyboardInterrupt):
-                restoring.restore(stage, found.restorable, show=_interrupt)
+            assert failed.dies_restoring() == -signal.SIGKILL
             again = failback.look(stage)
             assert again.restorable == (topic_name,)
             failback.require_ready(stage, again, restores=True)
@@ -228,6 +259,14 @@ def test_a_recreated_topic_is_filled_again(
         found = failback.look(stage)
         assert (found.wrong, found.tail, found.settled) == ((), 0, True)
         failback.require_ready(stage, found)
+        proof = proven(failed.rehearsal.copying(back=True))
+        assert proof.findings == ()
+        account = proof.partitions[0].account
+        assert (account.records, account.equal, account.filtered) == (70, 70, 0)
+        proof = proven(failed.rehearsal.copying())
+        assert proof.findings == ()
+        account = proof.partitions[0].account
+        assert (account.records, account.equal, account.filtered) == (70, 40, 30)
 
 
 @pytest.mark.full
@@ -264,7 +303,53 @@ def test_home_again_to_a_recreated_topic(
             application.write(failed.a, 20)
             application.consume(failed.a, [topic])
             application.require_each_once()
+            command(tmp_path, "verify", "--flow", failed.home)
 
 
-def _interrupt(_text: str) -> None:
-    raise KeyboardInterrupt
+@pytest.mark.full
+def test_two_restores(
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restore that stalls before it empties the topic, while another one fills it,
+    deletes nothing of that: it is fenced.
+    """
+    failed = Failed(clusters, topic_name, policy="identity")
+    with failed.rehearsal:
+        failed.fail()
+        before = _content(failed.a, topic_name)
+        failed.application.write(failed.b, 20)
+        failed.rehearsal.copy(failed.a, topic_name, 60, back=True)
+        delete_topic(failed.a, topic_name)
+        create_topic(failed.a, topic_name, 1)
+        stage, other = failed.stage(), failed.stage()
+        retake = Producer.retake
+
+        def late(self: Producer) -> None:
+            monkeypatch.undo()
+            restoring.restore(other, [topic_name], show=lambda _: None)
+            retake(self)
+
+        monkeypatch.setattr(Producer, "retake", late)
+        with pytest.raises(FencedError):
+            restoring.restore(stage, [topic_name], show=lambda _: None)
+        after = _content(failed.a, topic_name)
+        assert (len(after), after[:40]) == (60, before)
+
+        empty = restoring._empty
+
+        def later(*arguments: Any) -> None:
+            monkeypatch.undo()
+            restoring.restore(other, [topic_name], show=lambda _: None)
+            empty(*arguments)
+
+        monkeypatch.setattr(restoring, "_empty", later)
+        with pytest.raises(FencedError):
+            restoring.restore(stage, [topic_name], show=lambda _: None)
+        after = _content(failed.a, topic_name)
+        assert (len(after), after[:40]) == (60, before)
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -51,7 +51,7 @@ def _listed(log: Mapping[int, Content]) -> tuple[np.ndarray, np.ndarray]:
     found = batch.read(
         buffer, 0, len(raw), position=0, aborted=(), scratch=batch.scratch()
     )
-    ((source, places, _),) = listing.listed(buffer, found.rows)
+    ((source, places, *_),) = listing.listed(buffer, found.rows)
     return source, places
 
 

@@ -440,7 +440,7 @@ def test_times_count_from_a_delete_horizon():
         assert not each.header[22] & DELETE_HORIZON
         buffer = buffer_of(bytes(each.header) + bytes(each.body))
         rows = np.array([[0, len(buffer), 0, 2, 3, 0, base, newest, -1]], np.int64)
-        ((_, places, _),) = listing.listed(buffer, rows)
+        ((_, places, *_),) = listing.listed(buffer, rows)
         assert places[:, 1].tolist() == times
 
 

@@ -30,7 +30,7 @@ def _marks(
         buffer, 0, len(buffer), position=position, aborted=(), scratch=batch.scratch()
     )
     made: list[int] = []
-    for source, places, _ in listing.listed(buffer, found.rows, position=position):
+    for source, places, *_ in listing.listed(buffer, found.rows, position=position):
         out = np.empty(len(places), np.uint64)
         marks.mark(source, places, window._VIA, int(timed), out)
         assert (places[:, to_columns.OFFSET] >= position).all()

@@ -12,9 +12,10 @@ from mirror.metadata import acl_notes
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
-from mirror.recovery import journal
+from mirror.recovery import journal, pauses
 
 if TYPE_CHECKING:
+    from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.preflight.permissions.need import Condition, Names
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -46,6 +47,11 @@ def _both(
         )
         for side in Side
     )
+
+
+def _restores(flow: FlowConfig, config: MirrorConfig) -> bool:
+    keeps_names = flow.replication_policy.target_topic("topic") == "topic"
+    return names.is_paired(flow, config) and keeps_names
 
 
 ROWS: tuple[Need, ...] = (
@@ -96,6 +102,27 @@ ROWS: tuple[Need, ...] = (
         for kind, which, called in (
             (ResourceKind.GROUP, names.groups, "mirrored groups"),
             (ResourceKind.TOPIC, names.copies, "the copies"),
+        )
+    ),
+    *(
+        Need(
+            feature="`mirror failback --restore`",
+            side=Side.TARGET,
+            kind=ResourceKind.TOPIC,
+            operations=operations,
+            names=which,
+            called=called,
+            when=_restores,
+            setting="`recovery` with `policy: identity`",
+            who=Who.RECOVERY,
+        )
+        for operations, which, called in (
+            ((Operation.DELETE,), names.copies, "the copies"),
+            (
+                (_CREATE, _WRITE),
+                lambda flow, _: named(pauses.topic_name(flow.source)),
+                f"`{pauses.topic_name('<source>')}`",
+            ),
         )
     ),
 )
