@@ -7,7 +7,7 @@ pair, which `explaining` explains, or `findings` names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ _MARKS = 1 << 16
 _ODD_ROWS = 1 << 12
 _NOTHING = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 _NO_BYTES = np.empty(0, np.uint8)
+_NO_RUNS = np.empty((0, 3), np.int64)
 NEVER = np.iinfo(np.int64).max
 
 
@@ -148,7 +149,8 @@ class _Comparison:
                 target_damages=self._target.damages,
             )  # fmt: skip
         return Compared(
-            range=self._work,
+            # The driver does not ask for them again, and there may be millions.
+            range=replace(self._work, runs=_NO_RUNS, repeats=_NO_RUNS),
             records=self._records + looped + removed - int(left_out.sum()),
             source_bytes=self._bytes,
             equal=self._equal,
