@@ -15,8 +15,8 @@ import numpy as np
 from mirror.batches import scan, to_columns
 from mirror.batches.listing import Listed, Loops, headers_of, listed
 from mirror.batches.records import varint
-from mirror.offsets.runs import COUNT, UPSTREAM
-from mirror.proving.ranges import between, covered
+from mirror.offsets.runs import COUNT, UPSTREAM, between
+from mirror.proving.ranges import covered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
