@@ -31,7 +31,7 @@ def _listed(section, *, count, first=0, last_delta):
     found = batch.read(
         buffer, 0, len(raw), position=0, aborted=(), scratch=batch.scratch()
     )
-    ((source, places, _),) = listing.listed(buffer, found.rows)
+    ((source, places, *_),) = listing.listed(buffer, found.rows)
     return source, np.ascontiguousarray(places)
 
 
