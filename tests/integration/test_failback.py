@@ -257,7 +257,7 @@ def test_a_recreated_topic_is_filled_again(
         assert [each[1:4] for each in after] == [each[1:4] for each in on_b]
         assert all(each[4] for each in after[40:])
         found = failback.look(stage)
-        assert (found.wrong, found.tail, found.settled) == ((), 0, True)
+        assert (found.wrong, found.tail, found.unsettled) == ((), 0, "")
         failback.require_ready(stage, found)
         proof = proven(failed.rehearsal.copying(back=True))
         assert proof.findings == ()
