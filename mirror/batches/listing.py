@@ -106,6 +106,24 @@ def headers_of(buffer: Buffer, place: Rows) -> list[tuple[bytes, bytes | None]]:
     return found
 
 
+def take_stamp(buffer: Buffer, place: Rows, loops: Loops) -> bool:
+    """Leave out a record's last header, if that says it came from the target."""
+    headers = headers_of(buffer, place)
+    if not headers:
+        return False
+    name, value = headers[-1]
+    if name != loops.via.tobytes() or value is None:
+        return False
+    if not value.endswith(loops.target_suffix.tobytes()):
+        return False
+    at = int(place[to_columns.HEADERS_AT])
+    for _ in range(2 * (len(headers) - 1)):  # names and values
+        _, at = _sized(buffer, at)
+    place[to_columns.HEADERS] -= 1
+    place[to_columns.END] = at
+    return True
+
+
 def _sized(buffer: Buffer, at: int) -> tuple[bytes | None, int]:
     size, start, end = sized(buffer, at, buffer.size)
     return (None if size < 0 else buffer[start:end].tobytes()), int(end)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import scan, to_columns
-from mirror.batches.listing import Listed, Loops, headers_of, listed
-from mirror.batches.records import varint
+from mirror.batches.listing import Listed, Loops, listed, take_stamp
 from mirror.offsets.runs import COUNT, UPSTREAM, between
 from mirror.proving.ranges import covered
 
@@ -84,7 +83,7 @@ class Homecomers:
             was_copied = np.isin(offsets, copied[:, to_columns.OFFSET])
             home = ~was_copied & covered(offsets, self._runs, UPSTREAM)
             for row in np.flatnonzero(home).tolist():
-                home[row] = self._take_stamp(part.buffer, part.places[row])
+                home[row] = take_stamp(part.buffer, part.places[row], self._loops)
             places, home = part.places[was_copied | home], home[was_copied | home]
             cuts = np.flatnonzero(np.diff(home)) + 1
             for some, is_home in zip(
@@ -95,18 +94,3 @@ class Homecomers:
                 # They have been counted as looped.
                 came = len(some) if is_home[0] else 0
                 yield Listed(part.buffer, some, -came, came_home=came > 0)
-
-    def _take_stamp(self, buffer: Buffer, place: Rows) -> bool:
-        """Leave out the last header, if it is the stamp of a copy from the target."""
-        headers = headers_of(buffer, place)
-        if not headers:
-            return False
-        name, value = headers[-1]
-        if name != self._loops.via.tobytes() or value is None:
-            return False
-        if not value.endswith(self._loops.target_suffix.tobytes()):
-            return False
-        size = len(varint(len(name))) + len(name) + len(varint(len(value))) + len(value)
-        place[to_columns.HEADERS] -= 1
-        place[to_columns.END] -= size
-        return True

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirror.batches import codecs, records, to_columns
-from mirror.batches.listing import headers_of, listed
+from mirror.batches.listing import Loops, headers_of, listed, take_stamp
 from mirror.clusters.admin import topic_admin
 from mirror.clusters.admin.truncation import delete_records
 from mirror.clusters.transactions import Producer
@@ -42,14 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     import uuid
 
-    from mirror.batches.batch import Rows
     from mirror.batches.listing import Listed
     from mirror.clusters.cluster import Cluster
     from mirror.offsets.covers import Edges
     from mirror.offsets.runs import RunArray
+    from mirror.relay.provenance import Provenance
     from mirror.switching.stage import Stage
 
-Headers = list[tuple[bytes, bytes | None]]
 TopicPartition = tuple[str, int]
 
 _PIECE_BYTES = 16 << 20
@@ -313,13 +312,16 @@ def _pieces(
         isolation=fetch.READ_COMMITTED,
         lister=partial(listed, most_unpacked=home.max_unpacked_bytes),
     )  # fmt: skip
-    born = f"/{back.cluster_id}".encode()
-    stamp = f"{home.source}/{active.cluster_id}".encode()
+    via = provenance.via(
+        source_alias=home.source,
+        source_id=active.cluster_id,
+        target_id=back.cluster_id,
+    )
     piece: list[MissingRecord] = []
     originals: list[int] = []
     size = 0
     for some in stream.listed():
-        for each, is_original in _at_home(some, part, born, stamp):
+        for each, is_original in _at_home(some, part, via):
             piece.append(each)
             if is_original:
                 originals.append(each.offset)
@@ -337,49 +339,26 @@ def _pieces(
 
 
 def _at_home(
-    some: Listed, part: _Part, born: bytes, stamp: bytes
+    some: Listed, part: _Part, via: Provenance
 ) -> Iterator[tuple[MissingRecord, bool]]:
-    name = provenance.HEADER.encode()
+    """Each record, and whether it was born on the cluster that is back."""
+    name, born = via.key.tobytes(), via.target_suffix.tobytes()
+    loops, stamp = Loops(via.key, via.target_suffix), via.stamp.tobytes()
     for place in some.places:
         offset = int(place[to_columns.OFFSET])
-        headers: Headers = list(headers_of(some.buffer, place))
-        via = [value or b"" for header, value in headers if header == name]
-        original = (
-            bool(headers)
-            and headers[-1] == (name, via[-1] if via else None)
-            and via[-1].endswith(born)
-        )
-        if original:
-            del headers[-1]
-            via.pop()
-        else:
-            headers.append((name, stamp))
-        if any(each.endswith(born) for each in via):
+        original = take_stamp(some.buffer, place, loops)
+        if any(
+            header == name and (value or b"").endswith(born)
+            for header, value in headers_of(some.buffer, place)
+        ):
             raise StepError(
                 f"{part.topic}-{part.partition}: the record at offset {offset} came "
                 "through other clusters after it was here: it cannot be restored"
             )
-        content = [
-            _sized(some, place, to_columns.KEY_AT, to_columns.KEY_SIZE),
-            _sized(some, place, to_columns.VALUE_AT, to_columns.VALUE_SIZE),
-            records.varint(len(headers)),
-            *(_encoded(n) + _encoded(v) for n, v in headers),
-        ]
         made = MissingRecord(
             offset=offset,
             time=int(place[to_columns.TIME]),
             key_mark=0,
-            content=b"".join(content),
+            content=missing.encoded(some.buffer, place, b"" if original else stamp),
         )
         yield made, original
-
-
-def _sized(some: Listed, place: Rows, at: int, size: int) -> bytes:
-    begin, length = int(place[at]), int(place[size])
-    if length < 0:
-        return _encoded(None)
-    return _encoded(some.buffer[begin : begin + length].tobytes())
-
-
-def _encoded(value: bytes | None) -> bytes:
-    return b"\1" if value is None else records.varint(len(value)) + value

@@ -101,7 +101,7 @@ def read(
             if terms.transform is not None and _is_letter(part.buffer, place):
                 failing.add(offset)
                 continue
-            content = _content(part.buffer, place, stamp)
+            content = encoded(part.buffer, place, stamp)
             size += len(content)
             if size > MOST_BYTES:
                 raise too_much(f"{of.topic}-{of.partition}")
@@ -167,7 +167,8 @@ def _packed(part: list[MissingRecord], codec: int) -> EncodedBatch:
     return EncodedBatch(header=header, body=packed, count=len(part), runs=runs)
 
 
-def _content(buffer: Buffer, place: Rows, stamp: bytes) -> bytes:
+def encoded(buffer: Buffer, place: Rows, stamp: bytes) -> bytes:
+    """Key, value and headers of one record; `stamp`: an encoded header to append."""
     headers_at, end = int(place[to_columns.HEADERS_AT]), int(place[to_columns.END])
     return b"".join(
         (
