@@ -112,10 +112,61 @@ def test_help_shows_examples(command: list[str]) -> None:
     assert "Examples:\n" in result.stdout or command == ["version"]
 
 
-def test_help_is_quick() -> None:
-    """Asking for help does not load Spark."""
-    code = "import sys, mirror.cli.main; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+_HEAVY = {
+    "dynaconf",
+    "jinja2",
+    "kafka",
+    "numba",
+    "numpy",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "structlog",
+    "yaml",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        (["--help"], {}),
+        (["status", "--help"], {}),
+        (["status", "-u", "http://127.0.0.1:1"], {}),
+        (["lag", "-u", "http://127.0.0.1:1"], {}),
+        (
+            [],
+            {
+                "_MIRROR_COMPLETE": "complete_bash",
+                "COMP_WORDS": "mirror status --",
+                "COMP_CWORD": "2",
+            },
+        ),
+    ],
+    ids=["help", "help of status", "status", "lag", "completion"],
+)
+def test_what_is_asked_often_loads_little(
+    command: list[str], environment: dict[str, str]
+) -> None:
+    """Help, status, lag and completion load none of the libraries that take seconds."""
+    code = (
+        "import sys, atexit; from mirror.cli.main import main\n"
+        "loaded = lambda: {name.split('.')[0] for name in sys.modules}\n"
+        "atexit.register(lambda: print('loaded', *sorted(loaded()), file=sys.stderr))\n"
+        "main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    report = next(
+        line for line in ended.stderr.splitlines() if line.startswith("loaded ")
+    )
+    assert "mirror" in report.split()
+    assert not _HEAVY & set(report.split())
 
 
 @pytest.mark.parametrize(
