@@ -131,6 +131,21 @@ def fill(
     return payload_bytes
 
 
+def fill_later(bootstrap: str, topic: str, *, partitions: int) -> float:
+    """Write one more record to each partition; gives a time between these and all
+    others, in epoch seconds.
+    """
+    time.sleep(0.1)
+    between = time.time()
+    time.sleep(0.1)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **QUIET})
+    for partition in range(partitions):
+        queue(producer, topic, [{"value": b"later"}], partition)
+    if waiting := producer.flush(120):
+        raise RuntimeError(f"{waiting} records of {topic} were not acknowledged")
+    return between
+
+
 def queue(
     producer: Producer, topic: str, messages: list[dict[str, bytes]], partition: int
 ) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from tests.benchmarks import load
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.columns import Column
 from tests.benchmarks.compacted import fill_with_keys, leave_holes
@@ -74,6 +75,13 @@ class LongMapResult:
         return _flaw(self.equal, self.expected)
 
 
+class Filled(NamedTuple):
+    topic: str
+    records: int
+    later: float
+    """When all records had been written but the last one of each partition."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holes:
     name: str
@@ -90,29 +98,26 @@ class Holes:
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
         with (
-            self.filled(bench, self.records, holes=False) as (plain, count),
-            self.filled(bench, self.records, holes=True) as (holes, expected),
+            self.filled(bench, self.records, holes=False) as plain,
+            self.filled(bench, self.records, holes=True) as holes,
         ):
 
             def measure(start: Start) -> HolesResult:
-                before, _ = self.proven(bench, start, plain, count)
-                cpu, whole = self.proven(bench, start, holes, expected)
+                before, _ = self.proven(bench, start, plain)
+                cpu, whole = self.proven(bench, start, holes)
                 return HolesResult(
                     equal=whole.equal,
-                    expected=expected,
-                    plain_seconds_per_million=before / count * 1e6,
-                    holes_seconds_per_million=cpu / expected * 1e6,
-                    cpu_of_plain=(cpu / expected) / (before / count),
+                    expected=holes.records,
+                    plain_seconds_per_million=before / plain.records * 1e6,
+                    holes_seconds_per_million=cpu / holes.records * 1e6,
+                    cpu_of_plain=(cpu / holes.records) / (before / plain.records),
                     worker_mb=whole.worker_bytes / 1e6,
                 )
 
             yield measure
 
     @contextmanager
-    def filled(
-        self, bench: Bench, records: int, *, holes: bool
-    ) -> Iterator[tuple[str, int]]:
-        """A topic, and how many records it has."""
+    def filled(self, bench: Bench, records: int, *, holes: bool) -> Iterator[Filled]:
         name = f"bench-{self.name}-{next(bench.numbers)}"
         with bench.topic(name, partitions=self.partitions) as topic:
             fill_with_keys(
@@ -123,13 +128,14 @@ class Holes:
                 records += leave_holes(
                     bench.source, topic, partitions=self.partitions, records=records
                 )
-            yield topic, records
+            later = load.fill_later(
+                bench.source.near, topic, partitions=self.partitions
+            )
+            yield Filled(topic, records + self.partitions, later)
 
-    def proven(
-        self, bench: Bench, start: Start, topic: str, records: int
-    ) -> tuple[float, Call]:
+    def proven(self, bench: Bench, start: Start, filled: Filled) -> tuple[float, Call]:
         """Copy it, then prove it; gives the CPU seconds of proving."""
-        with bench.task(topic) as task:
+        with bench.task(filled.topic) as task:
             service = start(task)
 
             def is_copied() -> bool:
@@ -137,13 +143,14 @@ class Holes:
                 copied = committed_records(
                     bench.target.data, task.target_topic, partitions=self.partitions
                 )
-                return copied >= records
+                return copied >= filled.records
 
             try:
                 wait_for(is_copied, _COPY_SECONDS, pause=1)
             finally:
                 service.stop()
-            whole, starting = call(task.folder, "begin"), call(task.folder, "proof")
+            whole = call(task.folder, "begin")
+            starting = call(task.folder, f"@{filled.later * 1000:.0f}")
         return whole.cpu_seconds - starting.cpu_seconds, whole
 
 
@@ -152,17 +159,17 @@ class LongMap(Holes):
     @contextmanager
     def ready(self, bench: Bench) -> Iterator[Measure]:
         with (
-            self.filled(bench, self.records // _FEW, holes=True) as (short, count),
-            self.filled(bench, self.records, holes=True) as (long, expected),
+            self.filled(bench, self.records // _FEW, holes=True) as short,
+            self.filled(bench, self.records, holes=True) as long,
         ):
 
             def measure(start: Start) -> LongMapResult:
-                _, few = self.proven(bench, start, short, count)
-                _, many = self.proven(bench, start, long, expected)
+                _, few = self.proven(bench, start, short)
+                _, many = self.proven(bench, start, long)
                 return LongMapResult(
                     equal=many.equal,
-                    expected=expected,
-                    runs=expected,
+                    expected=long.records,
+                    runs=long.records,
                     short_map_mb=few.driver_bytes / 1e6,
                     long_map_mb=many.driver_bytes / 1e6,
                     driver_growth=many.driver_bytes / few.driver_bytes,
@@ -179,7 +186,7 @@ def _flaw(equal: int, expected: int) -> str | None:
 HOLES = Holes(
     name="verify-holes",
     title="verify 100 B, random, a hole after each record",
-    records=4_000_000,
+    records=10_000_000,
     value_bytes=100,
 )
 LONG_MAP = LongMap(
