@@ -50,7 +50,8 @@ def test_the_smallest_file_runs(tmp_path: Path) -> None:
     config, warnings = read(tmp_path)
     assert warnings == ()
     assert config.clusters["A"].bootstrap_servers == ("a1:9092", "a2:9092")
-    assert config.flows == {"A->B": FlowConfig(source="A", target="B")}
+    beating = FlowConfig(source="A", target="B", heartbeats_on_source=True)
+    assert config.flows == {"A->B": beating}
     assert config.flows["A->B"].exactly_once
 
 
@@ -59,6 +60,41 @@ def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
     config, _ = read(tmp_path, "B->A.topics = x\n")
     assert config.flows["A->B"].enabled
     assert not config.flows["B->A"].enabled
+
+
+@pytest.mark.parametrize(
+    ("lines", "on_target", "on_source"),
+    [
+        ("", True, True),
+        ("B->A.enabled = false", True, True),
+        ("emit.heartbeats.enabled = false", False, False),
+        ("A->B.emit.heartbeats.enabled = false", False, True),
+        ("B->A.emit.heartbeats.enabled = false", True, False),
+        (
+            "emit.heartbeats.enabled = false\nB->A.emit.heartbeats.enabled = true",
+            False,
+            True,
+        ),
+        ("B->A.enabled = true", True, False),
+    ],
+)
+def test_heartbeats_are_where_mirrormaker_writes_them(
+    tmp_path: Path, lines: str, on_target: bool, on_source: bool
+) -> None:
+    """Its own process writes them to each cluster, and for a flow's source the key of
+    the other direction counts; a flow that runs in that direction does it itself.
+    """
+    config, warnings = read(tmp_path, lines)
+    assert warnings == ()
+    flow = config.flows["A->B"]
+    assert (flow.emit_heartbeats, flow.heartbeats_on_source) == (on_target, on_source)
+
+
+def test_a_bad_value_for_heartbeats_is_named_once(tmp_path: Path) -> None:
+    """A key that sets two settings gives one message."""
+    assert problems(tmp_path, "emit.heartbeats.enabled = yess\n") == [
+        'emit.heartbeats.enabled: "yess" is neither true nor false'
+    ]
 
 
 @pytest.mark.parametrize(

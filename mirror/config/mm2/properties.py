@@ -44,7 +44,9 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
-    return understand(mm2_text.read(text, environ))
+    document = understand(mm2_text.read(text, environ))
+    _beat_on_sources(document)
+    return document
 
 
 def understand(lines: mm2_text.Lines) -> Document:
@@ -84,6 +86,27 @@ def understand(lines: mm2_text.Lines) -> Document:
         warnings=tuple(draft.warnings),
         problems=tuple(draft.problems),
     )
+
+
+def _beat_on_sources(document: Document) -> None:
+    """MirrorMaker 2's own process beats on every cluster, for flows that are off too.
+
+    So the other direction's key says whether a flow's source has heartbeats. A flow
+    that runs in the other direction writes them itself.
+    """
+    flows = document.raw["flows"]
+    for flow, settings in flows.items():
+        source, _, target = flow.partition("->")
+        other = flows.get(back := f"{target}->{source}", {})
+        if settings["enabled"] != "true" or other.get("enabled") == "true":
+            continue
+        place: Path = ("flows", back, "emit_heartbeats")
+        if "emit_heartbeats" not in other:
+            other, place = document.raw["defaults"], ("defaults", "emit_heartbeats")
+        settings["heartbeats_on_source"] = other.get("emit_heartbeats", "true")
+        document.spelled["flows", flow, "heartbeats_on_source"] = document.spelled.get(
+            place, f"{back}.emit.heartbeats.enabled"
+        )
 
 
 def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
