@@ -33,6 +33,7 @@ us-east->B.enabled = true
 us-east->B.topics = orders, "pay: .*"
 tasks.max = 4
 offset.lag.max = 10
+listeners = http://127.0.0.1:0
 topics.rename.regex = (.*)
 topics.rename.replacement = eu.$1
 B->us-east.enabled = false
@@ -114,11 +115,11 @@ def converted(tmp_path: Path, text: str, name: str) -> str:
 def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
     """Every problem is on stderr; stdout has nothing that could pass for a result."""
     path = tmp_path / "mm2.properties"
-    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\nproducer.acks=1")
+    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\ntransforms = x")
     done = mirror("config", "convert", path)
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert "producer.acks" in done.stderr
+    assert "transforms: " in done.stderr
 
 
 def test_what_is_converted_means_the_same(tmp_path: Path) -> None:

@@ -214,6 +214,37 @@ def test_precedence_is_that_of_mirrormaker(
         assert getattr(flow(tmp_path, "\n".join(order)), setting) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "host", "port"),
+    [
+        ("http://127.0.0.1:0", "127.0.0.1", 0),
+        ("http://:8084", "0.0.0.0", 8084),
+        ("https://x:8443, HTTP://mirror.example.com:9000/", "mirror.example.com", 9000),
+        ("http://[::1]:8083", "::1", 8083),
+    ],
+)
+def test_listeners_set_the_address(
+    tmp_path: Path, value: str, host: str, port: int
+) -> None:
+    """So that several processes run on one machine, as guides have it."""
+    config, warnings = read(tmp_path, f"listeners = {value}\n")
+    assert warnings == ()
+    assert (config.service.http_host, config.service.http_port) == (host, port)
+
+
+@pytest.mark.parametrize("value", ["https://x:8443", "http://x", "8083", "http://x:y"])
+def test_listeners_that_cannot_be_served_are_refused(
+    tmp_path: Path, value: str
+) -> None:
+    """One message, though the key sets two settings; TLS has settings of its own."""
+    assert problems(tmp_path, f"listeners = {value}\n") == [
+        (
+            f'listeners: "{value}" has no address such as http://127.0.0.1:8083; for TLS '
+            "write one, and set MIRROR_SERVICE__http_certificate_file"
+        )
+    ]
+
+
 def test_variables_win_over_this_file_too(tmp_path: Path) -> None:
     """The layers are the same for both formats."""
     found = flow(tmp_path, "A->B.tasks.max = 1", MIRROR_FLOWS__A__TO__B__tasks="3")
@@ -295,8 +326,8 @@ A.ssl.endpoint.identification.algorithm =
         (
             "A.consumer.fetch.max.bytes = 5",
             (
-                "A.consumer.fetch.max.bytes: not needed, ignored: batches go through "
-                "as they are, up to the target's limit on messages"
+                "A.consumer.fetch.max.bytes: not needed, ignored: mirror sizes its "
+                "requests itself, and asks ahead while it works"
             ),
         ),
         (

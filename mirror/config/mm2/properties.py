@@ -51,7 +51,7 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
 
 def understand(lines: mm2_text.Lines) -> Document:
     """What a file's lines mean, wherever they come from."""
-    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
+    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}, "service": {}})
     draft.spelled["flows",] = "A->B.enabled"
     draft.warnings += lines.warnings
     draft.problems += lines.problems
@@ -152,6 +152,9 @@ def _by_owner(
 def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> None:
     if key in mm2_keys.FLOW:
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
+    elif settings := [each for name, each in mm2_keys.SERVICE if name == key]:
+        for meaning in settings:
+            _set(("service",), meaning, key, value, draft)
     elif key in mm2_keys.TAKEN_AS_MEANT:
         draft.warnings.append(
             f"{key}: MirrorMaker 2 ignores this here; applied to all flows"
@@ -221,7 +224,7 @@ def _flows(
             for owner, rest, key in by_owner:
                 if owner == layer and rest in keys:
                     _set(("flows", flow), keys[rest], key, settings[key], draft)
-        own = {rest for _, keys in layers for rest in keys}
+        own = {rest for owner, keys in layers for rest in keys if owner == flow}
         for owner, rest, key in by_owner:
             if (
                 owner == flow
@@ -247,7 +250,8 @@ def _set(
     try:
         section[setting] = convert(",".join(parts))
     except ValueError as error:
-        draft.problems.append(f"{key}: {error}")
+        if (problem := f"{key}: {error}") not in draft.problems:
+            draft.problems.append(problem)
     draft.spelled[*place, setting] = key
 
 
