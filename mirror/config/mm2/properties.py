@@ -44,13 +44,11 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
-    document = understand(mm2_text.read(text, environ))
-    _beat_on_sources(document)
-    return document
+    return understand(mm2_text.read(text, environ), own_process=True)
 
 
-def understand(lines: mm2_text.Lines) -> Document:
-    """What a file's lines mean, wherever they come from."""
+def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
+    """What a file's lines mean. `own_process`: to MirrorMaker 2 without a Connect."""
     draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}, "service": {}})
     draft.spelled["flows",] = "A->B.enabled"
     draft.warnings += lines.warnings
@@ -78,6 +76,8 @@ def understand(lines: mm2_text.Lines) -> Document:
             _of_cluster(owner, rest, key, value, draft=draft, security=security)
     _flows(by_owner, settings, draft)
     _rename(by_owner, settings, aliases, draft)
+    if own_process:
+        _beat_on_sources(draft)
     for alias in aliases:
         _secure(alias, {**shared, **security[alias]}, security[alias], draft)
     return Document(
@@ -88,13 +88,13 @@ def understand(lines: mm2_text.Lines) -> Document:
     )
 
 
-def _beat_on_sources(document: Document) -> None:
+def _beat_on_sources(draft: _Draft) -> None:
     """MirrorMaker 2's own process beats on every cluster, for flows that are off too.
 
     So the other direction's key says whether a flow's source has heartbeats. A flow
     that runs in the other direction writes them itself.
     """
-    flows = document.raw["flows"]
+    flows = draft.raw["flows"]
     for flow, settings in flows.items():
         source, _, target = flow.partition("->")
         other = flows.get(back := f"{target}->{source}", {})
@@ -102,9 +102,9 @@ def _beat_on_sources(document: Document) -> None:
             continue
         place: Path = ("flows", back, "emit_heartbeats")
         if "emit_heartbeats" not in other:
-            other, place = document.raw["defaults"], ("defaults", "emit_heartbeats")
+            other, place = draft.raw["defaults"], ("defaults", "emit_heartbeats")
         settings["heartbeats_on_source"] = other.get("emit_heartbeats", "true")
-        document.spelled["flows", flow, "heartbeats_on_source"] = document.spelled.get(
+        draft.spelled["flows", flow, "heartbeats_on_source"] = draft.spelled.get(
             place, f"{back}.emit.heartbeats.enabled"
         )
 
