@@ -137,8 +137,8 @@ def test_acks_that_lose_records_are_answered(tmp_path: Path, key: str) -> None:
     config, warnings = read(tmp_path, f"{BASE}{key} = 1\n")
     assert warnings == (
         (
-            f"{key}: not needed, ignored: mirror always waits until all replicas in sync "
-            "have a record, as acks = all says; with fewer it could lose records that it "
+            f"{key}: not needed, ignored: mirror always waits until all replicas in "
+            "sync have a record, as acks = all says; with fewer it could lose records that it "
             "counts as copied"
         ),
     )

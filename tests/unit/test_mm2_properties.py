@@ -239,8 +239,8 @@ def test_listeners_that_cannot_be_served_are_refused(
     """One message, though the key sets two settings; TLS has settings of its own."""
     assert problems(tmp_path, f"listeners = {value}\n") == [
         (
-            f'listeners: "{value}" has no address such as http://127.0.0.1:8083; for TLS '
-            "write one, and set MIRROR_SERVICE__http_certificate_file"
+            f'listeners: "{value}" has no address such as http://127.0.0.1:8083; for '
+            "TLS write one, and set MIRROR_SERVICE__http_certificate_file"
         )
     ]
 
