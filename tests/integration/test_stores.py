@@ -219,8 +219,10 @@ def test_pem_within_a_properties_file_speaks_tls(tmp_path: Path) -> None:
 SECURED = """
 clusters = S, T
 config.providers = file, env
-config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
-config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider
+config.providers.file.class = \\
+    org.apache.kafka.common.config.provider.FileConfigProvider
+config.providers.env.class = \\
+    org.apache.kafka.common.config.provider.EnvVarConfigProvider
 security.protocol = SASL_SSL
 
 S.bootstrap.servers = {source}

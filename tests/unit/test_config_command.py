@@ -188,6 +188,16 @@ def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
     assert "#   spec.replicas: about pods, ignored" in text
 
 
+def test_values_are_made_of_manifests_only(tmp_path: Path) -> None:
+    """For the other format, the message names the chart's own field for it."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(MM2.replace("pay: .*", "pay.*"))
+    done = mirror("config", "convert", "--values", path)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "the chart takes MirrorMaker 2's own file as mm2Properties" in done.stderr
+
+
 def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
     """The target has its own field, a mirror has its source; paused is not enabled."""
     found = yaml.safe_load(converted(tmp_path, V1, "mm2.yaml"))

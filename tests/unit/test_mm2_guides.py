@@ -138,8 +138,8 @@ def test_acks_that_lose_records_are_answered(tmp_path: Path, key: str) -> None:
     assert warnings == (
         (
             f"{key}: not needed, ignored: mirror always waits until all replicas in "
-            "sync have a record, as acks = all says; with fewer it could lose records that it "
-            "counts as copied"
+            "sync have a record, as acks = all says; with fewer it could lose records "
+            "that it counts as copied"
         ),
     )
     assert config.flows["A->B"].enabled

@@ -2,7 +2,7 @@
 
 Main function: `read`, for kind KafkaMirrorMaker2 in v1beta2 and v1. A manifest names
 Kubernetes secrets and does not contain them: they become files under `SECRETS`, where a
-pod mounts them. Fields about pods give a warning by name.
+pod mounts them. Fields about pods give a warning by name; `chart` converts them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _MECHANISMS = {
     "plain": "PLAIN",
     "oauth": "OAUTHBEARER",
 }
+ABOUT_PODS = ": about pods, ignored; convert --values keeps it where it can"
 _OF_SPEC = {"clusters", "mirrors", "target", "connectCluster"}
 
 
@@ -48,7 +49,32 @@ def is_manifest(text: str) -> bool:
 
 
 def read(text: str) -> Document:
-    """Read the manifest's text.
+    """What the manifest says about clusters and flows.
+
+    Raises:
+        ConfigError: it is no YAML, or not such a manifest.
+    """
+    spec = spec_of(text)
+    lines = mm2_text.Lines(settings={})
+    secured: dict[str, dict[str, Any]] = {}
+    clusters = list(_clusters(spec))
+    lines.settings["clusters"] = ", ".join(
+        dict.fromkeys(str(each.get("alias", "")) for each in clusters)
+    )
+    for cluster in clusters:
+        _cluster(cluster, lines, secured)
+    for mirror in _listed(spec, "mirrors"):
+        _mirror(mirror, spec, lines)
+    lines.warnings += [f"spec.{key}{ABOUT_PODS}" for key in spec if key not in _OF_SPEC]
+    document = mm2_properties.understand(lines)
+    known = document.raw["clusters"]
+    for alias, settings in secured.items():
+        known[alias].update(settings)
+    return replace(document, raw={**document.raw, "clusters": known})
+
+
+def spec_of(text: str) -> Mapping[str, Any]:
+    """The spec of the one manifest in the text.
 
     Raises:
         ConfigError: it is no YAML, or not such a manifest.
@@ -63,25 +89,8 @@ def read(text: str) -> Document:
         raise ConfigError(["not valid YAML"]) from error
     if len(found) != 1 or not isinstance(found[0].get("spec"), Mapping):
         raise ConfigError([f"the manifest must hold one {KIND} with a spec"])
-    spec = found[0]["spec"]
-    lines = mm2_text.Lines(settings={})
-    secured: dict[str, dict[str, Any]] = {}
-    clusters = list(_clusters(spec))
-    lines.settings["clusters"] = ", ".join(
-        dict.fromkeys(str(each.get("alias", "")) for each in clusters)
-    )
-    for cluster in clusters:
-        _cluster(cluster, lines, secured)
-    for mirror in _listed(spec, "mirrors"):
-        _mirror(mirror, spec, lines)
-    lines.warnings += [
-        f"spec.{key}: about pods, ignored" for key in spec if key not in _OF_SPEC
-    ]
-    document = mm2_properties.understand(lines)
-    known = document.raw["clusters"]
-    for alias, settings in secured.items():
-        known[alias].update(settings)
-    return replace(document, raw={**document.raw, "clusters": known})
+    spec: Mapping[str, Any] = found[0]["spec"]
+    return spec
 
 
 def _clusters(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
