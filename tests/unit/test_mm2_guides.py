@@ -60,6 +60,7 @@ def read(
         ("groups.blacklist = x", "groups_exclude", ("x",)),
         ("emit.checkpoints.interval = 1m", "emit_checkpoints_seconds", 60),
         ("emit.heartbeats.interval = 30s", "emit_heartbeats_seconds", 30),
+        ("A->B.emit.heartbeats = false", "emit_heartbeats", False),
         ("sync.topic.configs.interval = 5m", "sync_topic_configs_seconds", 300),
         ("sync.topic.acls.interval = 1h", "sync_topic_acls_seconds", 3600),
         ("A->B.refresh.topics.interval = 500ms", "refresh_topics_seconds", 0.5),
@@ -92,6 +93,7 @@ def read(
         ("producer.acks = all", "enabled", True),
         ("producer.compression.type = zstd", "compression", "zstd"),
         ("compression.type = ZSTD", "compression", "zstd"),
+        ("producer.override.compression.type = lz4", "compression", "lz4"),
         ("tasks.max = 8 # one per core", "tasks", 8),
     ],
 )
@@ -143,6 +145,19 @@ def test_acks_that_lose_records_are_answered(tmp_path: Path, key: str) -> None:
         ),
     )
     assert config.flows["A->B"].enabled
+
+
+@pytest.mark.parametrize("alias", ["A", "source"])
+def test_connect_style_credentials_are_answered(tmp_path: Path, alias: str) -> None:
+    """Guides mix in the names of Connect's own configuration, also where a cluster is
+    called source; the message says how this file has them.
+    """
+    text = BASE.replace("A", alias)
+    _, (said,) = read(tmp_path, f"{text}source.cluster.sasl.mechanism = PLAIN\n")
+    assert said == (
+        "source.cluster.sasl.mechanism: has no effect here; write it with a cluster's "
+        "alias, as in A.sasl.mechanism"
+    )
 
 
 def test_request_timeouts_are_a_clusters(tmp_path: Path) -> None:

@@ -74,8 +74,7 @@ _SERVED = {*CLUSTER, *FLOW, *FLOW_ONLY, *FROM_SOURCE, *FROM_TARGET}
 _STORE_TYPES = ("ssl.keystore.type", "ssl.truststore.type")
 _CREDENTIALS = {*table(Where.CREDENTIAL), *_STORE_TYPES}
 _OF_CLUSTER = {*CLUSTER, *_CREDENTIALS, *FROM_SOURCE, *FROM_TARGET}
-_CLUSTER_PREFIX = re.compile(r"(source|target)\.cluster\.")
-_ALIAS = "with a cluster's alias, as in A"
+_CLUSTER_PREFIX = re.compile(r"((source|target)\.)?cluster\.")
 
 # Right in another format or another place: no misspellings of served ones.
 _LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
@@ -95,7 +94,7 @@ def answer(key: str, rest: str) -> str:
     bare = _CLUSTER_PREFIX.sub("", mm2_answers.without_role(rest))
     for name in (bare, f"consumer.{bare}", f"producer.{bare}"):
         if name in _OF_CLUSTER:
-            return f"{key}: has no effect here; write it {_ALIAS}.{name}"
+            return f"{key}: has no effect here; write it {_with_alias(name)}"
     meant = "" if rest in _LOOKALIKES or "${" in key else _near_key(rest)
     return f"{key}: unknown, ignored{meant}"
 
@@ -103,10 +102,15 @@ def answer(key: str, rest: str) -> str:
 def _place(rest: str) -> str:
     """Where a key has an effect that is served elsewhere; empty for other keys."""
     if rest in FROM_SOURCE or rest in FROM_TARGET:
-        return f"{_ALIAS}.{rest}"
+        return _with_alias(rest)
     if rest in ("use.defaults.from", "enabled"):
         return f"with a flow, as in A->B.{rest}"
     return "without a prefix" if rest in _TOP_ONLY else ""
+
+
+def _with_alias(name: str) -> str:
+    example = "B" if name in FROM_TARGET else "A"
+    return f"with a cluster's alias, as in {example}.{name}"
 
 
 def newest_name(key: str) -> str:
