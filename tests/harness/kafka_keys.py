@@ -1,8 +1,8 @@
 """The keys that Kafka's own classes define, as a list beside the unit tests.
 
 `python -m tests.harness.kafka_keys` writes the list for the playground's Kafka, and for
-each folder of another version's jars that it is given. `printed` asks the classes,
-`listed` reads the list.
+each folder of another version's jars that it is given; other versions in the list stay.
+`printed` asks the classes, `listed` reads the list.
 """
 
 from __future__ import annotations
@@ -90,4 +90,6 @@ def _write(found: set[Defined]) -> None:
 if __name__ == "__main__":
     folders = [Path(each).glob("*.jar") for each in sys.argv[1:]]
     paths = [os.pathsep.join(map(str, jars)) for jars in folders]
-    _write({each for jars in (kafka_jars("mm2"), *paths) for each in printed(jars)})
+    new = {each for jars in (kafka_jars("mm2"), *paths) for each in printed(jars)}
+    versions = {each.version for each in new}
+    _write(new | {each for each in listed() if each.version not in versions})

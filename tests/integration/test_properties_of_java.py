@@ -64,8 +64,8 @@ def test_any_text_is_read_as_java_reads_it(tmp_path: Path) -> None:
 
 
 def test_the_list_of_keys_is_that_of_the_jars() -> None:
-    """After an update of Kafka, new keys need an answer (see tests.harness.kafka_keys
-    and tests/unit/test_mm2_keys.py).
+    """After an update of Kafka, `make kafka-keys` lists its new keys, and
+    tests/unit/test_mm2_keys.py asks for an answer to each.
     """
     known = {each for each in listed() if each.version == KAFKA_VERSION}
     assert printed(kafka_jars("mm2")) == known
