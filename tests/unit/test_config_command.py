@@ -209,6 +209,26 @@ def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
     assert flow == {"enabled": False, "tasks": 5, "topics": ["orders"]}
 
 
+def test_a_custom_login_of_a_manifest_converts(tmp_path: Path) -> None:
+    """It has the keys of Java's clients; its password is left out like any other."""
+    start, end = V1.index("type: tls"), V1.index("      sourceConnector")
+    custom = """type: custom
+          sasl: true
+          config:
+            sasl.mechanism: SCRAM-SHA-512
+            sasl.jaas.config: x.ScramLoginModule required username="u" password="s3cr";
+"""
+    text = converted(tmp_path, V1[:start] + custom + V1[end:], "mm2.yaml")
+    assert "s3cr" not in text
+    assert yaml.safe_load(text)["clusters"]["source"] == {
+        "bootstrap_servers": ["source-kafka-bootstrap:9093"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "u",
+        "ssl_ca_file": "/etc/mirror/secrets/source-ca/ca.crt",
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

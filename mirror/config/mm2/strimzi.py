@@ -116,18 +116,37 @@ def _cluster(
     settings = secured.setdefault(alias, {})
     tls = cluster.get("tls")
     login = _mapping(cluster, "authentication")
+    if login.get("type") == "custom":
+        _as_written(login, tls is not None, alias, lines)
+    else:
+        _log_in(login, tls is not None, settings, alias, lines)
+    trusted = _listed(tls, "trustedCertificates") if isinstance(tls, Mapping) else []
+    if trusted:
+        settings["ssl_ca_file"] = _mounted(trusted[0], "certificate")
+        if trusted[1:] or "certificate" not in trusted[0]:
+            lines.warnings.append(
+                f"cluster {alias}: trusts several certificates; put them into one file "
+                f"{settings['ssl_ca_file']}"
+            )
+
+
+def _log_in(
+    login: Mapping[str, Any],
+    tls: bool,
+    settings: dict[str, Any],
+    alias: str,
+    lines: mm2_text.Lines,
+) -> None:
     kind = str(login.get("type", ""))
     sasl = kind in _MECHANISMS
     if kind and not sasl and kind != "tls":
         lines.problems.append(
             f"cluster {alias}: authentication of type {kind} is not supported; "
-            f"use tls, {', '.join(_MECHANISMS)}"
+            f"use tls, custom, {', '.join(_MECHANISMS)}"
         )
-    tls_used = tls is not None or kind == "tls"
+    tls_used = tls or kind == "tls"
     if sasl or tls_used:
-        settings["security_protocol"] = (
-            ("SASL_SSL" if tls_used else "SASL_PLAINTEXT") if sasl else "SSL"
-        )
+        settings["security_protocol"] = _protocol(sasl, tls_used)
     if sasl:
         settings["sasl_mechanism"] = _MECHANISMS[kind]
     if kind == "oauth":
@@ -140,14 +159,22 @@ def _cluster(
         pair = _mapping(login, "certificateAndKey")
         settings["ssl_certificate_file"] = _mounted(pair, "certificate")
         settings["ssl_key_file"] = _mounted(pair, "key")
-    trusted = _listed(tls, "trustedCertificates") if isinstance(tls, Mapping) else []
-    if trusted:
-        settings["ssl_ca_file"] = _mounted(trusted[0], "certificate")
-        if trusted[1:] or "certificate" not in trusted[0]:
-            lines.warnings.append(
-                f"cluster {alias}: trusts several certificates; put them into one file "
-                f"{settings['ssl_ca_file']}"
-            )
+
+
+def _as_written(
+    login: Mapping[str, Any], tls: bool, alias: str, lines: mm2_text.Lines
+) -> None:
+    """A login in the words of Java's clients."""
+    protocol = _protocol(login.get("sasl") is True, tls)
+    lines.settings[f"{alias}.security.protocol"] = protocol
+    for key, value in _mapping(login, "config").items():
+        lines.settings[f"{alias}.{key}"] = _text(value)
+
+
+def _protocol(sasl: bool, tls: bool) -> str:
+    if sasl:
+        return "SASL_SSL" if tls else "SASL_PLAINTEXT"
+    return "SSL" if tls else "PLAINTEXT"
 
 
 def _tokens(login: Mapping[str, Any]) -> dict[str, Any]:
