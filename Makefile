@@ -90,6 +90,10 @@ settings: install ## regenerate the JSON schema, the annotated file and the refe
 	$(BIN)/python -c 'from mirror.preflight.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
 
+.PHONY: kafka-keys
+kafka-keys: install ## list the keys of Kafka's classes for the tests, after an update
+	$(BIN)/python -m tests.harness.kafka_keys
+
 .PHONY: lint
 lint: install ## check rules and format with ruff
 	$(BIN)/ruff check $(SOURCES)

@@ -22,6 +22,7 @@ from mirror.cli.options import ConfigFile, read_config
 from mirror.cli.output import Form, Output, document, table
 from mirror.config import environment, settings
 from mirror.config.load import read
+from mirror.config.mm2 import chart
 from mirror.config.mm2.convert import convert as as_yaml
 from mirror.config.origins import origins
 
@@ -91,6 +92,15 @@ def convert(
             help="mm2.properties, or a KafkaMirrorMaker2 manifest of Strimzi (.yaml).",
         ),
     ],
+    *,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values",
+            help="Print values for mirror's Helm chart, with what the manifest says "
+            "about pods and secrets.",
+        ),
+    ] = False,
 ) -> None:
     """Print MirrorMaker 2's configuration as mirror's YAML.
 
@@ -101,8 +111,12 @@ def convert(
     Examples:
       mirror config convert mm2.properties > mirror.yaml
       mirror config convert kafka-mirror-maker-2.yaml > mirror.yaml
+      mirror config convert --values kafka-mirror-maker-2.yaml > values.yaml
     """
-    sys.stdout.write(as_yaml(read(file, os.environ)))
+    converted = as_yaml(read(file, os.environ))
+    if values:
+        converted = chart.values(file.read_text(encoding="utf-8"))
+    sys.stdout.write(converted)
 
 
 @app.command()

@@ -81,7 +81,7 @@ class GroupSettings(Section):
     )
     emit_heartbeats: bool = setting(
         default=True,
-        mm2=keys("emit.heartbeats.enabled"),
+        mm2=keys("emit.heartbeats.enabled", "emit.heartbeats"),
         description="Whether to write records to the target's topic `heartbeats` at "
         "regular intervals.",
     )

@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import BeforeValidator, model_validator
 
 from mirror.config import values
+from mirror.config.mm2 import readers
 from mirror.config.section import File, Secret, Section, Text, Whole
-from mirror.config.traits import Effect, setting
+from mirror.config.traits import Effect, Where, keys, setting
 
 
 class HttpSettings(Section):
@@ -22,10 +23,16 @@ class HttpSettings(Section):
     on_change: ClassVar[Effect] = Effect.RESTART
 
     http_host: Text = setting(
-        default="127.0.0.1", description="Address to listen on; 0.0.0.0 means all."
+        default="127.0.0.1",
+        mm2=keys("listeners", where=Where.SERVICE, read=readers.listening_host),
+        description="Address to listen on; 0.0.0.0 means all.",
     )
     http_port: Whole = setting(
-        default=8083, ge=0, le=65535, description="0: any free port."
+        default=8083,
+        ge=0,
+        le=65535,
+        mm2=keys("listeners", where=Where.SERVICE, read=readers.listening_port),
+        description="0: any free port.",
     )
     http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
         default=(),

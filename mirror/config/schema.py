@@ -150,7 +150,7 @@ class FlowConfig(TopicSync, GroupSettings):
         on_change=Effect.LEASES,
         mm2=keys(
             "producer.override.compression.type",
-            where=Where.ONE_FLOW,
+            where=Where.ONE_FLOW | Where.TOP_AS_MEANT,
             read=readers.lower,
         )
         + keys(

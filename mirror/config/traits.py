@@ -55,6 +55,8 @@ class Where(Flag):
     """`A.key` for flows from A, which wins over `A->B.key`."""
     TARGET = auto()
     """`B.key` for flows to B."""
+    SERVICE = auto()
+    """At the top level, for the process itself."""
     TOP_AS_MEANT = auto()
     """At the top level, where MirrorMaker 2 ignores it and guides expect that it does
     not. Only bytes on the wire differ, so mirror does what guides expect."""

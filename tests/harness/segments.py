@@ -1,8 +1,9 @@
-"""Changes records in the log of a broker that is stopped.
+"""Reads the log of a broker, and changes records in it while the broker is stopped.
 
 Main function: `rewrite`, which lets a test change the batches of one partition's first
 segment, and writes them with right checksums. Offsets stay, and so does everything that
-the test does not touch. It does not use mirror's own code for batches.
+the test does not touch. `attributes` tells codecs and transactions of running brokers'
+batches. None uses mirror's own code for batches.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.harness import hostile_batches
 from tests.harness.hostile_batches import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
@@ -56,14 +57,28 @@ def rewrite(
     partition: int = 0,
 ) -> None:
     """`change` gets all batches, markers included, and returns those to write."""
-    assert cluster.folder is not None
-    (log,) = cluster.folder.glob(f"**/{topic}-{partition}/{0:020}.log")
+    log = _log(cluster, topic, partition)
     before = log.read_bytes()
     after = b"".join(_encoded(each) for each in change(_parsed(before)))
     log.write_bytes(after)
     if len(after) != len(before):
         # Otherwise they hold, and the broker checks no batch when it starts.
         _forget_indexes(log.parent)
+
+
+def attributes(
+    cluster: PlaygroundCluster, topic: str, *, partition: int = 0
+) -> set[int]:
+    """Those of all batches of records, as the broker stores them."""
+    data = _log(cluster, topic, partition).read_bytes()
+    found = {_HEADER.unpack_from(raw)[5] for raw in _raw(data)}
+    return {each for each in found if not each & _CONTROL}
+
+
+def _log(cluster: PlaygroundCluster, topic: str, partition: int) -> Path:
+    assert cluster.folder is not None
+    (log,) = cluster.folder.glob(f"**/{topic}-{partition}/{0:020}.log")
+    return log
 
 
 def _forget_indexes(folder: Path) -> None:
@@ -74,13 +89,15 @@ def _forget_indexes(folder: Path) -> None:
 
 
 def _parsed(data: bytes) -> list[StoredBatch]:
-    found = []
+    return [decoded(raw) for raw in _raw(data)]
+
+
+def _raw(data: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(data):
         size = struct.unpack_from(">i", data, at + 8)[0] + 12
-        found.append(decoded(data[at : at + size]))
+        yield data[at : at + size]
         at += size
-    return found
 
 
 def decoded(raw: bytes) -> StoredBatch:

@@ -43,25 +43,39 @@ _KEPT = (
 _HEARTBEATS = re.compile(r"(.+\.)?heartbeats")
 
 
-class RunningExample(RunningMirror):
+class RunningFile(RunningMirror):
+    """`mirror run` on a file, as it stands."""
+
+    def __init__(self, file: Path, folder: Path, **variables: str) -> None:
+        super().__init__({}, folder)
+        variables = {
+            "MIRROR_SERVICE__http_port": "0",
+            "MIRROR_SERVICE__state_dir": str(self.state_dir),
+            **variables,
+        }
+        self._command = [
+            *("env", *(f"{key}={value}" for key, value in variables.items())),
+            *(sys.executable, "-m", "mirror", "run", "-c", str(file)),
+        ]
+
+
+class RunningExample(RunningFile):
     """`mirror run` on an example, as it stands in the repository."""
 
     def __init__(self, name: str, stage: Stage, folder: Path, **variables: str) -> None:
         """`variables` are further settings, without the MIRROR_ before them."""
-        super().__init__({}, folder)
         settings = {
             **{
                 f"CLUSTERS__{alias.replace('-', '_')}__bootstrap_servers": bootstrap
                 for alias, bootstrap in stage.bootstrap.items()
             },
-            "SERVICE__http_port": "0",
-            "SERVICE__state_dir": str(self.state_dir),
             **variables,
         }
-        self._command = [
-            *("env", *(f"MIRROR_{key}={value}" for key, value in settings.items())),
-            *(sys.executable, "-m", "mirror", "run", "-c", str(EXAMPLES / name)),
-        ]
+        super().__init__(
+            EXAMPLES / name,
+            folder,
+            **{f"MIRROR_{key}": value for key, value in settings.items()},
+        )
 
 
 def example(name: str, stage: Stage) -> dict[str, Any]:

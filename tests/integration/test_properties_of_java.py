@@ -1,4 +1,4 @@
-"""Properties files mean what they mean to Java, which the test asks."""
+"""Properties files mean what they mean to Java, and to Kafka's classes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import pytest
 from mirror.config.mm2 import text as mm2_text
 from mirror.errors import ConfigError
 from mirror.host import require_java
+from mirror.playground.cache import KAFKA_VERSION
+from mirror.playground.jars import kafka_jars
+from tests.harness.kafka_keys import listed, printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +61,14 @@ def test_any_text_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert not differing, differing[:3]
     assert sum(line.endswith("!") for line in told) > 10
     assert sum(line.count("&") > 1 for line in told) > 100
+
+
+def test_the_list_of_keys_is_that_of_the_jars() -> None:
+    """After an update of Kafka, `make kafka-keys` lists its new keys, and
+    tests/unit/test_mm2_keys.py asks for an answer to each.
+    """
+    known = {each for each in listed() if each.version == KAFKA_VERSION}
+    assert printed(kafka_jars("mm2")) == known
 
 
 def _of(line: str) -> Mapping[str, str] | None:

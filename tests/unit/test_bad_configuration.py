@@ -614,13 +614,6 @@ PROPERTIES = [
         ],
     ),
     (
-        "acknowledgements that lose records",
-        "B.producer.acks = 1",
-        [
-            'B.producer.acks: "1" would lose records that mirror counts as copied; all replicas acknowledge here, so write all, or remove it'
-        ],
-    ),
-    (
         "an unknown codec",
         "B.producer.compression.type = brotli",
         [

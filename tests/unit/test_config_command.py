@@ -33,6 +33,7 @@ us-east->B.enabled = true
 us-east->B.topics = orders, "pay: .*"
 tasks.max = 4
 offset.lag.max = 10
+listeners = http://127.0.0.1:0
 topics.rename.regex = (.*)
 topics.rename.replacement = eu.$1
 B->us-east.enabled = false
@@ -114,11 +115,11 @@ def converted(tmp_path: Path, text: str, name: str) -> str:
 def test_a_file_that_is_wrong_is_not_converted(tmp_path: Path) -> None:
     """Every problem is on stderr; stdout has nothing that could pass for a result."""
     path = tmp_path / "mm2.properties"
-    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\nproducer.acks=1")
+    path.write_text(MM2 + "B.tasks.max = x\nus-east->B.separator = 1\ntransforms = x")
     done = mirror("config", "convert", path)
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert "producer.acks" in done.stderr
+    assert "transforms: " in done.stderr
 
 
 def test_what_is_converted_means_the_same(tmp_path: Path) -> None:
@@ -187,6 +188,16 @@ def test_a_manifest_of_v1beta2_converts(tmp_path: Path) -> None:
     assert "#   spec.replicas: about pods, ignored" in text
 
 
+def test_values_are_made_of_manifests_only(tmp_path: Path) -> None:
+    """For the other format, the message names the chart's own field for it."""
+    path = tmp_path / "mm2.properties"
+    path.write_text(MM2.replace("pay: .*", "pay.*"))
+    done = mirror("config", "convert", "--values", path)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "the chart takes MirrorMaker 2's own file as mm2Properties" in done.stderr
+
+
 def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
     """The target has its own field, a mirror has its source; paused is not enabled."""
     found = yaml.safe_load(converted(tmp_path, V1, "mm2.yaml"))
@@ -196,6 +207,26 @@ def test_a_manifest_of_v1_converts(tmp_path: Path) -> None:
     )
     flow = found["flows"]["source->target"]
     assert flow == {"enabled": False, "tasks": 5, "topics": ["orders"]}
+
+
+def test_a_custom_login_of_a_manifest_converts(tmp_path: Path) -> None:
+    """It has the keys of Java's clients; its password is left out like any other."""
+    start, end = V1.index("type: tls"), V1.index("      sourceConnector")
+    custom = """type: custom
+          sasl: true
+          config:
+            sasl.mechanism: SCRAM-SHA-512
+            sasl.jaas.config: x.ScramLoginModule required username="u" password="s3cr";
+"""
+    text = converted(tmp_path, V1[:start] + custom + V1[end:], "mm2.yaml")
+    assert "s3cr" not in text
+    assert yaml.safe_load(text)["clusters"]["source"] == {
+        "bootstrap_servers": ["source-kafka-bootstrap:9093"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "u",
+        "ssl_ca_file": "/etc/mirror/secrets/source-ca/ca.crt",
+    }
 
 
 @pytest.mark.parametrize(

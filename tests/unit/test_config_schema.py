@@ -132,7 +132,7 @@ def test_every_setting_is_described() -> None:
 @pytest.mark.parametrize("section", dict.fromkeys(SECTIONS.values()))
 def test_traits_name_settings_and_keys_that_fit(section: type[Section]) -> None:
     """A setting that replaces another one names one of its section. In one place, a key
-    of MirrorMaker 2 sets one setting, except for the text that holds a whole login.
+    of MirrorMaker 2 sets one setting, except for a whole login and a whole address.
     """
     known = settings(section)
     owners: dict[tuple[Where, str], set[str]] = {}
@@ -143,7 +143,7 @@ def test_traits_name_settings_and_keys_that_fit(section: type[Section]) -> None:
                 owners.setdefault((where, key.name), set()).add(name)
 
     shared = {key for (_, key), names in owners.items() if len(names) > 1}
-    assert shared <= {"sasl.jaas.config"}
+    assert shared <= {"sasl.jaas.config", "listeners"}
 
 
 def test_select_keeps_enabled_flows_into_named_clusters() -> None:

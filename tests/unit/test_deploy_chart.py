@@ -12,9 +12,11 @@ import subprocess
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 import yaml
 
 import mirror
+from mirror.cli.main import app
 from mirror.config.load import load
 from tests import tools
 from tests.harness.pages import blocks
@@ -28,6 +30,7 @@ kubernetes_validate = pytest.importorskip(
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "mirror"
 PLAIN = ROOT / "deploy" / "kubernetes"
+MANIFEST = Path(__file__).with_name("kafka-mirror-maker-2.yaml")
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 KUBERNETES = ("1.30", "1.34")
 APIS = (
@@ -413,3 +416,75 @@ def test_plain_files_are_those_of_the_chart(helm: str) -> None:
     assert rendered.returncode == 0, rendered.stderr
 
     assert (PLAIN / "mirror.yaml").read_text() == rendered.stdout
+
+
+def test_a_manifest_of_strimzi_converts_as_a_whole(helm: str, tmp_path: Path) -> None:
+    """`convert --values` keeps replicas, resources, placement, metrics, variables and
+    secrets: the chart renders them, and mounts each secret where the configuration
+    looks for it. What has no counterpart is a comment by name.
+    """
+    asking = ["config", "convert", "--values", str(MANIFEST)]
+    converted = CliRunner().invoke(app, asking)
+    assert converted.exit_code == 0, converted.output
+    for part in ("version", "jvmOptions", "logging", "rack"):
+        assert f"#   spec.{part}: left out: " in converted.stdout
+    assert "about pods" not in converted.stdout
+    values = tmp_path / "values.yaml"
+    values.write_text(converted.stdout)
+    documents = render(helm, values)
+    deployment = one(documents, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    pod = deployment["template"]["spec"]
+    asked = yaml.safe_load(MANIFEST.read_text())["spec"]
+    container = pod["containers"][0]
+    assert container["resources"] == asked["resources"]
+    wanted = asked["template"]["pod"]
+    for field in ("affinity", "tolerations", "topologySpreadConstraints"):
+        assert pod[field] == wanted[field]
+    assert pod["priorityClassName"] == "high"
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert {each["name"] for each in container["env"]} == {"REGION", "TZ"}
+    assert one(documents, "PodMonitor")
+    assert one(documents, "ServiceAccount")["metadata"]["annotations"] == {
+        "iam": "role"
+    }
+
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    mounted = {
+        f"{mount['mountPath']}/{path}": secret
+        for mount in container["volumeMounts"]
+        for secret, path in secrets_of(volumes[mount["name"]])
+    }
+    config = yaml.safe_load(one(documents, "ConfigMap")["data"]["mirror.yaml"])
+    files = {
+        (alias, setting): str(value)
+        for alias, cluster in config["clusters"].items()
+        for setting, value in cluster.items()
+        if setting.endswith("_file")
+    }
+    found = {
+        each: [secret for path, secret in mounted.items() if file.startswith(path)]
+        for each, file in files.items()
+    }
+    oauth = "sasl_oauthbearer_client_credentials_client_secret_file"
+    assert found == {
+        ("source", "sasl_password_file"): ["source-user"],
+        ("source", "ssl_ca_file"): ["source-ca"],
+        ("target", "ssl_certificate_file"): ["me"],
+        ("target", "ssl_key_file"): ["me"],
+        ("target", "ssl_ca_file"): ["target-ca"],
+        ("cloud", "ssl_ca_file"): ["cloud-ca"],
+        ("cloud", oauth): ["cloud-client"],
+        ("cloud", "sasl_oauthbearer_ca_file"): ["sso-ca"],
+    }
+
+
+def secrets_of(volume: dict[str, Any]) -> list[tuple[str, str]]:
+    """The secrets in a volume, and their files; the folder where all are files."""
+    if "secret" in volume:
+        return [(volume["secret"]["secretName"], "")]
+    return [
+        (source["secret"]["name"], item["path"])
+        for source in volume.get("projected", {}).get("sources", ())
+        for item in source["secret"]["items"]
+    ]

@@ -50,7 +50,8 @@ def test_the_smallest_file_runs(tmp_path: Path) -> None:
     config, warnings = read(tmp_path)
     assert warnings == ()
     assert config.clusters["A"].bootstrap_servers == ("a1:9092", "a2:9092")
-    assert config.flows == {"A->B": FlowConfig(source="A", target="B")}
+    beating = FlowConfig(source="A", target="B", heartbeats_on_source=True)
+    assert config.flows == {"A->B": beating}
     assert config.flows["A->B"].exactly_once
 
 
@@ -59,6 +60,41 @@ def test_a_flow_is_off_unless_enabled(tmp_path: Path) -> None:
     config, _ = read(tmp_path, "B->A.topics = x\n")
     assert config.flows["A->B"].enabled
     assert not config.flows["B->A"].enabled
+
+
+@pytest.mark.parametrize(
+    ("lines", "on_target", "on_source"),
+    [
+        ("", True, True),
+        ("B->A.enabled = false", True, True),
+        ("emit.heartbeats.enabled = false", False, False),
+        ("A->B.emit.heartbeats.enabled = false", False, True),
+        ("B->A.emit.heartbeats.enabled = false", True, False),
+        (
+            "emit.heartbeats.enabled = false\nB->A.emit.heartbeats.enabled = true",
+            False,
+            True,
+        ),
+        ("B->A.enabled = true", True, False),
+    ],
+)
+def test_heartbeats_are_where_mirrormaker_writes_them(
+    tmp_path: Path, lines: str, on_target: bool, on_source: bool
+) -> None:
+    """Its own process writes them to each cluster, and for a flow's source the key of
+    the other direction counts; a flow that runs in that direction does it itself.
+    """
+    config, warnings = read(tmp_path, lines)
+    assert warnings == ()
+    flow = config.flows["A->B"]
+    assert (flow.emit_heartbeats, flow.heartbeats_on_source) == (on_target, on_source)
+
+
+def test_a_bad_value_for_heartbeats_is_named_once(tmp_path: Path) -> None:
+    """A key that sets two settings gives one message."""
+    assert problems(tmp_path, "emit.heartbeats.enabled = yess\n") == [
+        'emit.heartbeats.enabled: "yess" is neither true nor false'
+    ]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +214,37 @@ def test_precedence_is_that_of_mirrormaker(
         assert getattr(flow(tmp_path, "\n".join(order)), setting) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "host", "port"),
+    [
+        ("http://127.0.0.1:0", "127.0.0.1", 0),
+        ("http://:8084", "0.0.0.0", 8084),
+        ("https://x:8443, HTTP://mirror.example.com:9000/", "mirror.example.com", 9000),
+        ("http://[::1]:8083", "::1", 8083),
+    ],
+)
+def test_listeners_set_the_address(
+    tmp_path: Path, value: str, host: str, port: int
+) -> None:
+    """So that several processes run on one machine, as guides have it."""
+    config, warnings = read(tmp_path, f"listeners = {value}\n")
+    assert warnings == ()
+    assert (config.service.http_host, config.service.http_port) == (host, port)
+
+
+@pytest.mark.parametrize("value", ["https://x:8443", "http://x", "8083", "http://x:y"])
+def test_listeners_that_cannot_be_served_are_refused(
+    tmp_path: Path, value: str
+) -> None:
+    """One message, though the key sets two settings; TLS has settings of its own."""
+    assert problems(tmp_path, f"listeners = {value}\n") == [
+        (
+            f'listeners: "{value}" has no address such as http://127.0.0.1:8083; for '
+            "TLS write one, and set MIRROR_SERVICE__http_certificate_file"
+        )
+    ]
+
+
 def test_variables_win_over_this_file_too(tmp_path: Path) -> None:
     """The layers are the same for both formats."""
     found = flow(tmp_path, "A->B.tasks.max = 1", MIRROR_FLOWS__A__TO__B__tasks="3")
@@ -259,8 +326,8 @@ A.ssl.endpoint.identification.algorithm =
         (
             "A.consumer.fetch.max.bytes = 5",
             (
-                "A.consumer.fetch.max.bytes: not needed, ignored: batches go through "
-                "as they are, up to the target's limit on messages"
+                "A.consumer.fetch.max.bytes: not needed, ignored: mirror sizes its "
+                "requests itself, and asks ahead while it works"
             ),
         ),
         (

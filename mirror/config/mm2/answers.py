@@ -10,11 +10,16 @@ from __future__ import annotations
 import re
 
 _BATCHES = "batches go through as they are, up to the target's limit on messages"
+_FETCHES = "mirror sizes its requests itself, and asks ahead while it works"
+_MEMORY = "a transaction takes about 16 MiB, which bounds the memory"
+_PROVIDERS = "config.providers at the top of the file serves all keys"
+_PARTITION = "records keep their partition"
 _OWN = "mirror sets this for its own connections"
 _PROGRESS = "progress is written together with the data, on the target"
 _GROUPLESS = "mirror reads without a consumer group"
 _CONNECT = "mirror is not a Connect worker"
 _HTTP = "status is served at service.http_host and service.http_port of a YAML file"
+_TOGETHER = "instances share flows by the consumer group that service.group names"
 _METRICS = "metrics are at /metrics of the service, for Prometheus"
 _BYTES = "records are copied as bytes, never converted"
 _RETRY = "what fails is tried again with growing pauses, and shown by mirror status"
@@ -25,13 +30,35 @@ _TLS = "Python's TLS decides this, from the system's OpenSSL"
 _CLIENT: dict[str, str] = {
     **dict.fromkeys(
         (
-            "batch.size", "linger.ms", "max.request.size", "buffer.memory",
             "max.partition.fetch.bytes", "fetch.max.bytes", "fetch.min.bytes",
-            "fetch.max.wait.ms", "max.poll.records",
-            "max.in.flight.requests.per.connection", "send.buffer.bytes",
-            "receive.buffer.bytes", "partitioner.class", "compression.level",
+            "fetch.max.wait.ms", "max.poll.records", "send.buffer.bytes",
+            "receive.buffer.bytes",
         ),
-        _BATCHES,
+        _FETCHES,
+    ),
+    **dict.fromkeys(("batch.size", "max.request.size"), _BATCHES),
+    **dict.fromkeys(
+        ("buffer.memory", "max.in.flight.requests.per.connection"), _MEMORY
+    ),
+    "linger.ms": "what was read is written at once; the source's batches stay together",
+    "config.providers": _PROVIDERS,
+    "bootstrap.servers": "A.bootstrap.servers names a cluster's brokers",
+    "acks": "mirror always waits until all replicas in sync have a record, as acks = "
+    "all says; with fewer it could lose records that it counts as copied",
+    **dict.fromkeys(
+        (
+            "partitioner.class", "partitioner.ignore.keys",
+            "partitioner.adaptive.partitioning.enable",
+            "partitioner.availability.timeout.ms",
+        ),
+        _PARTITION,
+    ),
+    **dict.fromkeys(
+        (
+            "compression.level", "compression.gzip.level", "compression.lz4.level",
+            "compression.zstd.level",
+        ),
+        "mirror packs at the codec's usual level",
     ),
     **dict.fromkeys(
         (
@@ -39,6 +66,8 @@ _CLIENT: dict[str, str] = {
             "enable.auto.commit", "auto.commit.interval.ms", "group.id",
             "group.instance.id", "partition.assignment.strategy", "group.protocol",
             "allow.auto.create.topics", "exclude.internal.topics",
+            "group.remote.assignor", "share.acquire.mode",
+            "share.acknowledgement.mode",
         ),
         _GROUPLESS,
     ),
@@ -51,6 +80,8 @@ _CLIENT: dict[str, str] = {
             "socket.connection.setup.timeout.max.ms", "request.timeout.ms",
             "default.api.timeout.ms", "retries", "delivery.timeout.ms", "max.block.ms",
             "check.crcs", "poll.timeout.ms", "metadata.recovery.strategy",
+            "metadata.recovery.rebootstrap.trigger.ms", "metadata.max.idle.ms",
+            "bootstrap.controllers",
         ),
         _OWN,
     ),
@@ -60,17 +91,20 @@ _CLIENT: dict[str, str] = {
         _BYTES,
     ),
     **dict.fromkeys(
-        ("enable.idempotence", "transactional.id", "transaction.timeout.ms"),
+        ("enable.idempotence", "transactional.id", "transaction.timeout.ms",
+         "transaction.two.phase.commit.enable"),
         "exactly_once decides this",
     ),
     **dict.fromkeys(
         ("metric.reporters", "metrics.num.samples", "metrics.recording.level",
-         "metrics.sample.window.ms", "interceptor.classes"),
+         "metrics.sample.window.ms", "interceptor.classes", "enable.metrics.push",
+         "auto.include.jmx.reporter"),
         _METRICS,
     ),
 }  # fmt: skip
 
-_KEYS: dict[str, str] = {
+_OF_CLUSTER = {"bootstrap.servers", "request.timeout.ms"}
+REASONS: dict[str, str] = {
     "offset.lag.max": "offsets are translated exactly, for any lag",
     "refresh.groups.enabled": "groups are looked for with every round of checkpoints",
     "refresh.groups.interval.seconds": "groups are looked for with every round of "
@@ -79,15 +113,21 @@ _KEYS: dict[str, str] = {
     "refresh.topics.interval.seconds says how often",
     "replication.policy.internal.topic.separator.enabled": "names of internal topics "
     "have dots",
-    "admin.timeout.ms": "request.timeout.ms with a cluster's alias says how long an "
-    "answer may take",
+    **dict.fromkeys(
+        ("admin.timeout.ms", "metadata.request.timeout.ms"),
+        "request.timeout.ms with a cluster's alias says how long an answer may take",
+    ),
+    "use.incremental.alter.configs": "configs are always changed one by one",
+    "add.source.alias.to.metrics": _METRICS,
+    "connector.client.config.override.policy": _CONNECT,
+    "connector.plugin.version": _CONNECT,
+    "topic.tracking.enable": _CONNECT,
+    "topic.tracking.allow.reset": _CONNECT,
     "consumer.poll.timeout.ms": _OWN,
-    "dedicated.mode.enable.internal.rest": "instances share flows by the consumer "
-    "group that service.group names",
+    "dedicated.mode.enable.internal.rest": _TOGETHER,
     "metric.names.formats": _METRICS,
     "metrics.reporters": _METRICS,
     "metric.reporters": _METRICS,
-    "auto.include.jmx.reporter": _METRICS,
     "num.stream.threads": "tasks.max says how many tasks copy in parallel",
     "name": "a flow is named after its clusters",
     "connector.class": _CONNECT,
@@ -108,16 +148,24 @@ _KEYS: dict[str, str] = {
     "plugin.discovery": _CONNECT,
     "source.cluster.alias": "the flow's name contains the alias",
     "target.cluster.alias": "the flow's name contains the alias",
-    "listeners": _HTTP,
     "ssl.client.auth": _HTTP,
     "target.topic.creation.enable": "missing copies are always created",
-    **{key: reason for key, reason in _CLIENT.items() if key != "request.timeout.ms"},
+    **{key: _CLIENT[key] for key in _CLIENT.keys() - _OF_CLUSTER},
 }
 
 _FAMILIES: tuple[tuple[str, str], ...] = (
-    (r"rest\..*|access\.control\..*|response\.http\..*|admin\.listeners.*", _HTTP),
+    (r"rest\.advertised\..*|inter\.worker\..*", _TOGETHER),
+    (
+        (
+            r"rest\..*|access\.control\..*|response\.http\..*|admin\.listeners.*|"
+            r"listeners\.https\..*"
+        ),
+        _HTTP,
+    ),
     (r"errors\..*", _RETRY),
     (r"(key|value|header|internal\.\w+)\.converter.*", _BYTES),
+    (r"internal\..*", _OWN),
+    (r"config\.providers\..*", _PROVIDERS),
     (r"(offset|config|status)\.storage\..*", _STORAGE),
     (r"topic\.creation\..*", "copies are created as their topics are"),
     (r"metrics\..*|metric\..*", _METRICS),
@@ -146,6 +194,7 @@ _STANDARD = {
     "forwarding.admin.class": "org.apache.kafka.clients.admin.ForwardingAdmin",
 }
 _ACKS = ("all", "-1")
+_ASSERTION = "sasl.oauthbearer.assertion."
 
 
 def is_default(rest: str, value: str) -> bool:
@@ -172,10 +221,10 @@ def refusal(key: str, rest: str, value: str) -> str:
             f'{key}: "{value}" is a Java class, which cannot run here; use '
             f"{_INSTEAD.get(rest, 'other settings')} for what it does, or remove it"
         )
-    if without_role(rest) == "acks":
+    if without_role(rest).startswith(_ASSERTION):
         return (
-            f'{key}: "{value}" would lose records that mirror counts as copied; all '
-            "replicas acknowledge here, so write all, or remove it"
+            f"{key}: signed assertions are not supported; use a client's secret or a "
+            "token's file, or sasl_token_provider in a YAML file"
         )
     if rest == "target.topic.creation.enable":
         return (
@@ -194,13 +243,10 @@ _INSTEAD = {
 
 def reason(rest: str) -> str:
     """Why a key without its owner's prefix is not needed; empty if it is unknown."""
-    if rest in _KEYS:
-        return _KEYS[rest]
+    if found := REASONS.get(rest) or _of_family(rest):
+        return found
     bare = without_role(rest)
-    if bare != rest:
-        found = _CLIENT.get(bare) or _of_family(bare)
-        return found or (_OWN if rest.count(".") > 1 else "")
-    return _of_family(rest)
+    return (_CLIENT.get(bare) or _of_family(bare)) if bare != rest else ""
 
 
 def without_role(rest: str) -> str:

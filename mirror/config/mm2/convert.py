@@ -54,6 +54,9 @@ def convert(document: Document) -> str:
         given = document.raw["flows"].get(name, {})
         lines += _entry(name, given, flow)
         lines += _defaults_that_differ({**defaults, **given})
+    if service := document.raw.get("service", {}):
+        lines += ["", "service:"]
+        lines += [f"  {line}" for line in _settings(service, config.service)]
     return "\n".join(lines) + "\n"
 
 

@@ -8,12 +8,14 @@ overrides which. `answer` is the warning about all other keys.
 from __future__ import annotations
 
 from collections.abc import Callable
+import re
 from typing import TYPE_CHECKING, Any
 
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.mm2 import answers as mm2_answers
 from mirror.config.mm2 import readers
 from mirror.config.schema import FlowConfig
+from mirror.config.service_settings import ServiceConfig
 from mirror.config.traits import Where, is_list, settings, traits
 from mirror.config.values import near
 
@@ -47,7 +49,7 @@ def spelled(where: Where) -> dict[str, str]:
 
 
 def _declared(where: Where) -> Iterator[tuple[str, FieldInfo, Key]]:
-    for model in (ClusterConfig, FlowConfig):
+    for model in (ClusterConfig, FlowConfig, ServiceConfig):
         for name, info in settings(model).items():
             for key in traits(info).mm2:
                 if where in key.where:
@@ -62,7 +64,17 @@ FLOW_ONLY = table(Where.ONE_FLOW) | {
 }
 FROM_TARGET = table(Where.TARGET)
 TAKEN_AS_MEANT = table(Where.TOP_AS_MEANT)
+SERVICE = [
+    (key.name, (name, key.read or readers.text))
+    for name, _, key in _declared(Where.SERVICE)
+]
+"""Here one key may set several settings."""
+_TOP_ONLY = {"clusters", *(key for key, _ in SERVICE)}
 _SERVED = {*CLUSTER, *FLOW, *FLOW_ONLY, *FROM_SOURCE, *FROM_TARGET}
+_STORE_TYPES = ("ssl.keystore.type", "ssl.truststore.type")
+_CREDENTIALS = {*table(Where.CREDENTIAL), *_STORE_TYPES}
+_OF_CLUSTER = {*CLUSTER, *_CREDENTIALS, *FROM_SOURCE, *FROM_TARGET}
+_CLUSTER_PREFIX = re.compile(r"((source|target)\.)?cluster\.")
 
 # Right in another format or another place: no misspellings of served ones.
 _LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
@@ -70,16 +82,8 @@ _LOOKALIKES = {"ssl.enabled.protocols", "replication.policy"}
 
 def answer(key: str, rest: str) -> str:
     """The one warning about a key that has no effect here."""
-    if rest in FROM_SOURCE or rest in FROM_TARGET:
-        return (
-            f"{key}: has no effect here, nor in MirrorMaker 2; write it with a "
-            f"cluster's alias, as in A.{rest}"
-        )
-    if rest == "use.defaults.from":
-        return (
-            f"{key}: has no effect here, nor in MirrorMaker 2; write it with a flow, "
-            f"as in A->B.{rest}"
-        )
+    if place := _place(rest):
+        return f"{key}: has no effect here, nor in MirrorMaker 2; write it {place}"
     if rest in FLOW:
         return (
             f"{key}: has no effect with a cluster's alias, nor in MirrorMaker 2; "
@@ -87,8 +91,26 @@ def answer(key: str, rest: str) -> str:
         )
     if reason := mm2_answers.reason(rest):
         return f"{key}: not needed, ignored: {reason}"
+    bare = _CLUSTER_PREFIX.sub("", mm2_answers.without_role(rest))
+    for name in (bare, f"consumer.{bare}", f"producer.{bare}"):
+        if name in _OF_CLUSTER:
+            return f"{key}: has no effect here; write it {_with_alias(name)}"
     meant = "" if rest in _LOOKALIKES or "${" in key else _near_key(rest)
     return f"{key}: unknown, ignored{meant}"
+
+
+def _place(rest: str) -> str:
+    """Where a key has an effect that is served elsewhere; empty for other keys."""
+    if rest in FROM_SOURCE or rest in FROM_TARGET:
+        return _with_alias(rest)
+    if rest in ("use.defaults.from", "enabled"):
+        return f"with a flow, as in A->B.{rest}"
+    return "without a prefix" if rest in _TOP_ONLY else ""
+
+
+def _with_alias(name: str) -> str:
+    example = "B" if name in FROM_TARGET else "A"
+    return f"with a cluster's alias, as in {example}.{name}"
 
 
 def newest_name(key: str) -> str:

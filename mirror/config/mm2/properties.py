@@ -44,12 +44,12 @@ def read(text: str, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: the file is empty or its escapes are broken.
     """
-    return understand(mm2_text.read(text, environ))
+    return understand(mm2_text.read(text, environ), own_process=True)
 
 
-def understand(lines: mm2_text.Lines) -> Document:
-    """What a file's lines mean, wherever they come from."""
-    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}})
+def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
+    """What a file's lines mean. `own_process`: to MirrorMaker 2 without a Connect."""
+    draft = _Draft(raw={"clusters": {}, "defaults": {}, "flows": {}, "service": {}})
     draft.spelled["flows",] = "A->B.enabled"
     draft.warnings += lines.warnings
     draft.problems += lines.problems
@@ -76,6 +76,8 @@ def understand(lines: mm2_text.Lines) -> Document:
             _of_cluster(owner, rest, key, value, draft=draft, security=security)
     _flows(by_owner, settings, draft)
     _rename(by_owner, settings, aliases, draft)
+    if own_process:
+        _beat_on_sources(draft)
     for alias in aliases:
         _secure(alias, {**shared, **security[alias]}, security[alias], draft)
     return Document(
@@ -84,6 +86,27 @@ def understand(lines: mm2_text.Lines) -> Document:
         warnings=tuple(draft.warnings),
         problems=tuple(draft.problems),
     )
+
+
+def _beat_on_sources(draft: _Draft) -> None:
+    """MirrorMaker 2's own process beats on every cluster, for flows that are off too.
+
+    So the other direction's key says whether a flow's source has heartbeats. A flow
+    that runs in the other direction writes them itself.
+    """
+    flows = draft.raw["flows"]
+    for flow, settings in flows.items():
+        source, _, target = flow.partition("->")
+        other = flows.get(back := f"{target}->{source}", {})
+        if settings["enabled"] != "true" or other.get("enabled") == "true":
+            continue
+        place: Path = ("flows", back, "emit_heartbeats")
+        if "emit_heartbeats" not in other:
+            other, place = draft.raw["defaults"], ("defaults", "emit_heartbeats")
+        settings["heartbeats_on_source"] = other.get("emit_heartbeats", "true")
+        draft.spelled["flows", flow, "heartbeats_on_source"] = draft.spelled.get(
+            place, f"{back}.emit.heartbeats.enabled"
+        )
 
 
 def _aliases(settings: dict[str, str], draft: _Draft) -> list[str]:
@@ -129,6 +152,9 @@ def _by_owner(
 def _top_level(key: str, value: str, draft: _Draft, shared: dict[str, str]) -> None:
     if key in mm2_keys.FLOW:
         _set(("defaults",), mm2_keys.FLOW[key], key, value, draft)
+    elif settings := [each for name, each in mm2_keys.SERVICE if name == key]:
+        for meaning in settings:
+            _set(("service",), meaning, key, value, draft)
     elif key in mm2_keys.TAKEN_AS_MEANT:
         draft.warnings.append(
             f"{key}: MirrorMaker 2 ignores this here; applied to all flows"
@@ -198,7 +224,7 @@ def _flows(
             for owner, rest, key in by_owner:
                 if owner == layer and rest in keys:
                     _set(("flows", flow), keys[rest], key, settings[key], draft)
-        own = {rest for _, keys in layers for rest in keys}
+        own = {rest for owner, keys in layers for rest in keys if owner == flow}
         for owner, rest, key in by_owner:
             if (
                 owner == flow
@@ -224,7 +250,8 @@ def _set(
     try:
         section[setting] = convert(",".join(parts))
     except ValueError as error:
-        draft.problems.append(f"{key}: {error}")
+        if (problem := f"{key}: {error}") not in draft.problems:
+            draft.problems.append(problem)
     draft.spelled[*place, setting] = key
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from urllib.parse import SplitResult, urlsplit
 
 from mirror.config.values import near
 
@@ -19,6 +20,7 @@ _OLDER_POLICIES = {
     # From before Kafka 3.0, which had none that keeps names.
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": "identity",
 }
+_LISTENER = re.compile(r"(?i)http://(\[[0-9a-f:.%]+\]|[^:/\[\]@]*):\d+/?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
@@ -39,6 +41,26 @@ def listed(value: str) -> list[str]:
 def servers(value: str) -> list[str]:
     """Java allows a protocol before each host; `security.protocol` says it again."""
     return [part.strip().rpartition("://")[2] for part in value.split(",")]
+
+
+def listening_host(value: str) -> str:
+    """Where Connect's HTTP port would listen: on all addresses if none is named."""
+    return _listener(value).hostname or "0.0.0.0"  # noqa: S104  as the file says
+
+
+def listening_port(value: str) -> str:
+    return _listener(value).netloc.rpartition("]")[2].rpartition(":")[2]
+
+
+def _listener(value: str) -> SplitResult:
+    """The first one without TLS, for which a certificate is a setting of its own."""
+    for each in value.split(","):
+        if _LISTENER.fullmatch(each.strip()):
+            return urlsplit(each.strip())
+    raise ValueError(
+        f'"{value}" has no address such as http://127.0.0.1:8083; for TLS write one, '
+        "and set MIRROR_SERVICE__http_certificate_file"
+    )
 
 
 def policy(value: str) -> str:

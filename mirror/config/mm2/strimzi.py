@@ -2,7 +2,7 @@
 
 Main function: `read`, for kind KafkaMirrorMaker2 in v1beta2 and v1. A manifest names
 Kubernetes secrets and does not contain them: they become files under `SECRETS`, where a
-pod mounts them. Fields about pods give a warning by name.
+pod mounts them. Fields about pods give a warning by name; `chart` converts them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _MECHANISMS = {
     "plain": "PLAIN",
     "oauth": "OAUTHBEARER",
 }
+ABOUT_PODS = ": about pods, ignored; convert --values keeps it where it can"
 _OF_SPEC = {"clusters", "mirrors", "target", "connectCluster"}
 
 
@@ -48,7 +49,32 @@ def is_manifest(text: str) -> bool:
 
 
 def read(text: str) -> Document:
-    """Read the manifest's text.
+    """What the manifest says about clusters and flows.
+
+    Raises:
+        ConfigError: it is no YAML, or not such a manifest.
+    """
+    spec = spec_of(text)
+    lines = mm2_text.Lines(settings={})
+    secured: dict[str, dict[str, Any]] = {}
+    clusters = list(_clusters(spec))
+    lines.settings["clusters"] = ", ".join(
+        dict.fromkeys(str(each.get("alias", "")) for each in clusters)
+    )
+    for cluster in clusters:
+        _cluster(cluster, lines, secured)
+    for mirror in _listed(spec, "mirrors"):
+        _mirror(mirror, spec, lines)
+    lines.warnings += [f"spec.{key}{ABOUT_PODS}" for key in spec if key not in _OF_SPEC]
+    document = mm2_properties.understand(lines)
+    known = document.raw["clusters"]
+    for alias, settings in secured.items():
+        known[alias].update(settings)
+    return replace(document, raw={**document.raw, "clusters": known})
+
+
+def spec_of(text: str) -> Mapping[str, Any]:
+    """The spec of the one manifest in the text.
 
     Raises:
         ConfigError: it is no YAML, or not such a manifest.
@@ -63,25 +89,8 @@ def read(text: str) -> Document:
         raise ConfigError(["not valid YAML"]) from error
     if len(found) != 1 or not isinstance(found[0].get("spec"), Mapping):
         raise ConfigError([f"the manifest must hold one {KIND} with a spec"])
-    spec = found[0]["spec"]
-    lines = mm2_text.Lines(settings={})
-    secured: dict[str, dict[str, Any]] = {}
-    clusters = list(_clusters(spec))
-    lines.settings["clusters"] = ", ".join(
-        dict.fromkeys(str(each.get("alias", "")) for each in clusters)
-    )
-    for cluster in clusters:
-        _cluster(cluster, lines, secured)
-    for mirror in _listed(spec, "mirrors"):
-        _mirror(mirror, spec, lines)
-    lines.warnings += [
-        f"spec.{key}: about pods, ignored" for key in spec if key not in _OF_SPEC
-    ]
-    document = mm2_properties.understand(lines)
-    known = document.raw["clusters"]
-    for alias, settings in secured.items():
-        known[alias].update(settings)
-    return replace(document, raw={**document.raw, "clusters": known})
+    spec: Mapping[str, Any] = found[0]["spec"]
+    return spec
 
 
 def _clusters(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -107,18 +116,37 @@ def _cluster(
     settings = secured.setdefault(alias, {})
     tls = cluster.get("tls")
     login = _mapping(cluster, "authentication")
+    if login.get("type") == "custom":
+        _as_written(login, tls is not None, alias, lines)
+    else:
+        _log_in(login, tls is not None, settings, alias, lines)
+    trusted = _listed(tls, "trustedCertificates") if isinstance(tls, Mapping) else []
+    if trusted:
+        settings["ssl_ca_file"] = _mounted(trusted[0], "certificate")
+        if trusted[1:] or "certificate" not in trusted[0]:
+            lines.warnings.append(
+                f"cluster {alias}: trusts several certificates; put them into one file "
+                f"{settings['ssl_ca_file']}"
+            )
+
+
+def _log_in(
+    login: Mapping[str, Any],
+    tls: bool,
+    settings: dict[str, Any],
+    alias: str,
+    lines: mm2_text.Lines,
+) -> None:
     kind = str(login.get("type", ""))
     sasl = kind in _MECHANISMS
     if kind and not sasl and kind != "tls":
         lines.problems.append(
             f"cluster {alias}: authentication of type {kind} is not supported; "
-            f"use tls, {', '.join(_MECHANISMS)}"
+            f"use tls, custom, {', '.join(_MECHANISMS)}"
         )
-    tls_used = tls is not None or kind == "tls"
+    tls_used = tls or kind == "tls"
     if sasl or tls_used:
-        settings["security_protocol"] = (
-            ("SASL_SSL" if tls_used else "SASL_PLAINTEXT") if sasl else "SSL"
-        )
+        settings["security_protocol"] = _protocol(sasl, tls_used)
     if sasl:
         settings["sasl_mechanism"] = _MECHANISMS[kind]
     if kind == "oauth":
@@ -131,14 +159,22 @@ def _cluster(
         pair = _mapping(login, "certificateAndKey")
         settings["ssl_certificate_file"] = _mounted(pair, "certificate")
         settings["ssl_key_file"] = _mounted(pair, "key")
-    trusted = _listed(tls, "trustedCertificates") if isinstance(tls, Mapping) else []
-    if trusted:
-        settings["ssl_ca_file"] = _mounted(trusted[0], "certificate")
-        if trusted[1:] or "certificate" not in trusted[0]:
-            lines.warnings.append(
-                f"cluster {alias}: trusts several certificates; put them into one file "
-                f"{settings['ssl_ca_file']}"
-            )
+
+
+def _as_written(
+    login: Mapping[str, Any], tls: bool, alias: str, lines: mm2_text.Lines
+) -> None:
+    """A login in the words of Java's clients."""
+    protocol = _protocol(login.get("sasl") is True, tls)
+    lines.settings[f"{alias}.security.protocol"] = protocol
+    for key, value in _mapping(login, "config").items():
+        lines.settings[f"{alias}.{key}"] = _text(value)
+
+
+def _protocol(sasl: bool, tls: bool) -> str:
+    if sasl:
+        return "SASL_SSL" if tls else "SASL_PLAINTEXT"
+    return "SSL" if tls else "PLAINTEXT"
 
 
 def _tokens(login: Mapping[str, Any]) -> dict[str, Any]:
