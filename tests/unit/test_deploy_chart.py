@@ -373,7 +373,7 @@ def test_runbooks_stand_where_the_values_say(helm: str) -> None:
         ),
         (
             {"config": {"service": {"http_hosts": ["mirror.example.com"]}}},
-            "config.service.http_hosts: Kubernetes' probes use the pods' IP addresses",
+            "config.service.http_hosts: the chart sets it",
         ),
         ({"http": {"tokenKey": "token"}}, "set http.secretName"),
         (

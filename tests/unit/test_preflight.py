@@ -217,6 +217,7 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "cores",
         "HTTP port",
     }
+    assert "without a token" in found["HTTP port"].detail
     assert all(each.fix for each in found.values() if each.state is not State.OK)
     assert "/no/java" in found["Java"].detail
     assert "install e.g." in found["Java"].fix
