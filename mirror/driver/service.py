@@ -143,12 +143,6 @@ class Service:
             per_partition=service.metrics_per == "partition",
             access=service,
         )
-        if service.open_to_others:
-            log.warning(
-                "the HTTP port is open to other machines without a token: set "
-                "service.http_token_file, or service.http_host to 127.0.0.1",
-                http_host=service.http_host,
-            )  # fmt: skip
         with server:
             if ready is not None:
                 ready(server.url)

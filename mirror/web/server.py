@@ -79,6 +79,7 @@ class StatusServer:
         """
         settings = access or HttpSettings(http_host=host)
         self._certificates = certificates(settings)
+        self._open_to_others = settings.open_to_others
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
@@ -98,6 +99,12 @@ class StatusServer:
         )
 
     def __enter__(self) -> Self:
+        if self._open_to_others:
+            log.warning(
+                "other machines can read the HTTP port without a token: set "
+                "service.http_token_file, or service.http_host to 127.0.0.1",
+                url=self.url,
+            )
         self._thread.start()
         while not self._listening.wait(_LOOK_SECONDS):
             if not self._thread.is_alive():

@@ -91,13 +91,28 @@ def test_a_name_that_is_not_ours():
         assert ask(url, "/healthz", Host="evil.example")[0] == 421
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"http_host": "0.0.0.0"}, True),
+        ({"http_host": "0.0.0.0", "http_token": TOKEN}, False),
+        ({}, False),
+    ],
+)
+def test_a_port_that_is_open_to_others(settings: dict[str, str], *, warned: bool):
+    """At the start it warns if other machines can read the port without a token."""
+    with capture_logs() as logs, served(**settings):
+        pass
+    assert any("without a token" in each["event"] for each in logs) is warned
+
+
 def test_names_that_were_named():
     """On every address, `http_hosts` adds to the names that always work: IP addresses,
     localhost and this machine's own.
     """
     named = "mirror.example.com, other"
-    with served(http_host="0.0.0.0", http_hosts=named) as url:  # noqa: S104
-        local = url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    with served(http_host="0.0.0.0", http_hosts=named) as url:
+        local = url.replace("0.0.0.0", "127.0.0.1")
         ours = ("mirror.example.com:443", "Other", "localhost", socket.gethostname())
         for name in (*ours, "192.0.2.7:8083", "[2001:db8::1]:8083"):
             assert ask(local, Host=name)[0] == 200, name
