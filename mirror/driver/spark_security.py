@@ -63,14 +63,13 @@ def protection(master: str, given: Mapping[str, str]) -> dict[str, str]:
         return {}
     makes_its_own = master == "yarn" or master.startswith("k8s://")
     if not makes_its_own and _SECRET not in given:
-        raise ConfigError(
-            [
-                f"{_SECRET}: Spark on {master} needs a secret, since leases carry the "
-                "clusters' passwords: give the same one to mirror (spark-submit "
-                "--properties-file, or service.spark) and to Spark's master and "
-                "workers; see docs/howto/spark-submit.md"
-            ]
+        problem = (
+            f"{_SECRET}: Spark on {master} needs a secret, since leases carry the "
+            "clusters' passwords: give the same one to mirror (spark-submit "
+            "--properties-file, or service.spark) and to Spark's master and workers; "
+            "see docs/howto/spark-submit.md"
         )
+        raise ConfigError([problem])
     if master.startswith("k8s://") and not (
         any(key in given for key in (_SECRET, *_FILES)) or _VARIABLE in os.environ
     ):
