@@ -101,4 +101,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if and $api (not (.Capabilities.APIVersions.Has $api)) -}}
 {{- fail (printf "mode: %s needs %s, which this cluster does not have; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
 {{- end -}}
+{{- if and (ne .Values.mode "deployment") (not .Values.spark.secretName) -}}
+{{- fail (printf "spark.secretName: with mode %s leases with the clusters' passwords go from pod to pod; name a Secret with key %s, made by: kubectl create secret generic mirror-spark --from-literal=%s=\"$(openssl rand -hex 32)\"" .Values.mode .Values.spark.secretKey .Values.spark.secretKey) -}}
+{{- end -}}
 {{- end -}}
