@@ -372,6 +372,7 @@ def test_who_listens_between_driver_and_executors(
     config["flows"]["A->B"] |= {"topics": topic, "transform": None}
     del config["flows"]["A->B"]["transform_options"]
     ports = free_ports(2)
+    config["service"]["log_level"] = "info"
     config["service"]["spark_master"] = "local-cluster[1,1,512]"
     config["service"]["spark"] = {
         # Executors connect to 127.0.0.2, where the recorders are.
