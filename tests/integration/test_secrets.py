@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 import json
 from pathlib import Path
 import re
@@ -25,7 +25,6 @@ from mirror.playground.secured import PASSWORDS, USER
 from tests.harness.admin import create_topic
 from tests.harness.load import producer
 from tests.harness.metadata import allow, revoke
-from tests.harness.recorder import Recorder
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
 from tests.harness.witness import eventually
@@ -350,54 +349,6 @@ def test_a_refused_service_keeps_its_secrets(
     assert {
         name: found for name, text in written.items() if (found := told(text))
     } == {}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("protected", [True, False])
-def test_who_listens_between_driver_and_executors(
-    secured: dict[str, PlaygroundCluster],
-    config: dict[str, Any],
-    tmp_path: Path,
-    *,
-    protected: bool,
-) -> None:
-    """Executors that copy get the clusters' password, and whoever records all that
-    goes between them and the driver cannot read it; with Spark's protection turned
-    off, he can, and the log warns of it.
-    """
-    create_topic(secured["a"].admin_bootstrap, topic := f"heard-{protected}".lower())
-    client = producer(secured["a"].admin_bootstrap)
-    client.produce(topic, key=b"k", value=b"v")
-    assert client.flush(30) == 0
-    config["flows"]["A->B"] |= {"topics": topic, "transform": None}
-    del config["flows"]["A->B"]["transform_options"]
-    ports = free_ports(2)
-    config["service"]["log_level"] = "info"
-    config["service"]["spark_master"] = "local-cluster[1,1,512]"
-    config["service"]["spark"] = {
-        # Executors connect to 127.0.0.2, where the recorders are.
-        "spark.driver.host": "127.0.0.2",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.port": str(ports[0]),
-        "spark.driver.blockManager.port": str(ports[1]),
-        "spark.broadcast.compress": "false",
-        **(
-            {"spark.authenticate.secret": "spark-s3cret"}
-            if protected
-            else {"spark.authenticate": "false"}
-        ),
-    }
-    with ExitStack() as stack:
-        recorders = [
-            stack.enter_context(Recorder(("127.0.0.2", port), ("127.0.0.1", port)))
-            for port in ports
-        ]
-        mirror = stack.enter_context(GuardedMirror(config, tmp_path / "run"))
-        eventually(secured["b"].admin_bootstrap, f"A.{topic}", 1)
-        heard = b"".join(recorder.heard for recorder in recorders)
-        assert len(heard) > 10_000
-        assert (PASSWORD in told(heard)) is not protected
-        assert ("protection of them is off" in mirror.log.read_text()) is not protected
 
 
 class ConsoleMirror(RunningMirror):
