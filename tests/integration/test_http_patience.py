@@ -144,7 +144,7 @@ def test_silent_clients_hold_up_no_one(port: _Port) -> None:
 
 def test_more_connections_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest silent connections are closed as new ones come, long before their
-    time is over, and whoever asks is answered.
+    time is over, and a client that asks is answered.
     """
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 50)
     with served() as url, ExitStack() as stack:

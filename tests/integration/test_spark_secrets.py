@@ -74,7 +74,7 @@ def executor_gets(
 def test_who_listens_between_driver_and_executors(
     tmp_path: Path, spark: dict[str, str], *, heard: bool
 ) -> None:
-    """An executor gets a cluster's password with its lease, and whoever records all
+    """An executor gets a cluster's password with its lease, and someone who records all
     that goes between it and the driver cannot read it. With Spark's protection turned
     off he can, and the log warns of it.
     """
