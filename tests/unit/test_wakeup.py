@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 import os
 import resource
+import select
 import socket
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from mirror.driver import wakeup as module
 from mirror.driver.wakeup import Wakeup
+from mirror.relay import task as task_module
+from mirror.relay.lease import Lease
+from mirror.relay.task import RelayTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +69,38 @@ def test_tasks_of_this_run_are_woken(wakeup: Wakeup):
     wakeup.mute()
     with connected(wakeup, wakeup.token) as task:
         assert not is_woken(task, within=0.1)
+
+
+class _Waits:
+    """A slot whose lease only ends when it is woken."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+
+    def run(self, _lease: Any, *, wakeup: int | None) -> list[Any]:
+        assert wakeup is not None
+        assert not select.select([wakeup], [], [], 0.2)[0]
+        self.began.set()
+        assert select.select([wakeup], [], [], 10)[0]
+        return []
+
+
+def test_a_lease_ends_when_it_is_woken(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch):
+    """A relay task that gets address and token with its lease is woken."""
+    slot = _Waits()
+    monkeypatch.setattr(task_module, "_slot", lambda *_: slot)
+    task = RelayTask(
+        plan=cast("Any", None),
+        wakeup=wakeup.address,
+        wakeup_token=wakeup.token,
+        log_settings=cast("Any", None),
+    )
+    lease = Lease(slot=0, number=1, generation="g", seconds=30, assignments=())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task._run, lease)
+        assert slot.began.wait(10)
+        wakeup.send()
+        assert running.result(10) == []
 
 
 def test_callers_without_the_token(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch):
