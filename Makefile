@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := mirror tests
 
 # Optional variables: `make demo DEMO_ARGS=--keep`, `make bench BENCH_ARGS="--peers mirror"`,
-# `make image IMAGE_ARGS="--build-arg DEBIAN=debian@sha256:..."`,
+# `make image RELEASE=1 IMAGE_ARGS="--build-arg DEBIAN=debian@sha256:..."`,
 # `make bench-chart BENCH_FILES="ONE.json OTHER.json"` (default: the latest file).
 PYTHON ?=
 DEMO_ARGS ?=
@@ -15,6 +15,7 @@ TEST_ARGS ?=
 TEST_WORKERS ?= 4
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
+RELEASE ?=
 BENCH_FILES ?= $(lastword $(sort $(wildcard artifacts/bench/*.json)))
 
 .DEFAULT_GOAL := help
@@ -130,8 +131,17 @@ kubernetes: ## render deploy/kubernetes from the chart; needs helm
 	helm template mirror deploy/helm/mirror -f deploy/kubernetes/values.yaml \
 	    --kube-version 1.34.0 > deploy/kubernetes/mirror.yaml
 
+.PHONY: sbom
+sbom: install ## write artifacts/mirror.cdx.json, a CycloneDX bill of materials
+	@mkdir -p artifacts
+	$(BIN)/python deploy/image/sbom.py > artifacts/mirror.cdx.json
+
 .PHONY: image
-image: ## build the container image mirror:VERSION; needs docker or buildah
+image: ## build the container image mirror:VERSION; RELEASE=1 wants a pinned base
+	@if [ -n "$(RELEASE)" ] && ! echo '$(IMAGE_ARGS)' | grep -Eq 'DEBIAN=[^ ]+@sha256:[0-9a-f]{64}( |$$)'; then \
+	    echo 'make image: RELEASE=1 needs a base image pinned by digest: IMAGE_ARGS="--build-arg DEBIAN=docker.io/library/debian@sha256:..."' >&2; \
+	    exit 2; \
+	fi
 	@set -e; version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' mirror/__init__.py); \
 	if command -v buildah >/dev/null; then \
 	    buildah build --format docker --layers $(IMAGE_ARGS) -t mirror:$$version .; \

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import functools
 import itertools
 import os
+from pathlib import Path
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from tests.harness.standing import StandingMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
 
 # A developer's own settings must not reach the tests, whatever imports first.
 _KEPT = ("MIRROR_TEST_", "MIRROR_CACHE", "MIRROR_IVY_SETTINGS", "MIRROR_CLASS_DATA")
@@ -39,6 +39,13 @@ for _name in list(os.environ):
 # Else each process compiles all of it: a third of a worker's start, and of mirror's.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The tests' token providers, for this process and those that it starts.
+_REGISTERED = str(Path(__file__).parent / "harness" / "registered")
+sys.path.append(_REGISTERED)
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [os.environ.get("PYTHONPATH"), _REGISTERED])
+)
 
 Clusters = dict[str, PlaygroundCluster]
 

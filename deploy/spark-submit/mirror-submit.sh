@@ -10,6 +10,8 @@
 #   APP_HOME           the Python environment with mirror: /opt/mirror
 #   APP_ARCHIVE        a packed environment (mirror-pack.sh), for executors that have
 #                      none. Empty: executors have one at APP_HOME as well
+#   SPARK_PROPERTIES   a file of Spark's settings, such as spark.authenticate.secret, for
+#                      mirror's user alone. Empty: Spark's own spark-defaults.conf
 #   SUBMIT_OPTIONS     further options for spark-submit, split at spaces
 set -eu
 
@@ -36,6 +38,9 @@ else
     PYSPARK_PYTHON=$home/bin/python
 fi
 export PYSPARK_PYTHON
+if [ -n "${SPARK_PROPERTIES:-}" ]; then
+    set -- --properties-file "$SPARK_PROPERTIES" "$@"
+fi
 # shellcheck disable=SC2086  # several options are several words
 exec "$home/bin/spark-submit" --master "$SPARK_MASTER" --deploy-mode client \
     --driver-memory 512m --conf spark.executor.memory=512m ${SUBMIT_OPTIONS:-} "$@"

@@ -147,18 +147,18 @@ class ClusterConfig(Section):
         gt=0,
         description="How long the token endpoint may take to answer; zero is refused.",
     )
-    sasl_token_provider: Annotated[str, BeforeValidator(values.function)] | None = (
-        setting(
-            default=None,
-            description="For OAUTHBEARER: a function, package.module:function, that "
-            "returns a token and when it expires, such as a cloud provider's signer. "
-            "Null: use sasl_oauthbearer_token_endpoint_url.",
-        )
+    sasl_token_provider: (
+        Annotated[str, BeforeValidator(values.token_provider)] | None
+    ) = setting(
+        default=None,
+        description="For OAUTHBEARER: what makes tokens: aws-msk-iam, or a name that "
+        "an installed package registers in the entry-point group "
+        "mirror.token_providers. Null: use sasl_oauthbearer_token_endpoint_url.",
     )
     sasl_token_options: Mapping[str, Any] = setting(
         default={},
         repr=False,
-        description="Keyword arguments for that function. Empty: none.",
+        description="Keyword arguments for that provider. Empty: none.",
     )
     ssl_ca_file: File | None = setting(
         default=None,

@@ -36,10 +36,11 @@ class HttpSettings(Section):
     )
     http_hosts: Annotated[tuple[str, ...], BeforeValidator(values.hosts)] = setting(
         default=(),
-        description="Host names that requests may use for this service, without a "
-        "port; a list, or one text with commas. Empty: while it listens on localhost "
-        "only, localhost and its addresses, which stops pages of other sites from "
-        "reading it; any name otherwise.",
+        description="Further host names that requests may use for this service, "
+        "without a port, such as those of a proxy or an ingress; a list, or one text "
+        "with commas. IP addresses, localhost, http_host and the machine's own name "
+        "always work; any other name is refused, which stops pages of other sites "
+        "from reading the port.",
     )
     http_certificate_file: File | None = setting(
         default=None,
@@ -107,6 +108,11 @@ class HttpSettings(Section):
             return ip_address(self.http_host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+    @property
+    def open_to_others(self) -> bool:
+        """Whether other machines can read the port without credentials."""
+        return not (self.listens_locally or self.asks_who)
 
     @model_validator(mode="after")
     def _http_fits(self) -> Self:

@@ -22,6 +22,7 @@ from mirror.policy.rename_rule import Rule, why_wrong
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOKEN_ENDPOINT = re.compile(
     r"https?://[^\s/?#@]+(:[0-9]{1,5})?([/?][^\s#]*)?|file:///\S+"
 )
@@ -29,9 +30,7 @@ _EXTENSION = re.compile(r"[A-Za-z]+")
 _OTHER_MECHANISMS = {
     "GSSAPI": "is not supported yet",
     "AWS_MSK_IAM": "is a Java class of Amazon's; OAUTHBEARER does the same with "
-    "sasl_token_provider: "
-    "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token and "
-    "sasl_token_options: {region: ...}",
+    "sasl_token_provider: aws-msk-iam and sasl_token_options: {region: ...}",
 }
 _A_RULE = r"use {match: 'orders\.(.*)', to: 'eu.\1'}"
 _MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
@@ -87,6 +86,20 @@ def function(value: Any) -> str:
         refuse(
             f'{shown(value)} does not name a function; use "package.module:function"'
         )
+    return value.strip()
+
+
+def token_provider(value: Any) -> str:
+    """The name of a registered provider; whether it exists is checked later."""
+    if isinstance(value, str) and _FUNCTION.fullmatch(value.strip()):
+        refuse(
+            f"{shown(value)} is a function's name, and mirror calls only registered "
+            'ones: name it in the entry-point group "mirror.token_providers" of an '
+            "installed package, and give that name here (for Amazon's signer "
+            '"aws-msk-iam", which mirror has); see docs/howto/security.md'
+        )
+    if not isinstance(value, str) or not _PROVIDER.fullmatch(value.strip()):
+        refuse(f'{shown(value)} does not name a token provider; use "aws-msk-iam"')
     return value.strip()
 
 

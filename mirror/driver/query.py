@@ -128,7 +128,10 @@ class LeaseQuery:
         self._flow = plan.flow
         self._took = took
         self._task = RelayTask(
-            plan=plan, wakeup=self.wakeup.address, log_settings=log_settings
+            plan=plan,
+            wakeup=self.wakeup.address,
+            wakeup_token=self.wakeup.token,
+            log_settings=log_settings,
         )
         self._generation = terms.generation
         self._slots = terms.slots

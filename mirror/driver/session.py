@@ -25,6 +25,7 @@ import structlog
 
 from mirror.config import environment
 from mirror.config.service_settings import SPARK_SECRET
+from mirror.driver.spark_security import protection
 from mirror.host import require_java
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
 
     Raises:
         JavaMissingError: there is no Java that Spark can run on.
+        ConfigError: a Spark cluster without a secret.
     """
     java = require_java()
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
@@ -93,10 +95,10 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
     settings = {**_SETTINGS, **config.spark}
     if _submitted():
         SparkContext._ensure_initialized()  # noqa: SLF001  to read what was submitted
-        given = SparkConf()
+        submitted = SparkConf()
         # The submitted JVM has its own log settings, which are not quiet.
         settings.setdefault("spark.log.level", "ERROR")
-        settings = {k: v for k, v in settings.items() if not given.contains(k)}
+        settings = {k: v for k, v in settings.items() if not submitted.contains(k)}
     elif config.spark_master is not None:
         settings = {"spark.master": config.spark_master, **settings}
     else:
@@ -108,6 +110,8 @@ def session(config: ServiceConfig, *, slots: int) -> SparkSession:
         }
     if not _submitted():
         _launch(settings)
+    given = {**dict(SparkConf().getAll()), **settings}
+    settings |= protection(given["spark.master"], given)
     builder = SparkSession.builder.appName("mirror")
     for key, value in settings.items():
         builder = builder.config(key, value)

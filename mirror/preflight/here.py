@@ -32,6 +32,7 @@ def findings(config: MirrorConfig) -> list[Finding]:
     """One finding for each thing that a run needs at its start."""
     return [
         *(_java(), _libraries(), _cores(config), _state_dir(config), _port(config)),
+        *_open_port(config),
         *_hooks(config),
     ]
 
@@ -135,3 +136,13 @@ def _port(config: MirrorConfig) -> Finding:
             "fine if that is the running service; otherwise choose another port",
         )  # fmt: skip
     return ok(HERE, "HTTP port", where)
+
+
+def _open_port(config: MirrorConfig) -> Iterator[Finding]:
+    if config.service.open_to_others:
+        yield warn(
+            HERE, "HTTP port",
+            f"service.http_host: {config.service.http_host} lets other machines read "
+            "status and metrics without a token",
+            "set service.http_token_file, or service.http_host to 127.0.0.1",
+        )  # fmt: skip

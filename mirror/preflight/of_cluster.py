@@ -13,7 +13,7 @@ from mirror.errors import AuthenticationError, AuthorizationError, ClusterError
 from mirror.preflight.finding import fail, ok, some, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.cluster_settings import ClusterConfig
@@ -89,28 +89,39 @@ def findings(
     ]  # fmt: skip
     if not silent:
         found.append(ok(where, "brokers", "each answers at its advertised address"))
-    found.append(_security(config, where))
+    found += security(config, where)
     found.append(_version(cluster, where))
     if flows:
         found.append(_transactions(cluster, where, flows, settings))
     return found
 
 
-def _security(config: ClusterConfig, where: str) -> Finding:
+def security(config: ClusterConfig, where: str) -> Iterator[Finding]:
+    """What could be read, or who could pose as a broker, on the way to it."""
     protocol, mechanism = config.security_protocol, config.sasl_mechanism
     shown = protocol if mechanism is None else f"{protocol}, {mechanism}"
     place = f"clusters.{config.alias}"
-    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
-        return warn(
-            where, "security", f"{shown}: the password is sent in clear text",
-            f"set {place}.security_protocol to SASL_SSL, or use SCRAM",
+    endpoint = config.sasl_oauthbearer_token_endpoint_url or ""
+    shows = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(mechanism or "")
+    if protocol == "SASL_PLAINTEXT" and shows:
+        yield warn(
+            where, "security", f"{shown}: the {shows} is sent in clear text",
+            f"set {place}.security_protocol to SASL_SSL"
+            + (", or use SCRAM" if mechanism == "PLAIN" else ""),
         )  # fmt: skip
-    if protocol.endswith("SSL") and not config.ssl_check_hostname:
-        return warn(
+    elif protocol.endswith("SSL") and not config.ssl_check_hostname:
+        yield warn(
             where, "security", f"{shown}: a server with any trusted certificate can "
             "pose as a broker", f"turn {place}.ssl_check_hostname on",
         )  # fmt: skip
-    return ok(where, "security", shown)
+    else:
+        yield ok(where, "security", shown)
+    if endpoint.startswith("http:"):
+        yield warn(
+            where, "token endpoint",
+            f"{place}.sasl_oauthbearer_token_endpoint_url: the client secret is sent, "
+            "and the token comes, in clear text", "use the endpoint's https:// address",
+        )  # fmt: skip
 
 
 def _version(cluster: Cluster, where: str) -> Finding:

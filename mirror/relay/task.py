@@ -8,7 +8,7 @@ meanwhile, a take-over resolves that. No mirrored data passes through Spark.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 import gc
 import json
 import socket
@@ -42,6 +42,8 @@ class RelayTask:
     plan: LeasePlan
     wakeup: tuple[str, int]
     """The driver's address: it closes the connection when leases must end."""
+    wakeup_token: bytes = field(repr=False)
+    """What the driver knows this run's tasks by."""
     log_settings: log.Settings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,9 +58,11 @@ class RelayTask:
             wakeup = None
             # If the wakeup cannot be reached, leases end on time instead of early.
             with contextlib.suppress(OSError):
-                wakeup = stack.enter_context(
+                connection = stack.enter_context(
                     socket.create_connection(self.wakeup, _WAKEUP_TIMEOUT_SECONDS)
                 )
+                connection.sendall(self.wakeup_token)
+                wakeup = connection
             began, used = time.monotonic(), time.process_time()
             reports = slot.run(lease, wakeup=wakeup.fileno() if wakeup else None)
             seconds, used = time.monotonic() - began, time.process_time() - used

@@ -1,7 +1,7 @@
 """Who may ask the service's HTTP port: names, methods, tokens and passwords.
 
 Main function: `guarded`, which wraps a WSGI application. It checks in this order: the
-Host header (against DNS rebinding to localhost), the method (anything that could change
+Host header (against DNS rebinding), the method (anything that could change
 something always needs an authenticated caller), then token or password. It reads the
 secrets for each request, so a rotated file takes effect at once, and never logs or
 returns them.
@@ -13,7 +13,9 @@ import base64
 import binascii
 import hmac
 from http import HTTPStatus
+from ipaddress import ip_address
 import json
+import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -39,7 +41,6 @@ log = structlog.get_logger()
 PROBES = frozenset({"/healthz", "/readyz"})
 READING = frozenset({"GET", "HEAD"})
 """Methods that change nothing."""
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _CHALLENGES = (
     ("WWW-Authenticate", 'Basic realm="mirror", charset="UTF-8"'),
     ("WWW-Authenticate", 'Bearer realm="mirror"'),
@@ -120,11 +121,11 @@ class _Guard:
     def _check_name(self, environ: Environ) -> None:
         # A client that sends none is not a browser, and only browsers can be tricked.
         called = _name_in(environ.get("HTTP_HOST", ""))
-        if self._names and called and called not in self._names:
+        if called and called not in self._names and not _is_address(called):
             raise Refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this service does not answer as {called}: use one of "
-                f"{', '.join(sorted(self._names))}, or add it to service.http_hosts",
+                f"this service does not answer as {called}: use its IP address, or "
+                "add the name to service.http_hosts",
             )
 
     def _is_known(self, environ: Environ) -> bool:
@@ -204,12 +205,18 @@ def read_secret(file: Path | None, given: SecretStr | None) -> str:
 
 
 def _names(settings: HttpSettings) -> frozenset[str]:
-    """The host names that the service accepts; empty: any."""
-    if settings.http_hosts:
-        return frozenset(settings.http_hosts)
-    if not settings.listens_locally:
-        return frozenset()
-    return _LOCAL_NAMES | {_name_in(settings.http_host)}
+    """The host names that the service accepts, besides IP addresses."""
+    own = {_name_in(settings.http_host), socket.gethostname().lower()}
+    return frozenset({"localhost", *own, *settings.http_hosts})
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is an IP address. A page cannot rebind one, as it can its own name."""
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _name_in(host: str) -> str:

@@ -1,7 +1,8 @@
 """The service's HTTP port: pages, status, metrics, events, probes.
 
 Main type: `StatusServer`, a context manager around Tornado's server, whose loop has a
-thread of its own: slow or silent clients cost no thread, and are cut off. What it shows
+thread of its own: slow or silent clients cost no thread, and are cut off; `connections`
+bounds how many there are. What it shows
 comes from the `StatusStore`; nothing can be changed through it. Whom it answers is
 `access`'s duty, TLS that of `tls`.
 """
@@ -17,7 +18,6 @@ import traceback
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import structlog
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.wsgi import WSGIContainer
 
@@ -29,6 +29,7 @@ from mirror.status.history import History
 from mirror.status.states import FlowState
 from mirror.web.access import guarded
 from mirror.web.active import is_active
+from mirror.web.connections import BoundedServer
 from mirror.web.page.pages import Pages
 from mirror.web.routing import Response, Routes, as_json
 from mirror.web.tls import certificates
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from tornado.http1connection import HTTP1Connection
     from tornado.httputil import HTTPServerRequest
+    from tornado.iostream import IOStream
 
     from mirror.status.store import StatusStore
     from mirror.web.routing import Request
@@ -77,6 +79,7 @@ class StatusServer:
         """
         settings = access or HttpSettings(http_host=host)
         self._certificates = certificates(settings)
+        self._open_to_others = settings.open_to_others
         self._store = store
         self.history = History(store)
         self._metrics = exposition(store, per_partition=per_partition)
@@ -96,6 +99,12 @@ class StatusServer:
         )
 
     def __enter__(self) -> Self:
+        if self._open_to_others:
+            log.warning(
+                "other machines can read the HTTP port without a token: set "
+                "service.http_token_file, or service.http_host to 127.0.0.1",
+                url=self.url,
+            )
         self._thread.start()
         while not self._listening.wait(_LOOK_SECONDS):
             if not self._thread.is_alive():
@@ -117,14 +126,16 @@ class StatusServer:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         self._loop.set_exception_handler(_failed)
         workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mirror-http")
-        server = HTTPServer(
-            _Answering(self._application, workers),
+        answering = _Answering(self._application, workers)
+        server = BoundedServer(
+            answering,
             no_keep_alive=True,
             ssl_options=self._certificates and self._certificates.context,
             idle_connection_timeout=_PATIENCE_SECONDS,
             body_timeout=_PATIENCE_SECONDS,
             max_body_size=_LARGEST_BODY,
         )
+        answering.asked = server.asked
         server.add_sockets(self._sockets)
         self._listening.set()
         await self._closing.wait()
@@ -200,6 +211,8 @@ def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 class _Answering(WSGIContainer):
     """Calls the application, and closes connections whose answer is not read."""
 
+    asked: Callable[[IOStream], None]
+
     def environ(self, request: HTTPServerRequest) -> dict[str, Any]:
         # Tornado fails on a name such as "localhost:x". What the client sent is in
         # HTTP_HOST, which `access` checks.
@@ -207,9 +220,10 @@ class _Answering(WSGIContainer):
         return super().environ(request)
 
     async def handle_request(self, request: HTTPServerRequest) -> None:
+        connection = cast("HTTP1Connection", request.connection)
+        self.asked(connection.stream)
         try:
             await super().handle_request(request)
         finally:  # also after an error, when Tornado would wait for an answer forever
-            connection = cast("HTTP1Connection", request.connection)
             loop = asyncio.get_running_loop()
             loop.call_later(_PATIENCE_SECONDS, connection.close)

@@ -58,6 +58,7 @@ class WrappedMirror(SubmittedMirror):
         super().__init__(config, folder, cluster)
         variables = {
             "SPARK_MASTER": cluster.master,
+            "SPARK_PROPERTIES": str(cluster.properties),
             "APP_HOME": sys.prefix,
             "SPARK_LOCAL_IP": LOOPBACK,
             "SUBMIT_OPTIONS": " ".join(
@@ -146,6 +147,7 @@ def test_verify_on_a_cluster(
             env={
                 **os.environ,
                 "SPARK_MASTER": spark.master,
+                "SPARK_PROPERTIES": str(spark.properties),
                 "APP_HOME": sys.prefix,
                 "SPARK_LOCAL_IP": LOOPBACK,
             },

@@ -20,6 +20,7 @@ import psutil
 import pyspark
 
 import mirror
+from mirror.driver.spark_security import PROTECTION
 from mirror.host import require_java
 from mirror.playground.leash import Leash
 from mirror.playground.ports import LOOPBACK, free_ports
@@ -42,10 +43,14 @@ QUICK = {
 
 
 class Standalone:
-    """A master and workers of one core each; a context manager."""
+    """A master and workers of one core each, with a secret; a context manager."""
 
     def __init__(self, folder: Path, *, workers: int = 2) -> None:
         self.master = ""
+        self.properties = folder / "spark.conf"
+        """What master, workers and driver have in common."""
+        shared = {**PROTECTION, "spark.authenticate.secret": "standal0ne-secret"}
+        self.properties.write_text("".join(f"{k} {v}\n" for k, v in shared.items()))
         self._folder = folder
         self._number = workers
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -134,7 +139,8 @@ class Standalone:
                     "-XX:TieredStopAtLevel=1",
                     "-Dspark.master.rest.enabled=false",  # it has a port of its own
                     "-cp", str(_SPARK / "jars" / "*"),
-                    f"org.apache.spark.deploy.{main}", "--host", LOOPBACK, *arguments,
+                    f"org.apache.spark.deploy.{main}", "--host", LOOPBACK,
+                    "--properties-file", str(self.properties), *arguments,
                 ],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -178,6 +184,7 @@ class SubmittedMirror(RunningMirror):
         submit += [f"SPARK_LOCAL_IP={LOOPBACK}"]
         submit += [str(Path(sys.executable).with_name("spark-submit"))]
         submit += ["--master", cluster.master, "--driver-memory", _MEMORY]
+        submit += ["--properties-file", str(cluster.properties)]
         settings = {
             "spark.executor.cores": 1,
             "spark.executor.memory": _MEMORY,

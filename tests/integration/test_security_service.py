@@ -205,7 +205,7 @@ def test_tokens_run_out_and_come_back(
 ) -> None:
     """A service with tokens and sessions of seconds copies through many of them without
     one interruption; when there are no more tokens it says so, and continues when there
-    are; the source's tokens come from a user's function.
+    are; the source's tokens come from a user's provider.
     """
     with IdentityProvider(lives=8) as provider:
         doors = Doors(tmp_path / "doors", provider, session_seconds=5)
@@ -219,7 +219,7 @@ def test_tokens_run_out_and_come_back(
             ).items()
             if not key.startswith("sasl_oauthbearer")
         } | {
-            "sasl_token_provider": "tests.harness.identity_provider:fetch",
+            "sasl_token_provider": "tests-fetch",
             "sasl_token_options": {"url": provider.url},
         }
         sections = {"S": source, "T": doors.section(made["t"], "SASL_SSL OAUTHBEARER")}

@@ -154,7 +154,7 @@ def test_credentials_make_the_flows_of_a_cluster_run_again(
 @pytest.mark.parametrize(
     ("setting", "login"),
     [
-        ("sasl_token_options", {"sasl_token_provider": "tokens:get"}),
+        ("sasl_token_options", {"sasl_token_provider": "tokens"}),
         (
             "sasl_oauthbearer_parameters",
             {

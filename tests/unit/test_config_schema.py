@@ -203,7 +203,7 @@ _PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
             {
                 "security_protocol": "SASL_SSL",
                 "sasl_mechanism": "OAUTHBEARER",
-                "sasl_token_provider": "signer:token",
+                "sasl_token_provider": "signer",
             },
             None,
         ),

@@ -49,21 +49,31 @@ _ID = "sasl_oauthbearer_client_credentials_client"
             ),
         ),
         (
-            {"sasl_token_provider": "a:b", "sasl_oauthbearer_scope": "x"},
+            {"sasl_token_provider": "a", "sasl_oauthbearer_scope": "x"},
             f"{_OF}_scope: sasl_token_provider does not use it; remove it",
         ),
         (
-            {"sasl_token_provider": "a:b", "sasl_username": "x"},
+            {"sasl_token_provider": "a", "sasl_username": "x"},
             (
                 "clusters.us-east.sasl_username: sasl_mechanism OAUTHBEARER does not "
                 f"use it; use {_ID}_id and its secret"
             ),
         ),
         (
-            {"sasl_token_provider": "a"},
+            {"sasl_token_provider": "subprocess:check_output"},
             (
-                'clusters.us-east.sasl_token_provider: "a" does not name a function; '
-                'use "package.module:function"'
+                'clusters.us-east.sasl_token_provider: "subprocess:check_output" is a '
+                "function's name, and mirror calls only registered ones: name it in "
+                'the entry-point group "mirror.token_providers" of an installed '
+                "package, and give that name here (for Amazon's signer "
+                '"aws-msk-iam", which mirror has); see docs/howto/security.md'
+            ),
+        ),
+        (
+            {"sasl_token_provider": "a b"},
+            (
+                'clusters.us-east.sasl_token_provider: "a b" does not name a token '
+                'provider; use "aws-msk-iam"'
             ),
         ),
         (
@@ -79,7 +89,7 @@ _ID = "sasl_oauthbearer_client_credentials_client"
             ),
         ),
         (
-            {"sasl_token_provider": "a:b", "sasl_oauthbearer_extensions": {"a1": "x"}},
+            {"sasl_token_provider": "a", "sasl_oauthbearer_extensions": {"a1": "x"}},
             (
                 f'{_OF}_extensions: "a1" is not a valid name of a SASL extension: '
                 "letters only, and not auth"
@@ -206,7 +216,7 @@ def test_what_strimzis_handler_is_told(tmp_path: Path) -> None:
                 "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule "
                 "required;\n"
             ),
-            "sasl_token_provider: aws_msk_iam_sasl_signer.MSKAuthTokenProvider:gen",
+            "sasl_token_provider: aws-msk-iam and",
         ),
     ],
 )

@@ -376,7 +376,7 @@ def test_runbooks_stand_where_the_values_say(helm: str) -> None:
         ),
         (
             {"config": {"service": {"http_hosts": ["mirror.example.com"]}}},
-            "config.service.http_hosts: Kubernetes' probes use the pods' IP addresses",
+            "config.service.http_hosts: the chart sets it",
         ),
         ({"http": {"tokenKey": "token"}}, "set http.secretName"),
         (
@@ -408,6 +408,54 @@ def test_values_that_would_not_work(
             values[key] = new
 
     assert told in refusal(helm, tmp_path, values)
+
+
+@pytest.mark.parametrize("mode", ["kubeflow", "apache"])
+def test_pods_of_spark_share_a_secret(helm: str, tmp_path: Path, mode: str) -> None:
+    """With an operator the chart asks for a Secret; driver and executors read it from a
+    file, and it is in no pod's environment.
+    """
+    apis = ("--api-versions", ",".join(APIS))
+    told = refusal(helm, tmp_path, {**working(), "mode": mode}, *apis)
+    assert f"spark.secretName: with mode {mode} leases with the clusters'" in told
+
+    documents = render(helm, CHART / "ci" / f"{mode}.yaml")
+    conf = one(documents, "SparkApplication")["spec"]["sparkConf"]
+    assert conf["spark.authenticate"] == "true"
+    file = Path(conf["spark.authenticate.secret.file"])
+    for role in ("driver", "executor"):
+        spec = pod(documents, role)
+        [mount] = [
+            each
+            for each in spec["containers"][0]["volumeMounts"]
+            if each["mountPath"] == str(file.parent)
+        ]
+        [volume] = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == "mirror-spark"
+        assert "mirror-spark" not in json.dumps(spec["containers"][0].get("env", []))
+
+
+@pytest.mark.parametrize("example", ["mm2", "small"])
+def test_the_service_answers_to_its_names(helm: str, example: str) -> None:
+    """The names of the chart's Service work, and those in http.hosts."""
+    documents = render(
+        helm,
+        CHART / "ci" / f"{example}.yaml",
+        *("--set", "http.hosts={mirror.example.com}", "--namespace", "data"),
+    )
+    service = one(documents, "Service")["metadata"]["name"]
+    if example == "small":
+        config = yaml.safe_load(one_named(documents, "mirror-config")["mirror.yaml"])
+        hosts = config["service"]["http_hosts"]
+    else:
+        env = pod(documents)["containers"][0]["env"]
+        [hosts] = [
+            each["value"].split(",")
+            for each in env
+            if each["name"] == "MIRROR_SERVICE__http_hosts"
+        ]
+
+    assert {service, f"{service}.data.svc", "mirror.example.com"} <= set(hosts)
 
 
 def test_plain_files_are_those_of_the_chart(helm: str) -> None:

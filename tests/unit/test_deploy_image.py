@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 import re
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import tomllib
 from urllib.parse import urlsplit
 
+import pyspark
 import pytest
 import yaml
 
@@ -109,3 +112,54 @@ def test_health_check_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> No
     assert "nothing moved for an hour" in still.stderr
     assert gone.returncode == 1
     assert "refused" in gone.stderr
+
+
+def test_a_release_wants_a_pinned_base_image(tmp_path: Path) -> None:
+    """A release's image is refused unless its base has a digest; told what is right."""
+    builder = tmp_path / "buildah"
+    builder.write_text('#!/bin/sh\necho building "$@"\n')
+    builder.chmod(0o755)
+
+    def make(*variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["make", "image", *variables],
+            cwd=ROOT,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    pinned = f"--build-arg DEBIAN=debian@sha256:{'0' * 64}"
+    for given in ("", "--build-arg DEBIAN=debian:bookworm-slim", f"{pinned}a"):
+        ended = make("RELEASE=1", f"IMAGE_ARGS={given}")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "RELEASE=1 needs a base image pinned by digest" in ended.stderr
+
+    assert pinned in make("RELEASE=1", f"IMAGE_ARGS={pinned}").stdout
+    assert "building" in make().stdout
+
+
+def test_the_bill_of_materials() -> None:
+    """It has every package of the lock that is installed, and Spark's Java libraries
+    with the hashes of their files.
+    """
+    command = [sys.executable, ROOT / "deploy" / "image" / "sbom.py"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    bill = json.loads(ended.stdout)
+    found = {each["name"]: each for each in bill["components"]}
+    jars = Path(pyspark.__file__).parent / "jars"
+
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["version"] == mirror.__version__
+    assert found["kafka-python"]["purl"].startswith("pkg:pypi/kafka-python@")
+    assert found["kafka-python"]["licenses"]
+    refs = [each["bom-ref"] for each in bill["components"]]
+    assert len(set(refs)) == len(refs)
+    assert {ref for ref in refs if ref.startswith("jar:")} == {
+        f"jar:{path.relative_to(jars)}" for path in jars.rglob("*.jar")
+    }
+    [log4j] = jars.glob("log4j-core-*.jar")
+    digest = hashlib.sha256(log4j.read_bytes()).hexdigest()
+    assert found["log4j-core"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert found["log4j-core"]["group"] == "org.apache.logging.log4j"

@@ -46,6 +46,39 @@ def test_systemd_would_take_it(unit: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_it_may_do_little(unit: Path) -> None:
+    """By systemd's own measure it is hardly exposed: at most 2.0 of 10."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze: it comes with systemd")
+    ended = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_secrets_are_credentials(unit: Path) -> None:
+    """Secrets come from a folder of root's, under paths that the page names, and memory
+    is limited.
+    """
+    found = settings(unit)
+    [(name, folder)] = [each.split(":") for each in found["LoadCredential"]]
+    prefix = f"/run/credentials/mirror.service/{name}_"
+    page = (FOLDER.parents[1] / "docs" / "howto" / "one-machine.md").read_text()
+
+    assert folder in page
+    assert prefix in page
+    assert {"MemoryHigh", "MemoryMax", "TasksMax"} <= found.keys()
+    for setting in found["Environment"]:
+        if "/run/credentials/" in setting:
+            assert prefix in setting
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_it_ends_as_mirror_wants_to_end(unit: Path) -> None:
     """Only mirror gets SIGTERM, has time for its transactions, and is restarted unless
     its configuration is wrong.

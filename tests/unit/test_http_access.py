@@ -91,16 +91,34 @@ def test_a_name_that_is_not_ours():
         assert ask(url, "/healthz", Host="evil.example")[0] == 421
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"http_host": "0.0.0.0"}, True),
+        ({"http_host": "0.0.0.0", "http_token": TOKEN}, False),
+        ({}, False),
+    ],
+)
+def test_a_port_that_is_open_to_others(settings: dict[str, str], *, warned: bool):
+    """At the start it warns if other machines can read the port without a token."""
+    with capture_logs() as logs, served(**settings):
+        pass
+    assert any("without a token" in each["event"] for each in logs) is warned
+
+
 def test_names_that_were_named():
-    """`http_hosts`, if set, lists all names; without it a port that is not on localhost
-    answers to any name.
+    """On every address, `http_hosts` adds to the names that always work: IP addresses,
+    localhost and this machine's own.
     """
-    with served(http_hosts="mirror.example.com, other") as url:
-        assert ask(url, Host="mirror.example.com:443")[0] == 200
-        assert ask(url, Host="Other")[0] == 200
-        assert ask(url, Host="localhost")[0] == 421
-    with served(http_host="0.0.0.0") as url:
-        assert ask(url.replace("0.0.0.0", "127.0.0.1"), Host="any.example")[0] == 200
+    named = "mirror.example.com, other"
+    with served(http_host="0.0.0.0", http_hosts=named) as url:
+        local = url.replace("0.0.0.0", "127.0.0.1")
+        ours = ("mirror.example.com:443", "Other", "localhost", socket.gethostname())
+        for name in (*ours, "192.0.2.7:8083", "[2001:db8::1]:8083"):
+            assert ask(local, Host=name)[0] == 200, name
+        for foreign in ("evil.example", "1.2.3.4.evil.example"):
+            assert ask(local, Host=foreign)[0] == 421, foreign
+            assert ask(local, "/healthz", Host=foreign)[0] == 421, foreign
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])

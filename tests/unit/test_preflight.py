@@ -10,11 +10,12 @@ import pytest
 from mirror.clusters.admin.configs import Config, Origin, TopicConfigs
 from mirror.clusters.admin.topic_admin import NewTopic
 from mirror.clusters.topics import Leader, Topic
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.schema import MirrorConfig
 from mirror.metadata import configs, topics
 from mirror.metadata.merging import Merging
 from mirror.metadata.sides import Foreseen
-from mirror.preflight import here
+from mirror.preflight import here, of_cluster
 from mirror.preflight.finding import State, some
 from mirror.preflight.internal_topics import internal_topics
 
@@ -217,9 +218,45 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "cores",
         "HTTP port",
     }
+    assert "without a token" in found["HTTP port"].detail
     assert all(each.fix for each in found.values() if each.state is not State.OK)
     assert "/no/java" in found["Java"].detail
     assert "install e.g." in found["Java"].fix
+
+
+@pytest.mark.parametrize(
+    ("protocol", "scheme", "warned"),
+    [
+        ("SASL_SSL", "https", []),
+        ("SASL_PLAINTEXT", "https", ["the token is sent in clear text"]),
+        ("SASL_SSL", "http", ["the client secret is sent, and the token comes, in"]),
+    ],
+)
+def test_tokens_that_can_be_read_on_their_way(
+    protocol: str, scheme: str, warned: list[str]
+) -> None:
+    """A listener or a token endpoint without TLS is a finding."""
+    client = "sasl_oauthbearer_client_credentials_client"
+    config = ClusterConfig.model_validate(
+        {
+            "alias": "A",
+            "bootstrap_servers": "a:9092",
+            "security_protocol": protocol,
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": f"{scheme}://id.example.com/token",
+            f"{client}_id": "mirror",
+            f"{client}_secret": "s",
+        }
+    )
+    found = [
+        each
+        for each in of_cluster.security(config, "cluster A")
+        if each.state is State.WARN
+    ]
+    assert len(found) == len(warned)
+    for each, words in zip(found, warned, strict=True):
+        assert words in each.detail
+        assert each.fix
 
 
 def test_a_hook_that_cannot_be_called(tmp_path: Path) -> None:

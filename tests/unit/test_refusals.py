@@ -120,7 +120,7 @@ def test_a_login_that_is_refused_names_its_settings() -> None:
         "must be those of a user of this cluster"
     )
     bearer = {**login, "sasl_mechanism": "OAUTHBEARER"}
-    said = str(of_sasl(cluster(**bearer, sasl_token_provider="a:b"), "A", "invalid"))
+    said = str(of_sasl(cluster(**bearer, sasl_token_provider="a"), "A", "invalid"))
     assert "refused our token: invalid; what sasl_token_provider returns must" in said
 
 

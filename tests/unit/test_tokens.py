@@ -165,7 +165,7 @@ def test_a_token_that_has_ended_is_not_shown_to_brokers(
     )
     assert "contains a token that expired" in text
     ended = cluster(
-        sasl_token_provider="tests.unit.test_tokens:gives",
+        sasl_token_provider="tests-gives",
         sasl_token_options={"what": ["t", time.time() - 60]},
     )
     assert "returned a token that expired 60 s ago" in refused(ended)
@@ -273,27 +273,30 @@ def gives(what: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("no.such:thing", {}, "cannot be imported: ModuleNotFoundError"),
-        ("tests.unit.test_tokens:lacks", {}, "cannot be imported: AttributeError"),
-        ("tests.unit.test_tokens:gives", {}, "failed: TypeError"),
-        ("tests.unit.test_tokens:gives", {"what": "fails"}, "RuntimeError: no cred"),
+        ("nobodys", {}, "is not registered here; there is aws-msk-iam, tests-fetch"),
+        ("aws-msk-iam", {"region": "r"}, "pip install aws-msk-iam-sasl-signer-python"),
+        ("aws-msk-iam", {"region": "r", "role_arn": "a", "profile": "p"}, "keep one"),
+        ("tests-nowhere", {}, "cannot be imported: ModuleNotFoundError"),
+        ("tests-lacks", {}, "cannot be imported: AttributeError"),
+        ("tests-gives", {}, "failed: TypeError"),
+        ("tests-gives", {"what": "fails"}, "RuntimeError: no cred"),
         (
-            "tests.unit.test_tokens:gives",
+            "tests-gives",
             {"what": "token"},
             "returned str instead of a pair",
         ),
         (
-            "tests.unit.test_tokens:gives",
+            "tests-gives",
             {"what": ["", 5]},
             "returned list instead of a pair",
         ),
-        ("tests.unit.test_tokens:gives", {"what": ["t", "5"]}, "instead of a pair"),
+        ("tests-gives", {"what": ["t", "5"]}, "instead of a pair"),
     ],
 )
 def test_a_provider_that_does_not_work_says_why(
     name: str, options: dict[str, Any], words: str
 ) -> None:
-    """One line each, with the setting and the function's name."""
+    """One line each, with the setting and the provider's name."""
     config = cluster(sasl_token_provider=name, sasl_token_options=options)
     assert words in refused(config)
 
@@ -308,7 +311,7 @@ def test_a_provider_says_the_end_in_one_of_three_ways(way: str) -> None:
         "epoch milliseconds": int((now + 900) * 1000),
     }[way]
     config = cluster(
-        sasl_token_provider="tests.unit.test_tokens:gives",
+        sasl_token_provider="tests-gives",
         sasl_token_options={"what": ("t", end)},
     )
     token = token_provider.ask(config)

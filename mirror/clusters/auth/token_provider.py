@@ -1,48 +1,46 @@
-"""Tokens from a function that the user provides, such as a cloud vendor's signer.
+"""Tokens from a provider that is registered by name, such as a cloud vendor's signer.
 
-Main function: `ask`. It imports the function by name and calls it with
-`sasl_token_options`; the function returns a token and when it expires. `ask` checks the
-result, so that a wrong one is a clear error instead of a broker's refusal.
+Main function: `ask`. Providers are `aws-msk-iam`, and what installed packages register
+in the entry-point group `mirror.token_providers`; nothing else is called, so that a
+configuration cannot run any function of any module. A provider gets
+`sasl_token_options` and returns a token and when it expires. `ask` checks the result,
+so that a wrong one is a clear error instead of a broker's refusal.
 """
 
 from __future__ import annotations
 
-import importlib
+from importlib.metadata import entry_points
 import time
 from typing import TYPE_CHECKING, Any
 
+from mirror.clusters.auth import amazon
 from mirror.clusters.auth.token import Token
 from mirror.errors import AuthenticationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.config.cluster_settings import ClusterConfig
 
 _SECONDS, _MILLISECONDS = 10**9, 10**11
 """From these values on, a number is a time in epoch seconds, or in milliseconds; a
 smaller number is a lifetime in seconds."""
 _LONGEST_TEXT = 300
+GROUP = "mirror.token_providers"
+_OWN = {"aws-msk-iam": amazon.token}
 
 
 def ask(config: ClusterConfig) -> Token:
-    """Call the function.
+    """Call the provider.
 
     Raises:
         AuthenticationError: it does not exist, fails, or returns something else.
     """
     where = f"cluster {config.alias}: sasl_token_provider {config.sasl_token_provider}"
-    module, _, path = (config.sasl_token_provider or "").partition(":")
+    provider = _named(config.sasl_token_provider or "", where)
     asked = time.time()
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise AuthenticationError(
-            f"{where} cannot be imported: {_one_line(error)}; install its module "
-            "next to mirror, or put it in a folder on PYTHONPATH"
-        ) from error
-    try:
-        answer = found(**config.sasl_token_options)
+        answer = provider(**config.sasl_token_options)
     except (Exception, SystemExit) as error:
         raise AuthenticationError(f"{where} failed: {_one_line(error)}") from error
     match answer:
@@ -59,6 +57,26 @@ def ask(config: ClusterConfig) -> Token:
             f"{where} returned a token that expired {asked - ends_at:.0f} s ago"
         )
     return Token(text=text, made_at=asked, ends_at=ends_at)
+
+
+def _named(name: str, where: str) -> Callable[..., Any]:
+    if name in _OWN:
+        return _OWN[name]
+    registered = entry_points(group=GROUP)
+    if name not in registered.names:
+        known = ", ".join(sorted({*_OWN, *registered.names}))
+        raise AuthenticationError(
+            f"{where} is not registered here; there is {known}: install the package "
+            f"with this entry point of the group {GROUP} next to mirror"
+        )
+    try:
+        found: Callable[..., Any] = registered[name].load()
+    except (Exception, SystemExit) as error:
+        raise AuthenticationError(
+            f"{where} cannot be imported: {_one_line(error)}; its entry point is "
+            f"{registered[name].value}"
+        ) from error
+    return found
 
 
 def _moment(end: float, now: float) -> float:

@@ -89,7 +89,7 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         found.problems.append(
             f"{name}: {_AMAZON} is a Java class of Amazon's; a YAML file can name its "
             "Python twin: sasl_mechanism: OAUTHBEARER with sasl_token_provider: "
-            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth_token"
+            "aws-msk-iam and sasl_token_options: {region: ...}"
         )
         return
     if module not in _MODULES:

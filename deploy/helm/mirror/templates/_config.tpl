@@ -39,10 +39,11 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "config.service.%s: would be readable in a ConfigMap; put it into a Secret and set http" $setting) -}}
 {{- end -}}
 {{- end -}}
-{{- range $setting := list "http_hosts" "http_probes_open" -}}
-{{- if hasKey $service $setting -}}
-{{- fail (printf "config.service.%s: Kubernetes' probes use the pods' IP addresses and send no token; leave it out" $setting) -}}
+{{- if hasKey $service "http_probes_open" -}}
+{{- fail "config.service.http_probes_open: Kubernetes' probes send no token; leave it out" -}}
 {{- end -}}
+{{- if hasKey $service "http_hosts" -}}
+{{- fail "config.service.http_hosts: the chart sets it; list further names, such as an ingress's, in http.hosts" -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") (hasKey $service "spark") -}}
 {{- fail (printf "config.service.spark: with mode %s Spark starts before mirror reads it; use spark.conf" .Values.mode) -}}
@@ -58,7 +59,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- if $secret.certificateKey }}{{ $_ := set $cluster "ssl_certificate_file" (printf "%s/certificate.pem" $folder) }}{{ end -}}
 {{- if $secret.keyKey }}{{ $_ := set $cluster "ssl_key_file" (printf "%s/key.pem" $folder) }}{{ end -}}
 {{- end -}}
-{{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}
+{{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "http_hosts" (splitList "," (include "mirror.hosts" .)) "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}
 {{- $_ := set $config "service" (mergeOverwrite $fixed $service) -}}
 {{- toYaml $config -}}
 {{- end -}}
@@ -99,5 +100,8 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- $api := get $needs .Values.mode -}}
 {{- if and $api (not (.Capabilities.APIVersions.Has $api)) -}}
 {{- fail (printf "mode: %s needs %s, which this cluster does not have; install that operator first (or, to render without a cluster, add --api-versions %s)" .Values.mode $api $api) -}}
+{{- end -}}
+{{- if and (ne .Values.mode "deployment") (not .Values.spark.secretName) -}}
+{{- fail (printf "spark.secretName: with mode %s leases with the clusters' passwords go from pod to pod; name a Secret with key %s, made by: kubectl create secret generic mirror-spark --from-literal=%s=\"$(openssl rand -hex 32)\"" .Values.mode .Values.spark.secretKey .Values.spark.secretKey) -}}
 {{- end -}}
 {{- end -}}

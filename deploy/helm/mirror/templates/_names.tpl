@@ -65,3 +65,10 @@ mirror.properties
 mirror.yaml
 {{- end -}}
 {{- end -}}
+
+{{/* Host names that requests to the HTTP port may use: the Service's, and the user's. */}}
+{{- define "mirror.hosts" -}}
+{{- $service := include "mirror.fullname" . -}}
+{{- $inside := printf "%s.%s" $service .Release.Namespace -}}
+{{- concat (list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside)) .Values.http.hosts | join "," -}}
+{{- end -}}

@@ -92,6 +92,8 @@ capabilities:
   value: 0.0.0.0
 - name: MIRROR_SERVICE__http_port
   value: "8083"
+- name: MIRROR_SERVICE__http_hosts
+  value: {{ include "mirror.hosts" . }}
 - name: MIRROR_SERVICE__state_dir
   value: /var/lib/mirror/state
 {{- end }}

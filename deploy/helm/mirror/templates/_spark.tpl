@@ -12,6 +12,8 @@
   "spark.local.dir" "/tmp"
   "spark.kubernetes.local.dirs.tmpfs" "false"
   "spark.kubernetes.executor.deleteOnTermination" "true"
+  "spark.authenticate" "true"
+  "spark.authenticate.secret.file" (printf "/etc/mirror/spark/%s" .Values.spark.secretKey)
 -}}
 {{- toYaml (mergeOverwrite $conf .Values.spark.conf) -}}
 {{- end -}}
@@ -58,8 +60,15 @@ spec:
         {{- include "mirror.securityContext" .root | nindent 8 }}
       volumeMounts:
         {{- include "mirror.volumeMounts" .root | nindent 8 }}
+        - name: spark-secret
+          mountPath: /etc/mirror/spark
+          readOnly: true
   volumes:
     {{- include "mirror.volumes" .root | nindent 4 }}
+    - name: spark-secret
+      secret:
+        secretName: {{ .root.Values.spark.secretName }}
+        defaultMode: 0440
 {{- end -}}
 
 {{- define "mirror.sparkArguments" -}}
