@@ -34,7 +34,8 @@ from mirror.driver.session import (
     wait_for_cores,
 )
 from mirror.driver.supervisor import Supervisor
-from mirror.host import usable_cores
+from mirror.host import process_name, usable_cores
+from mirror.recovery import audit
 from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -143,7 +144,8 @@ class Service:
             per_partition=service.metrics_per == "partition",
             access=service,
         )
-        with server:
+        kept = audit.keeping(self.store.trail, self._follower.config, by=process_name())
+        with server, kept:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(

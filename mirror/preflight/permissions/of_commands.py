@@ -10,6 +10,7 @@ from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
+from mirror.preflight.permissions.of_service import of_audit
 from mirror.recovery import losses, pauses, proofs
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -97,6 +98,7 @@ ROWS: tuple[Need, ...] = (
         setting="`dead_letter_topic`",
         who=Who.COMMANDS,
     ),
+    *of_audit("mirror events --config", Who.COMMANDS, _READ),
     *_of_compare(),
     Need(
         feature="mirror repair rebuild",
