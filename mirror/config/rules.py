@@ -85,7 +85,7 @@ def _audit(config: MirrorConfig, *, complete: bool) -> list[str]:
         return [f"{where} is not ALIAS/TOPIC, such as A/mirror-audit.internal"]
     if complete and alias not in config.clusters:
         hint = near(alias, config.clusters)
-        return [f'{where}: there is no cluster "{alias}"{hint}']
+        return [f'{where}: there is no cluster "{alias}" in the configuration{hint}']
     wrong = why_illegal(topic)
     return [f"{where}: {wrong.replace('the target name ', '')}"] if wrong else []
 
