@@ -19,6 +19,7 @@ from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
 
 if TYPE_CHECKING:
+    from mirror.status.clusters import ClusterStatus
     from mirror.status.pairs import PairStatus
 
 FORMAT_VERSION = 1
@@ -279,6 +280,7 @@ class ServiceStatus:
     flows: tuple[FlowStatus, ...] = ()
     config: ConfigStatus = field(default_factory=ConfigStatus)
     pairs: tuple[PairStatus, ...] = ()
+    clusters: tuple[ClusterStatus, ...] = ()
     version: str = __version__
     format_version: int = field(default=FORMAT_VERSION)
 

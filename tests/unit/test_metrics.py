@@ -21,6 +21,7 @@ from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
+from mirror.status.clusters import ClusterStatus
 from mirror.status.counts import Counts
 from mirror.status.measures import (
     HistogramStatus,
@@ -142,6 +143,9 @@ def full_store(**changes: Any) -> StatusStore:
     }
     show(store, "A->B", **known | changes)
     store.pairs = (pair_status(),)
+    store.clusters = (
+        ClusterStatus(alias="A", sides=("source",), answers=True, since=now),
+    )
     return store
 
 
