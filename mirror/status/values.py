@@ -156,6 +156,9 @@ class GroupStatus:
     """It has members there, so its offsets are not set; false if they never are."""
     reason: str
     """Why it could not be read, or its offsets not set; empty if all is well."""
+    lag: int = -1
+    """Source offsets that it has not read yet, up to where its partitions ended in the
+    last lease; -1: not known."""
     position_at: float = 0.0
     """When its checkpoints last followed what it had committed, epoch seconds; 0: not
     since the jobs began."""

@@ -128,6 +128,7 @@ def full_store(**changes: Any) -> StatusStore:
                 source_offset=5,
                 target_offset=5,
                 behind=3,
+                lag=2,
                 unknown=0,
                 exactness="exact",
                 active_on_target=False,
