@@ -2,7 +2,7 @@
 
 Main type: `Answering`, with a thread per cluster, away from flows and slots: a cluster
 that hangs delays no other one's answer. What it finds is in the status and its metric;
-a change is an event. Each instance asks for itself, whoever leads.
+a change is an event. Each instance asks for itself, also one that stands by.
 """
 
 from __future__ import annotations

@@ -231,7 +231,9 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that a person can act on is a sentence, not a traceback."""
+    """An error that a person can act on is a sentence, not a traceback, in a line of
+    the log like any other.
+    """
 
     def run(*_arguments: object, **_options: object) -> bool:
         raise JavaMissingError
@@ -241,7 +243,8 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     result = mirror("run", "-c", config)
 
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "Java 17 or newer is needed."
+    told = json.loads(result.stderr.splitlines()[-1])
+    assert (told["event"], told["level"]) == ("Java 17 or newer is needed.", "error")
 
 
 @pytest.mark.parametrize("once", [["--once"], []])
@@ -259,7 +262,8 @@ def test_run_fails_if_a_flow_did(
     result = mirror("run", "-c", config, *once)
 
     assert result.exit_code == 1
-    assert "flow A->B: FAILED: no" in result.stderr
+    told = json.loads(result.stderr.splitlines()[-1])
+    assert (told["flow"], told["state"], told["reason"]) == ("A->B", "FAILED", "no")
 
 
 def test_run_tells_where_it_listens(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
+from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
-from mirror.preflight.permissions.of_service import of_audit
 from mirror.recovery import losses, pauses, proofs
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE

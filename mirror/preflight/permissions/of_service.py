@@ -5,52 +5,21 @@ Main name: `ROWS`, on the source first, then on the target.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mirror.metadata import acl_notes, acl_ownership
 from mirror.offsets import commit_records, progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
+from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import beginning, named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
 from mirror.recovery import journal, losses, pauses, proofs, standby
-
-if TYPE_CHECKING:
-    from mirror.config.schema import FlowConfig, MirrorConfig
-    from mirror.preflight.permissions.need import Condition
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
 _DESCRIBE = Operation.DESCRIBE
 _CONFIGS = Operation.DESCRIBE_CONFIGS
 _KEPT = (_CREATE, _READ, _WRITE)
 """For a topic that mirror creates, writes, and reads back."""
-
-
-def of_audit(feature: str, who: Who, *operations: Operation) -> tuple[Need, ...]:
-    """Rows for the audit topic, on the side of each flow that has its cluster."""
-
-    def there(side: Side) -> Condition:
-        def has(flow: FlowConfig, config: MirrorConfig) -> bool:
-            alias = flow.source if side is Side.SOURCE else flow.target
-            return config.service.audit is not None and config.service.audit[0] == alias
-
-        return has
-
-    return tuple(
-        Need(
-            feature=feature,
-            side=side,
-            kind=ResourceKind.TOPIC,
-            operations=operations,
-            names=lambda _, config: named((config.service.audit or ("", ""))[1]),
-            called="`audit_topic`",
-            when=there(side),
-            setting="`audit_topic` is on this cluster",
-            who=who,
-        )
-        for side in Side
-    )
 
 
 ROWS: tuple[Need, ...] = (
