@@ -11,11 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from mirror.cli import audit
 from mirror.cli.commands import Later
 from mirror.cli.main import app
+from mirror.cli.options import read_config
 from mirror.config.load import load
+from mirror.config.origins import HIDDEN
 from mirror.config.schema import MirrorConfig
-from mirror.errors import ConfigError
+from mirror.errors import ConfigError, MirrorError
 from mirror.recovery.audit import MOST_WAITING, AuditWriter, record
 from mirror.status.events import Event, EventKind
 
@@ -113,6 +116,48 @@ def test_what_an_event_says(
         assert event.details["reason"] in event.text
         assert "hunter22" not in str(event)
         assert event.details["user"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("end", "result", "reason"),
+    [
+        (typer.Exit(0), "done", ""),
+        (typer.Exit(1), "failed", "exit status 1"),
+        (MirrorError("login hunter22 refused"), "failed", "login (hidden) refused"),
+        (typer.Abort(), "declined", ""),
+        (KeyboardInterrupt(), "stopped", ""),
+    ],
+)
+def test_every_end_has_a_result(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: BaseException,
+    result: str,
+    reason: str,
+) -> None:
+    """However a command ends, its event says so, and the command ends as it would."""
+    file = tmp_path / "mirror.yaml"
+    file.write_text(CONFIG % "A/changes")
+    written: list[Event] = []
+    monkeypatch.setattr(
+        AuditWriter, "close", lambda *_, last: written.append(last) or ""
+    )
+
+    def change(*, yes: bool = False) -> None:
+        assert yes
+        read_config(file)
+        raise end
+
+    small = typer.Typer()
+    small.command("change")(change)
+    command = audit.watched(typer.main.get_command(small))
+    context = command.make_context("mirror change", ["--yes"])
+    with pytest.raises(type(end)):
+        command.invoke(context)
+    (event,) = written
+    assert event.details["result"] == result
+    assert event.details["reason"] == reason.replace("(hidden)", HIDDEN)
+    assert event.details["arguments"] == {"yes": "True"}
 
 
 def test_a_cluster_that_does_not_answer_stops_nothing() -> None:
