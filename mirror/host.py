@@ -9,6 +9,7 @@ finds the java binary for Spark and the playground's brokers; it installs nothin
 from __future__ import annotations
 
 from functools import lru_cache
+import getpass
 import math
 import os
 from pathlib import Path
@@ -25,6 +26,15 @@ _GROUPS = Path("/sys/fs/cgroup")
 def process_name() -> str:
     """host:pid, by which people find this process."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def operator_name() -> str:
+    """user@host, by which people find who ran a command."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def usable_cores(groups: Path = _GROUPS) -> int:

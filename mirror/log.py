@@ -1,13 +1,14 @@
 """The log: one event per line on stderr, for people or for machines.
 
 Main function: `set_up`, called once per process. Our modules log through structlog;
-messages of libraries that use the standard library get the same form. For kafka-python
-and Py4J only errors are logged. `LogThrottle` logs a persisting failure once a minute
-instead of at every attempt.
+messages of libraries that use the standard library get the same form, and so does what
+another process printed (`pass_on`). For kafka-python and Py4J only errors are logged.
+`LogThrottle` logs a persisting failure once a minute instead of at every attempt.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -27,6 +28,12 @@ _QUIET = {
     "tornado": logging.ERROR,
     "tornado.access": logging.CRITICAL,  # a line per scrape would drown what matters
 }
+
+_START_UP = (
+    *("WARNING: Using incubator modules", "Using Spark's default log4j"),
+    *("Setting default log level", "To adjust logging level"),
+)
+"""How lines begin that Java and Spark print at every start."""
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["auto", "console", "json"]
@@ -79,8 +86,39 @@ def set_up(level: Level, form: Form) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
+
+
+def pass_on(line: str) -> None:
+    """Write a line that another process printed: as it is, or as an event where the
+    log is JSON and it is not.
+    """
+    if not line.strip():
+        return
+    if not _is_json() or _is_event(line):
+        sys.stderr.write(f"{line}\n")
+    elif line.startswith(_START_UP):
+        structlog.get_logger().info(line)
+    else:
+        structlog.get_logger().warning(line)
+
+
+def _is_json() -> bool:
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    return any(
+        isinstance(each, structlog.stdlib.ProcessorFormatter)
+        and isinstance(each.processors[-1], structlog.processors.JSONRenderer)
+        for each in formatters
+    )
+
+
+def _is_event(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _is_worth_it(record: logging.LogRecord) -> bool:

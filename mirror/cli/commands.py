@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mirror.cli import audit
 from mirror.cli.output import EXIT_FAILED, EXIT_USAGE, complain
 from mirror.errors import ConfigError, MirrorError
 
@@ -107,7 +108,7 @@ class Later(TyperCommand):
         else:
             around.command(self.name)(found)
         group: Any = typer.main.get_command(around)
-        return group.commands[self.name]
+        return audit.watched(group.commands[self.name])
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """The context of the command itself."""

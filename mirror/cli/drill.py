@@ -18,6 +18,7 @@ from mirror.cli.output import (
 from mirror.cli.switch import pair_of
 from mirror.clusters.reach import Reach
 from mirror.config.section_names import scoped_flow
+from mirror.host import operator_name
 
 if TYPE_CHECKING:
     from mirror.drilling.findings import Finding
@@ -57,7 +58,6 @@ def drill(
     """
     from mirror.drilling.findings import Level  # noqa: PLC0415  loads kernels
     from mirror.drilling.history import rehearse  # noqa: PLC0415
-    from mirror.switching.runner import operator_name  # noqa: PLC0415
 
     chosen = read_config(config)
     ends, scope = scoped_flow(flow)

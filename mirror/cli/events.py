@@ -1,7 +1,8 @@
 """`mirror events`: what happened to flows and clusters, once or as it happens.
 
-It shows the service's answer at `/events`, oldest first. The service keeps the newest
-events of each kind in memory; its log has them all.
+It shows the service's answer at `/events`, oldest first: the newest events of each
+kind, which the service keeps in memory. With a configuration that has an audit topic it
+reads that, which also has the commands that changed something, and needs no service.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 import json
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
@@ -20,7 +21,13 @@ from mirror.cli.asking import CaFile, OfConfig, TokenFile, Url, ask
 from mirror.cli.output import Form, Output, document, moment, table
 from mirror.config.section_names import flow_ends
 from mirror.config.values import near
-from mirror.status.events import EventKind
+from mirror.status.events import FORMAT_VERSION, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirror.recovery.audit import AuditReader
 
 COLUMNS = ("TIME", "LEVEL", "KIND", "FLOW", "CLUSTER", "TIMES", "TEXT")
 _POLL_SECONDS = 1.0
@@ -95,8 +102,10 @@ def events(  # noqa: PLR0913  each is an option
     Events are what the service changed (topics, configs, ACLs, group offsets) and what
     happened to flows, partitions, groups and the configuration. TIME is in UTC; a
     repeated event is one line with its number of TIMES. The service keeps the newest
-    events of each kind while it runs; its log has all of them. With --follow, -o json
-    prints one document per line.
+    events of each kind while it runs; its log has all of them. If the file of --config
+    sets service.audit_topic, events come from that topic: those of all instances, and
+    who changed what with which command, as long as the topic keeps them. With --follow,
+    -o json prints one document per line.
 
     \b
     Examples:
@@ -104,14 +113,58 @@ def events(  # noqa: PLR0913  each is an option
       mirror events --follow --flow 'A->B'
       mirror events --kind topic-created -n 0
       mirror events --since 2030-01-31T09:00:00Z -o json | jq '.events[].text'
+      mirror events -c mirror.yaml --kind command --since 2030-01-01
     """
 
-    def look(since: str | None) -> dict[str, Any]:
+    def asked(since: str | None) -> dict[str, Any]:
         query = {"flow": flow, "kind": kind, "since": since}
         given = urlencode({k: v for k, v in query.items() if v is not None})
         path = f"/events?{given}" if given else "/events"
         return ask(url, config, token_file=token_file, ca_file=ca_file, path=path)
 
+    with contextlib.ExitStack() as stack:
+        kept = None if config is None or url else _kept(stack, config, since)
+        look = asked if kept is None else lambda _since: _of_topic(kept, flow, kind)
+        _show(look, since, output, most, follow=follow)
+
+
+def _kept(
+    stack: contextlib.ExitStack, config: Path, since: str | None
+) -> AuditReader | None:
+    """What reads the audit topic; None: the configuration has none."""
+    from mirror.config.load import load  # noqa: PLC0415  as long as the rest
+
+    chosen = load(config)[0]
+    if chosen.service.audit is None:
+        return None
+    from mirror.clusters.cluster import Cluster  # noqa: PLC0415
+    from mirror.recovery.audit import AuditReader  # noqa: PLC0415  loads kernels
+
+    alias, topic = chosen.service.audit
+    cluster = Cluster(chosen.clusters[alias], client_id="mirror.events")
+    stack.enter_context(contextlib.closing(cluster.connect()))
+    return AuditReader(cluster, topic, since=int(since or 0))
+
+
+def _of_topic(kept: AuditReader, flow: str | None, kind: str | None) -> dict[str, Any]:
+    """The service's answer, from the audit topic."""
+    found = [
+        event
+        for event in kept.read()
+        if flow in (None, event["flow"]) and kind in (None, event["kind"])
+    ]
+    last = max((event["id"] for event in found), default=0)
+    return {"format_version": FORMAT_VERSION, "last": last, "events": found}
+
+
+def _show(
+    look: Callable[[str | None], dict[str, Any]],
+    since: str | None,
+    output: Form,
+    most: int,
+    *,
+    follow: bool,
+) -> None:
     answer = look(since)
     if not follow:
         if output is Form.JSON:

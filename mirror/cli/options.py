@@ -7,6 +7,7 @@ confirmation before anything is changed.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 import re
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from mirror.config.schema import FlowConfig, MirrorConfig
 
 CONFIG_VARIABLE = "MIRROR_CONFIG"
+LAST_READ: ContextVar[MirrorConfig | None] = ContextVar("LAST_READ", default=None)
+"""The configuration that the running command has read."""
 
 _CONFIG = typer.Option(
     "--config",
@@ -77,6 +80,7 @@ def read_config(path: Path) -> MirrorConfig:
     """
     found, warnings = load(path)
     complain(*(f"warning: {warning}" for warning in warnings))
+    LAST_READ.set(found)
     return found
 
 

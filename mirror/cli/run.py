@@ -14,11 +14,11 @@ import typer
 
 from mirror import log
 from mirror.cli.options import ConfigFile
-from mirror.cli.output import EXIT_FAILED, complain
+from mirror.cli.output import EXIT_FAILED
 from mirror.cli.transforms import unusable
 from mirror.config.load import load
 from mirror.driver.reload import Watch
-from mirror.errors import ConfigError
+from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,13 +92,24 @@ def run(
             new_count=Unsettled,
         )
     )
-    well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
+    try:
+        well = service.run(ready=lambda url: logger.info(LISTENS, url=url))
+    except MirrorError as error:
+        logger.error(str(error))  # noqa: TRY400  a sentence, like all of its log
+        raise typer.Exit(EXIT_FAILED) from error
     if not well:
         for flow in service.store.read().flows:
             if flow.faulted:
-                complain(f"flow {flow.name}: {flow.faulted} partitions are FAULTED")
+                logger.error(
+                    "partitions are FAULTED", flow=flow.name, partitions=flow.faulted
+                )
             elif flow.reason:
-                complain(f"flow {flow.name}: {flow.state}: {flow.reason}")
+                logger.error(
+                    "the flow did not end well",
+                    flow=flow.name,
+                    state=flow.state,
+                    reason=flow.reason,
+                )
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -71,6 +71,7 @@ def status(
         return
     flows = answer["flows"]
     table(FLOW_COLUMNS, map(_flow_row, flows))
+    _show_silent(answer.get("clusters", ()))
     _show_pairs(answer.get("pairs", ()))
     if any(flow.get("slot_loads") for flow in flows):
         blank_line()
@@ -133,6 +134,17 @@ def status(
             ("REFUSED", "CONFIGURATION"),
             ((refused_at, text) for text in configuration["refused"]),
         )
+
+
+def _show_silent(clusters: list[dict[str, Any]]) -> None:
+    silent = [
+        (each["alias"], moment(each["since"]), each["reason"])
+        for each in clusters
+        if not each["answers"]
+    ]
+    if silent:
+        blank_line()
+        table(("CLUSTER", "SILENT-SINCE", "REASON"), silent)
 
 
 def _show_pairs(pairs: list[dict[str, Any]]) -> None:

@@ -28,6 +28,7 @@ from mirror.clusters.reach import Reach
 from mirror.config.pair_settings import pair_name
 from mirror.config.section_names import scoped_flow
 from mirror.errors import ClusterError, ConfigError, MirrorError
+from mirror.host import operator_name
 from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
@@ -298,7 +299,6 @@ def _settle(
     from mirror.recovery import roles  # noqa: PLC0415  loads kernels
     from mirror.recovery.journal import JournalReader  # noqa: PLC0415
     from mirror.switching import owed  # noqa: PLC0415
-    from mirror.switching.runner import operator_name  # noqa: PLC0415
 
     if pair.fence != "acl":
         return

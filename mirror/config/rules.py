@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from mirror.config import scopes
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
+from mirror.config.values import near
 from mirror.policy.choice import why_unfit
+from mirror.policy.names import why_illegal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +45,7 @@ def problems(
     found = []
     if complete and not any(flow.enabled for flow in config.flows.values()):
         found.append("flows: none is enabled, so there is nothing to do")
+    found += _audit(config, complete=complete)
     found += _onto_themselves(config, names)
     if complete:
         found += _pairs_without_flows(config)
@@ -71,6 +74,20 @@ def problems(
             ):
                 doubled[source, way.target] = text
     return [*found, *doubled.values(), *circles.values()]
+
+
+def _audit(config: MirrorConfig, *, complete: bool) -> list[str]:
+    if config.service.audit is None:
+        return []
+    alias, topic = config.service.audit
+    where = f'service.audit_topic: "{config.service.audit_topic}"'
+    if not (alias and topic):
+        return [f"{where} is not ALIAS/TOPIC, such as A/mirror-audit.internal"]
+    if complete and alias not in config.clusters:
+        hint = near(alias, config.clusters)
+        return [f'{where}: there is no cluster "{alias}" in the configuration{hint}']
+    wrong = why_illegal(topic)
+    return [f"{where}: {wrong.replace('the target name ', '')}"] if wrong else []
 
 
 def _onto_themselves(config: MirrorConfig, names: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,14 @@ class ServiceConfig(HttpSettings):
 
     on_change: ClassVar[Effect] = Effect.RESTART
 
+    audit_topic: Text | None = setting(
+        default=None,
+        description="ALIAS/TOPIC, such as A/mirror-audit.internal: the topic, on this "
+        "cluster, that keeps who changed what with a command and what the service "
+        "noticed; `mirror events --config` reads it. mirror creates it with a year of "
+        "retention, unless it exists. Null: a command leaves no event, and the service "
+        "keeps the newest of its own in memory.",
+    )
     metrics_per: Literal["partition", "topic"] = setting(
         default="partition",
         description="What /metrics has time series for. topic: fewer series, with sums "
@@ -72,3 +80,11 @@ class ServiceConfig(HttpSettings):
         default=None,
         description="Null: inside this process, with all cores of the machine.",
     )
+
+    @property
+    def audit(self) -> tuple[str, str] | None:
+        """The alias and the topic of `audit_topic`."""
+        if self.audit_topic is None:
+            return None
+        alias, _, topic = self.audit_topic.partition("/")
+        return alias, topic

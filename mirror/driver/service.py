@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirror import __version__
+from mirror.driver.answering import Answering
 from mirror.driver.autoscale import share
 from mirror.driver.config_follower import ConfigFollower
 from mirror.driver.drills import Drills
@@ -34,7 +35,8 @@ from mirror.driver.session import (
     wait_for_cores,
 )
 from mirror.driver.supervisor import Supervisor
-from mirror.host import usable_cores
+from mirror.host import process_name, usable_cores
+from mirror.recovery import audit
 from mirror.status.events import Event, EventKind
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -88,6 +90,7 @@ class Service:
         self.store = StatusStore(tuple(flow.name for flow in flows))
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
+        self._answering = Answering(self.store)
         self._pairs = PairFollower(config, self.store)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
@@ -143,7 +146,8 @@ class Service:
             per_partition=service.metrics_per == "partition",
             access=service,
         )
-        with server:
+        kept = audit.keeping(self.store.trail, self._follower.config, by=process_name())
+        with server, kept:
             if ready is not None:
                 ready(server.url)
             self.store.trail.add(
@@ -156,6 +160,7 @@ class Service:
             self._follower.start()
             self._leadership.start()
             self._pairs.start()
+            self._answering.follow(self._follower.config)
             if self._passive is not None:
                 self._passive.start()
             if self._drills is not None:
@@ -198,6 +203,7 @@ class Service:
                     self._passive.close()
                 self._leadership.close()
                 self._pairs.close()
+                self._answering.close()
                 if spark is not None and is_alive(spark):
                     end(spark, listener)
         states = self.store.read().flows
@@ -275,6 +281,7 @@ class Service:
             config.flows.get(name, flow.config) for name, flow in self._flows.items()
         ]
         self._leadership.change(flows, config.clusters)
+        self._answering.follow(config)
 
     def _follow_leadership_and_roles(self) -> None:
         for flow in list(self._flows.values()):

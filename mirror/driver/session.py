@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import SparkSession
 import structlog
 
 from mirror.config import environment
 from mirror.config.service_settings import SPARK_SECRET
+from mirror.driver.jvm_output import passed_on
 from mirror.driver.spark_security import protection
 from mirror.host import require_java
 
@@ -124,8 +125,9 @@ def _launch(settings: Mapping[str, str]) -> None:
     """
     shown = {k: v for k, v in settings.items() if not SPARK_SECRET.search(k)}
     conf = SparkConf(loadDefaults=False).setAll(list(shown.items()))
-    with _kept_back(environment.secrets(os.environ)):
-        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
+    with _kept_back(environment.secrets(os.environ)), passed_on() as output:
+        gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
 
 
 @contextlib.contextmanager

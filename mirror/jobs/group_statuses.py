@@ -14,7 +14,7 @@ from mirror.offsets.translation import Exactness
 from mirror.status.values import GroupStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mirror.offsets.groups import GroupPosition
 
@@ -35,8 +35,16 @@ def status_of(
     *,
     reason: str,
     active: bool,
+    ends: Mapping[tuple[str, int], int],
 ) -> GroupStatus:
-    """A group's status; `positioned` adds the time."""
+    """A group's status; `positioned` adds the time. `ends`: where source partitions
+    end, as far as they are known.
+    """
+    ahead = [
+        max(ends[place.topic, place.partition] - place.upstream, 0)
+        for place in places
+        if (place.topic, place.partition) in ends
+    ]
     kinds = [place.translated.exactness for place in places]
     return GroupStatus(
         group=name,
@@ -49,6 +57,7 @@ def status_of(
         exactness=str(min(kinds, key=_WORST.index, default=Exactness.UNKNOWN)),
         active_on_target=active,
         reason=reason,
+        lag=sum(ahead) if places and len(ahead) == len(places) else -1,
     )
 
 

@@ -290,6 +290,10 @@ class GroupJobs:
             **dict.fromkeys(refused.keys() & standing.groups.keys(), ()),
             **standing.places,
         }
+        ends = {
+            (each.topic, each.partition): each.end_offset
+            for each in self._store.flow(self._flow.name).partitions
+        }
         shown = [
             status_of(
                 name,
@@ -297,6 +301,7 @@ class GroupJobs:
                 found,
                 reason=refused.get(name, ""),
                 active=name in sync.active,
+                ends=ends,
             )
             for name, found in places.items()
         ]

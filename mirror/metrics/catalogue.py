@@ -30,6 +30,7 @@ from mirror.metrics.series import (
     of_topics,
     of_transactions,
 )
+from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.config import CONFIG_METRICS
 
 _C, _G = MetricType.COUNTER, MetricType.GAUGE
@@ -298,4 +299,5 @@ SERVICE_METRICS = {
 def names() -> frozenset[str]:
     """The names of all time series."""
     of_flows = (m.sample_names for m in METRICS)
-    return frozenset(SERVICE_METRICS).union({m.name for m in PAIR_METRICS}, *of_flows)
+    of_pairs = {metric.name for metric in PAIR_METRICS}
+    return frozenset(SERVICE_METRICS).union(CLUSTER_METRICS, of_pairs, *of_flows)

@@ -24,6 +24,7 @@ from prometheus_client.utils import floatToGoString
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import Fold, MetricType
+from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.measures import HistogramStatus
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class StatusCollector(Collector):
             yield self._family(metric, status.flows)
         for each in PAIR_METRICS:
             yield _of_pairs(each, status.pairs)
+        for name, text in CLUSTER_METRICS.items():
+            family = GaugeMetricFamily(name, text, labels=("cluster", "side"))
+            for cluster in status.clusters:
+                for side in cluster.sides:
+                    family.add_metric((cluster.alias, side), float(cluster.answers))
+            yield family
 
     def _family(self, metric: Metric, flows: Sequence[FlowStatus]) -> Family:
         labels = metric.labels

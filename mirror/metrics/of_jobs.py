@@ -147,6 +147,12 @@ JOB_METRICS: tuple[Metric, ...] = (
         lambda g: g.behind,
     ),
     of_groups(
+        "mirror_group_lag_records",
+        "Source offsets that a group has not read yet on the source, up to where its "
+        "partitions ended in the last lease; no value if that is not known.",
+        lambda g: known(g.lag),
+    ),
+    of_groups(
         "mirror_group_unknown_partitions",
         "Partitions in which a group has no offset on the target.",
         lambda g: g.unknown,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 FORMAT_VERSION = 1
 MOST_OF_A_KIND = 250
@@ -31,6 +31,8 @@ log = structlog.get_logger()
 class EventKind(StrEnum):
     """The kind of event. Kinds may be added, never renamed."""
 
+    COMMAND = "command"
+    """A person changed something with a command, or tried; in the audit topic."""
     SERVICE_STARTED = "service-started"
     CONFIGURATION_RELOADED = "configuration-reloaded"
     CONFIGURATION_REFUSED = "configuration-refused"
@@ -155,6 +157,8 @@ class Trail:
         self._logged_at: dict[int, float] = {}
         """When a kept event was last logged, by its id; monotonic."""
         self._last_id = 0
+        self.archive: Callable[[Event], None] = lambda _event: None
+        """Receives each event that is logged; must not wait."""
 
     def add(self, event: Event) -> Event:
         """Keep and log an event; one that only repeats the last of its kind on the same
@@ -181,6 +185,7 @@ class Trail:
             kept.append(event)
         if due:
             _log(event)
+            self.archive(event)
         return event
 
     def read(

@@ -22,6 +22,7 @@ from mirror.status.verify import VerifyStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirror.status.clusters import ClusterStatus
     from mirror.status.pairs import PairStatus
 
 _STANDSTILL_SECONDS = 60.0
@@ -40,6 +41,7 @@ class StatusStore:
         self._lock = threading.Lock()
         self.config = ConfigStatus()
         self.pairs: tuple[PairStatus, ...] = ()
+        self.clusters: tuple[ClusterStatus, ...] = ()
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -65,6 +67,7 @@ class StatusStore:
             flows=tuple(_later(flow, self._now(flow)) for flow in flows),
             config=self.config,
             pairs=self.pairs,
+            clusters=self.clusters,
         )
 
     def _now(self, flow: FlowStatus) -> float:

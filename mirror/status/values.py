@@ -19,6 +19,7 @@ from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
 
 if TYPE_CHECKING:
+    from mirror.status.clusters import ClusterStatus
     from mirror.status.pairs import PairStatus
 
 FORMAT_VERSION = 1
@@ -155,6 +156,9 @@ class GroupStatus:
     """It has members there, so its offsets are not set; false if they never are."""
     reason: str
     """Why it could not be read, or its offsets not set; empty if all is well."""
+    lag: int = -1
+    """Source offsets that it has not read yet, up to where its partitions ended in the
+    last lease; -1: not known."""
     position_at: float = 0.0
     """When its checkpoints last followed what it had committed, epoch seconds; 0: not
     since the jobs began."""
@@ -279,6 +283,7 @@ class ServiceStatus:
     flows: tuple[FlowStatus, ...] = ()
     config: ConfigStatus = field(default_factory=ConfigStatus)
     pairs: tuple[PairStatus, ...] = ()
+    clusters: tuple[ClusterStatus, ...] = ()
     version: str = __version__
     format_version: int = field(default=FORMAT_VERSION)
 

@@ -8,13 +8,14 @@ machine. What a hook says is not believed: the steps look at its effect.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import time
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from mirror.config.origins import HIDDEN
-from mirror.config.traits import is_file, settings
+from mirror.config.traits import is_file, may_hide_secrets, settings, traits
 from mirror.errors import MirrorError
 from mirror.switching import hook_calls
 from mirror.switching.hook_calls import Call, Said
@@ -22,8 +23,6 @@ from mirror.switching.stage import StepError
 from mirror.web.access import read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.config.hook_settings import HookConfig
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import MirrorConfig
@@ -64,7 +63,7 @@ def shown(stage: Stage, hook: str) -> dict[str, object]:
     given = _settings(stage.pair, hook)
     if given is None:
         return {}
-    secrets = _secrets(stage.config, given)
+    secrets = secrets_of(stage.config, given)
     if given.command is None:
         return {"url": hook_calls.masked(given.url or "", secrets)}
     words = []
@@ -103,8 +102,8 @@ def call(stage: Stage, hook: str) -> str:
     )
     stage.note({hook: {"call": asked.call, "at": round(time.time(), 3)}})
     answer = _until_done(stage, given, asked)
-    output = hook_calls.masked(answer.output, _secrets(stage.config, given))
-    why = hook_calls.masked(answer.why, _secrets(stage.config, given))
+    output = hook_calls.masked(answer.output, secrets_of(stage.config, given))
+    why = hook_calls.masked(answer.why, secrets_of(stage.config, given))
     stage.note({hook: {"call": asked.call, "said": answer.said, "output": output}})
     if answer.said is not Said.DONE:
         last = output.strip().splitlines()[-1:]
@@ -160,14 +159,21 @@ def _settings(pair: PairConfig, hook: str) -> HookConfig | None:
     return None if pair.hooks is None else getattr(pair.hooks, hook)
 
 
-def _secrets(config: MirrorConfig, hook: HookConfig) -> set[str]:
+def secrets_of(config: MirrorConfig, *hooks: HookConfig) -> set[str]:
     """All that this configuration keeps secret, as far as it can be read here."""
     found = set()
-    for section in (*config.clusters.values(), config.service, hook):
+    for section in (*config.clusters.values(), config.service, *hooks):
         for name, info in settings(type(section)).items():
             value = getattr(section, name)
             if isinstance(value, SecretStr):
                 found.add(value.get_secret_value())
+            elif isinstance(value, Mapping) and may_hide_secrets(info):
+                secret = traits(info).secret_keys
+                found |= {
+                    str(each)
+                    for key, each in value.items()
+                    if secret is None or secret.search(key)
+                }
             elif value is not None and is_file(info) and name.endswith(_SECRET_FILES):
                 try:
                     found.add(read_secret(value, None))

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-import getpass
-import os
-import socket
 import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 import uuid
 
 from mirror.errors import FencedError, MirrorError, UnreachableError
+from mirror.host import operator_name
 from mirror.recovery import journal, roles
 from mirror.recovery.journal import Entry, JournalReader, JournalWriter, Kind, StepState
 from mirror.switching import hooks, procedure
@@ -377,15 +375,3 @@ class Operator:
             by=self._by,
             details=notes,
         )
-
-
-def operator_name() -> str:
-    """user@host, for the journal."""
-    return f"{_user()}@{socket.gethostname()}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return str(os.getuid())

@@ -93,6 +93,7 @@ OVERDUE = f"mirror_flow_report_overdue_seconds{{{FLOW}}}"
 HEARTBEAT = f"mirror_heartbeat_timestamp_seconds{{{FLOW}}}"
 COPIED = f"mirror_copied_heartbeat_timestamp_seconds{{{FLOW}}}"
 LEFT = f"mirror_flow_backfill_remaining_seconds{{{FLOW}}}"
+ANSWERS = 'mirror_cluster_answers{job="mirror",instance="i",cluster="A",side="source"}'
 UP = 'up{job="mirror",instance="i"}'
 CHECKPOINT = f"mirror_checkpoint_timestamp_seconds{{{FLOW}}}"
 STANDBY_AT = f"mirror_standby_timestamp_seconds{{{FLOW}}}"
@@ -159,6 +160,15 @@ CASES = [
         alert="MirrorInstanceDown", what="another program of this job", fires=False,
         series={BUILD: "1x30", UP: "1x30", UP.replace('"i"', '"other"'): "0x30"},
         minutes=20,
+    ),
+    *both(
+        "MirrorClusterDown",
+        ("for 1 minute", {ANSWERS: "1 0x30"}, 2),
+        ("for 2 minutes", {ANSWERS: "1 0x30"}, 3),
+    ),
+    Case(
+        alert="MirrorClusterDown", what="it answers another instance", fires=False,
+        series={ANSWERS: "0x30", ANSWERS.replace('"i"', '"j"'): "1x30"}, minutes=20,
     ),
     *both(
         "MirrorFlowDown",

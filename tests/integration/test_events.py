@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
@@ -13,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.host import operator_name
 from tests.harness.admin import (
     add_partitions,
     alter_topic,
@@ -56,7 +59,8 @@ def test_the_trail_tells_what_happened(
 ) -> None:
     """A flow that loses its workers, copies that are created, grown and configured, a
     pause, a topic that is deleted and one that is re-created: each is an event as soon
-    as a witness sees it on the cluster, and a line of the log with the same words.
+    as a witness sees it on the cluster, a line of the log with the same words, and a
+    record of the audit topic, which also has the commands and outlives the service.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
     copy, doomed = f"A.{topic_name}", f"{topic_name}-doomed"
@@ -68,6 +72,8 @@ def test_the_trail_tells_what_happened(
         source, target, topics=[f"{topic_name}.*"], refresh_topics_seconds=1,
         sync_topic_configs_seconds=1, lease_seconds=1, tasks=1,
     )  # fmt: skip
+    config["clusters"]["GONE"] = {"bootstrap_servers": "127.0.0.1:1"}
+    config["service"] = {"audit_topic": f"B/{topic_name}-audit", "log_format": "json"}
     with RunningMirror(config, tmp_path) as mirror:
         mirror.wait_running()
         mirror.wait_copied(source, topic_name)
@@ -86,10 +92,13 @@ def test_the_trail_tells_what_happened(
         assert changed["text"] == f"config of copy {copy}: retention.ms=86400123"
         assert retention(target, copy) == "86400123"
 
+        before = time.time()
         steer(tmp_path, "pause")
         assert wait_event(mirror, "flow-paused")["details"]["rules"][0]["paused"]
-        steer(tmp_path, "resume")
+        unheard = {"MIRROR_SERVICE__AUDIT_TOPIC": "GONE/changes"}
+        assert "GONE/changes has no event" in steer(tmp_path, "resume", **unheard)
         wait_event(mirror, "flow-resumed")
+        steer(tmp_path, "resume", "--dry-run")
 
         mirror.fail_lease()
         failed = wait_event(mirror, "flow-failed")
@@ -109,17 +118,37 @@ def test_the_trail_tells_what_happened(
         with urlopen(f"{mirror.url}/events", timeout=10) as answer:
             told = json.load(answer)["events"]
         assert mirror.terminate() == 0, mirror.log_tail()
-    lines = [json.loads(line) for line in mirror.log.read_text().splitlines()
-             if line.startswith("{")]  # fmt: skip
+    # All that the process and its JVM printed, from the first line to the last.
+    lines = [json.loads(line) for line in mirror.log.read_text().splitlines()]
     logged = {(line.get("kind"), line["event"]) for line in lines}
     assert {(event["kind"], event["text"]) for event in told} <= logged
     assert any(kind == "flow-stopped" for kind, _ in logged)
 
+    def kept(*words: str) -> list[dict[str, Any]]:
+        file = str(tmp_path / "mirror.yaml")
+        found = command("events", "-c", file, "-n", "0", "-o", "json", *words)
+        return list(json.loads(found)["events"])
 
-def steer(folder: Path, verb: str) -> None:
-    asked = [verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes"]
-    done = CliRunner().invoke(app, asked)
+    ids = {event["id"]: event for event in kept()}
+    for event in told:
+        if event["times"] == 1:  # each repetition is a record
+            assert ids[event["id"]].items() >= event.items()
+    assert any(event["kind"] == "flow-stopped" for event in ids.values())
+    (paused,) = kept("--since", datetime.fromtimestamp(before, UTC).isoformat(),
+                     "--kind", "command", "--flow", "A/B")  # fmt: skip
+    line = f"mirror pause 'A->B' --config {tmp_path / 'mirror.yaml'} --yes"
+    assert paused["by"] == operator_name()
+    assert paused["text"] == f"{operator_name()}: {line}: done"
+    assert before < paused["time"] < time.time()
+    assert retention(target, f"{topic_name}-audit") == str(365 * 86_400_000)
+
+
+def steer(folder: Path, verb: str, *words: str, **environ: str) -> str:
+    """What a command complains about, which has done its work."""
+    asked = [verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes", *words]
+    done = CliRunner().invoke(app, asked, prog_name="mirror", env=environ)
     assert done.exit_code == 0, done.output
+    return done.stderr
 
 
 def command(*words: str) -> str:

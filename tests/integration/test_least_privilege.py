@@ -238,15 +238,16 @@ def test_the_whole_service_with_these_rights_alone(
     secured: Secured, tmp_path: Path
 ) -> None:
     """A service with exactly the rights that `mirror config acls` lists copies records,
-    configs, ACLs, groups, heartbeats and new partitions, leads its flow, and has no
-    problem; then an application with the rights of its own list alone learns where its
-    group continues.
+    configs, ACLs, groups, heartbeats and new partitions, leads its flow, keeps its
+    events, and has no problem; then an application with the rights of its own list
+    alone learns where its group continues.
     """
     a, b = (secured[name].admin_bootstrap for name in "ab")
     topic, group = "whole-orders", "whole-app"
     fill(a, topic, group)
     allow(a, "alice", "READ", topic)
     config = service_config(secured, heartbeats_on_source=True)
+    config["service"] = {"audit_topic": "A/who-changed-what"}
     listed = listed_by_command(config, tmp_path)
     assert {each["principal"] for each in listed} == {"User:mirror"}
     give(secured, config)
@@ -280,6 +281,8 @@ def test_the_whole_service_with_these_rights_alone(
         assert [each["failures"] for each in flow["jobs"] if each["failures"]] == []
         assert mirror.terminate() == 0
         assert "AUTHORIZATION" not in mirror.log.read_text()
+        assert "audit topic" not in mirror.log.read_text()
+        assert end_offsets(a, "who-changed-what")[0] > 0
         assert "instances cannot elect a leader" not in mirror.log.read_text()
 
     for cluster in secured.values():

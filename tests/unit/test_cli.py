@@ -24,6 +24,7 @@ from mirror.errors import JavaMissingError
 from mirror.playground.screen import Screen
 from mirror.playground.service import _descendants
 from mirror.playground.traffic import Verdict
+from mirror.status.clusters import ClusterStatus
 from mirror.status.config import ConfigStatus
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -282,7 +283,9 @@ def test_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that a person can act on is a sentence, not a traceback."""
+    """An error that a person can act on is a sentence, not a traceback, in a line of
+    the log like any other.
+    """
 
     def run(*_arguments: object, **_options: object) -> bool:
         raise JavaMissingError
@@ -292,7 +295,8 @@ def test_run_tells_missing_java(config: str, monkeypatch: pytest.MonkeyPatch) ->
     result = mirror("run", "-c", config)
 
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "Java 17 or newer is needed."
+    told = json.loads(result.stderr.splitlines()[-1])
+    assert (told["event"], told["level"]) == ("Java 17 or newer is needed.", "error")
 
 
 @pytest.mark.parametrize("once", [["--once"], []])
@@ -310,7 +314,8 @@ def test_run_fails_if_a_flow_did(
     result = mirror("run", "-c", config, *once)
 
     assert result.exit_code == 1
-    assert "flow A->B: FAILED: no" in result.stderr
+    told = json.loads(result.stderr.splitlines()[-1])
+    assert (told["flow"], told["state"], told["reason"]) == ("A->B", "FAILED", "no")
 
 
 def test_run_tells_where_it_listens(
@@ -410,6 +415,22 @@ def test_status_shows_what_a_transform_left_out(store: StatusStore, url: str) ->
 
     assert tuple(columns.split()) == status_command.TRANSFORM_COLUMNS
     assert row.split() == ["A->B", "orders", "4", "12", "1"]
+
+
+def test_status_shows_clusters_that_do_not_answer(store: StatusStore, url: str) -> None:
+    """Of each silent cluster, since when and why; nothing of those that answer."""
+    store.clusters = (
+        ClusterStatus(alias="A", sides=("source",), answers=True, since=9.0),
+        ClusterStatus(
+            alias="B", sides=("target",), answers=False, since=0.0, reason="no route"
+        ),
+    )
+    lines = mirror("status", "--url", url).stdout.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("CLUSTER"))
+    assert lines[at].split() == ["CLUSTER", "SILENT-SINCE", "REASON"]
+    assert lines[at + 1].startswith("B ")
+    assert lines[at + 1].endswith("no route")
+    assert not any(line.startswith("A ") for line in lines)
 
 
 def test_status_shows_a_refused_configuration(store: StatusStore, url: str) -> None:

@@ -349,6 +349,20 @@ def test_runbooks_stand_where_the_values_say(helm: str) -> None:
         assert link == f"https://wiki.example.com/mirror/{alert}.md"
 
 
+def test_groups_of_rules_are_optional(helm: str) -> None:
+    """Each group that may be left out is left out alone, and no empty file stays."""
+    for name in ("mirror-as-mirrormaker2", "mirror-alerts"):
+        chosen = f"prometheusRule.exclude={{{name}}}"
+        documents = render(helm, CHART / "ci" / "secured.yaml", "--set", chosen)
+        groups = [
+            d["spec"]["groups"] for d in documents if d["kind"] == "PrometheusRule"
+        ]
+        assert all(groups)
+        every = {"mirror-alerts", "mirror-as-mirrormaker2", "mirror-recording"}
+        names = {group["name"] for file in groups for group in file}
+        assert names == (every | {"mirror-slo"}) - {name}, name
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -16,12 +16,30 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.unit
 
 
-def look(group: str, exactness: Exactness, reason: str = "") -> GroupStatus:
+def look(
+    group: str,
+    exactness: Exactness,
+    reason: str = "",
+    ends: dict[tuple[str, int], int] | None = None,
+) -> GroupStatus:
     place = GroupPosition(
         topic="t", partition=0, target_topic="A.t", upstream=5,
         translated=Translated(offset=5, exactness=exactness),
     )  # fmt: skip
-    return status_of(group, "classic", (place,), reason=reason, active=False)
+    return status_of(
+        group, "classic", (place,), reason=reason, active=False, ends=ends or {}
+    )
+
+
+def test_lag_on_the_source() -> None:
+    """A group's lag is how far its partitions' ends are ahead of it, never below zero,
+    and not known as long as one end is not.
+    """
+    lags = [
+        look("a", Exactness.EXACT, ends=ends).lag
+        for ends in ({("t", 0): 12}, {("t", 0): 3}, {("t", 1): 12})
+    ]
+    assert lags == [7, 0, -1]
 
 
 def test_a_position_is_as_old_as_the_last_look_that_found_it() -> None:

@@ -21,6 +21,7 @@ from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
 from mirror.metrics.series import MetricType
 from mirror.relay.latency import bounds
+from mirror.status.clusters import ClusterStatus
 from mirror.status.counts import Counts
 from mirror.status.measures import (
     HistogramStatus,
@@ -127,6 +128,7 @@ def full_store(**changes: Any) -> StatusStore:
                 source_offset=5,
                 target_offset=5,
                 behind=3,
+                lag=2,
                 unknown=0,
                 exactness="exact",
                 active_on_target=False,
@@ -142,6 +144,9 @@ def full_store(**changes: Any) -> StatusStore:
     }
     show(store, "A->B", **known | changes)
     store.pairs = (pair_status(),)
+    store.clusters = (
+        ClusterStatus(alias="A", sides=("source",), answers=True, since=now),
+    )
     return store
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mirror.offsets.mm2_records import checkpoints_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
+from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import named
 from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
 from mirror.recovery import losses, pauses, proofs
@@ -97,6 +98,7 @@ ROWS: tuple[Need, ...] = (
         setting="`dead_letter_topic`",
         who=Who.COMMANDS,
     ),
+    *of_audit("mirror events --config", Who.COMMANDS, _READ),
     *_of_compare(),
     Need(
         feature="mirror repair rebuild",

@@ -10,8 +10,9 @@ from mirror.offsets import commit_records, progress, runs
 from mirror.offsets.mm2_records import checkpoints_topic, offset_syncs_topic
 from mirror.policy.names import HEARTBEATS
 from mirror.preflight.permissions import names
+from mirror.preflight.permissions.audit import of_audit
 from mirror.preflight.permissions.extent import beginning, named
-from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side
+from mirror.preflight.permissions.need import Need, Operation, ResourceKind, Side, Who
 from mirror.recovery import journal, losses, pauses, proofs, standby
 
 _READ, _WRITE, _CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -20,7 +21,9 @@ _CONFIGS = Operation.DESCRIBE_CONFIGS
 _KEPT = (_CREATE, _READ, _WRITE)
 """For a topic that mirror creates, writes, and reads back."""
 
+
 ROWS: tuple[Need, ...] = (
+    *of_audit("audit", Who.SERVICE, _CREATE, _WRITE),
     Need(
         feature="records",
         side=Side.SOURCE,

@@ -1,0 +1,68 @@
+"""Whether a cluster answers, as a service sees it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirror.config.schema import MirrorConfig
+from mirror.driver import answering
+from mirror.driver.answering import Answering
+from mirror.metrics.exposition import exposition
+from mirror.status.store import StatusStore
+from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
+from tests.harness.waiting import wait_for
+
+if TYPE_CHECKING:
+    from mirror.playground.cluster import PlaygroundCluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_cluster_that_stops_answering_and_comes_back(
+    clusters: dict[str, PlaygroundCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric of the cluster is 0 on both its sides and an event says why while its
+    broker answers nothing, and 1 again afterwards; the other cluster's stays 1.
+    """
+    monkeypatch.setattr(answering, "EVERY_SECONDS", 0.1)
+    store = StatusStore(("A->B", "B->A"))
+    with BrokerProxy(clusters["a"].bootstrap) as proxy:
+        config = MirrorConfig.model_validate(
+            {
+                "clusters": {
+                    "A": {"bootstrap_servers": proxy.bootstrap},
+                    "B": {"bootstrap_servers": clusters["b"].bootstrap},
+                    "UNUSED": {"bootstrap_servers": "127.0.0.1:1"},
+                },
+                "flows": {"A->B": {}, "B->A": {}},
+            }
+        )
+
+        def shown() -> set[str]:
+            _, body = exposition(store, per_partition=True)("")
+            lines = body.decode().splitlines()
+            return {line for line in lines if line.startswith("mirror_cluster_answers")}
+
+        def values(a: float, b: float) -> set[str]:
+            return {
+                f'mirror_cluster_answers{{cluster="{alias}",side="{side}"}} {value}'
+                for alias, value in (("A", a), ("B", b))
+                for side in ("source", "target")
+            }
+
+        with contextlib.closing(Answering(store)) as asking:
+            asking.follow(config)
+            wait_for(lambda: shown() == values(1.0, 1.0), 30)
+            with proxy.rules(Rule(api="Metadata", mishap=Mishap.LOST, times=None)):
+                wait_for(lambda: shown() == values(0.0, 1.0), 60)
+                reason = store.read().clusters[0].reason
+                asking.follow(config)  # as after a reload: nothing begins again
+            wait_for(lambda: shown() == values(1.0, 1.0), 30)
+        assert [(event.cluster, event.text) for event in store.trail.read()] == [
+            ("A", f"cluster A does not answer: {reason}"),
+            ("A", "cluster A answers again"),
+        ]
