@@ -88,7 +88,9 @@ class Service:
         self.store = StatusStore(tuple(flow.name for flow in flows))
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
-        self._pairs = PairFollower(config, self.store)
+        self._able: set[str] = set()
+        """The flows that may run here, as of the last look."""
+        self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
         )
@@ -277,12 +279,21 @@ class Service:
         self._leadership.change(flows, config.clusters)
 
     def _follow_leadership_and_roles(self) -> None:
+        able = set()
         for flow in list(self._flows.values()):
             ends = flow.config.source, flow.config.target
-            leads = self._leadership.leads(flow.name)
-            if not (leads and self._pairs.may_copy(*ends)):
+            if self._leadership.leads(flow.name) and self._pairs.may_copy(*ends):
+                able.add(flow.name)
+                if flow.name not in self._able:
+                    flow.notify()
+            else:
                 flow.rest(rest=True)
             flow.follow_roles()
+        self._able = able
+
+    def _notify(self) -> None:
+        for flow in list(self._flows.values()):
+            flow.notify()
 
     def _least_slots(self) -> int:
         return sum(flow.config.tasks or 1 for flow in self._flows.values())

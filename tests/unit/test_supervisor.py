@@ -54,7 +54,7 @@ class _Flow:
     def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
 
-    def wait_stopping(self, _seconds: float) -> None:
+    def wait_for_news(self, _seconds: float) -> None:
         self.stopping = True
 
 
