@@ -71,7 +71,7 @@ class PairFollower:
         self._members = {
             alias: Member() for pair in self._pairs.values() for alias in pair.members
         }
-        self._known = {each.name: Known.of(each) for each in self._pairs.values()}
+        self._known = {each.name: Known.of(each, {}) for each in self._pairs.values()}
         """What the journals together say, worked out once per entry that is new."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
@@ -271,8 +271,8 @@ class PairFollower:
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
-                    journals = (self._members[each].entries for each in pair.members)
-                    self._known[pair.name] = Known.of(pair, *journals)
+                    journals = {e: self._members[e].entries for e in pair.members}
+                    self._known[pair.name] = Known.of(pair, journals)
         if changed:
             self._changed()
 
