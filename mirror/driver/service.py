@@ -88,8 +88,8 @@ class Service:
         self.store = StatusStore(tuple(flow.name for flow in flows))
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
-        self._able: set[str] = set()
-        """The flows that may run here, as of the last look."""
+        self._led: dict[str, bool] = {}
+        """Whether this instance led a flow at the last look."""
         self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
@@ -279,17 +279,15 @@ class Service:
         self._leadership.change(flows, config.clusters)
 
     def _follow_leadership_and_roles(self) -> None:
-        able = set()
         for flow in list(self._flows.values()):
             ends = flow.config.source, flow.config.target
-            if self._leadership.leads(flow.name) and self._pairs.may_copy(*ends):
-                able.add(flow.name)
-                if flow.name not in self._able:
-                    flow.notify()
-            else:
+            leads = self._leadership.leads(flow.name)
+            if not (leads and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
+            if leads != self._led.get(flow.name):
+                self._led[flow.name] = leads
+                flow.notify()
             flow.follow_roles()
-        self._able = able
 
     def _notify(self) -> None:
         for flow in list(self._flows.values()):

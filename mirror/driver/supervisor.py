@@ -35,8 +35,9 @@ log = structlog.get_logger()
 
 _ATTEMPTS_ONCE = 5
 """A run with `once` must end: after this many failures a flow is given up."""
-_WAIT_SECONDS = 1.0
-"""Of a flow that rests or that another instance leads; news wake it earlier."""
+_REST_SECONDS, _WAIT_SECONDS = 5.0, 1.0
+"""Between looks of a flow that rests, or that another instance leads. News wake it
+earlier."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
@@ -141,7 +142,7 @@ class Supervisor:
                 self._show_resting(flow, leader, known=may is not None, beats=beats)
                 if beats:
                     flow.keep_beating()
-                flow.wait_for_news(_WAIT_SECONDS)
+                flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
                 continue
             if self._leadership.leads(flow.name):
                 flow.rest(rest=False)
