@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_PAUSE_SECONDS = 15.0
+_PAUSE_SECONDS = 30.0
 """How long at most one application's switch keeps the other one's copies back."""
 
 
