@@ -8,6 +8,7 @@ to the data's transactions.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from mirror.batches import records
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
+    from mirror.clusters.topics import Topic
     from mirror.clusters.wire.produce import EncodedBatch
 
 _PROOF_TIMEOUT_MS = 5_000
@@ -34,26 +36,37 @@ class TopicWriter:
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._producer: Producer | None = None
+        self._known: tuple[Producer, Mapping[str, Topic]] | None = None
 
     def write(self, pairs: Sequence[tuple[bytes, bytes]]) -> int:
         """Write (key, value) records, and wait until all replicas have them; returns
-        the offset after the last, -1 if there are none.
+        the offset after the last, -1 if there are none. A leader that has moved since
+        the last write is asked for, then all records are written again.
 
         Raises:
             MirrorError: some or all were not written: write all of them again.
         """
         if not pairs:
             return -1
-        producer = self._producer
-        if producer is None:
-            producer = _idempotent(self._cluster)
-        self._producer = None  # until this write has succeeded
-        batches = records.encode_all(pairs)
+        if self._known is not None:
+            with contextlib.suppress(MirrorError):  # what is wrong shows in a moment
+                return self._write(pairs, *self._known)
+        self._known = None  # until this write has succeeded
+        producer = _idempotent(self._cluster)
         topics = self._cluster.topics([self._topic])
+        end = self._write(pairs, producer, topics)
+        self._known = (producer, topics)
+        return end
+
+    def _write(
+        self,
+        pairs: Sequence[tuple[bytes, bytes]],
+        producer: Producer,
+        topics: Mapping[str, Topic],
+    ) -> int:
+        batches = records.encode_all(pairs)
         write = Write(self._cluster, producer, {(self._topic, 0): batches}, topics)
         write.finish()
-        self._producer = producer
         last = write.placed[-1]
         return last.offset + last.batch.count
 

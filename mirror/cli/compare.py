@@ -46,7 +46,8 @@ def compare(
 
     Topics belong together as the flows between the two clusters say; others if they
     have the same name. Shows what no setting explains; such a difference would surprise
-    applications that move from one cluster to the other. What mirror may not see is
+    applications that move from one cluster to the other. Of the two flows of a pair the
+    one out of the active cluster counts. What mirror may not see is
     listed, and not compared. Changes nothing. Exit status 1 if a difference is not
     expected.
 
@@ -60,14 +61,19 @@ def compare(
     know_clusters(chosen, a, b)
     if a == b:
         raise ConfigError([f"{a} and {b} are one cluster; name two"])
+    from mirror.recovery.precedence import standing  # noqa: PLC0415  loads kernels
+
     with Reach(chosen.clusters, client_id="mirror.compare") as reach:
-        flows = chosen.enabled_flows
+        roles = standing(chosen, reach)
+        complain(*roles.notes)
+        flows = roles.applying
         one, other = portrait.take(reach(a)), portrait.take(reach(b))
         found = comparing.compare(
             portrait.complete(one, reach(a), comparing.partners(other, a, flows)),
             portrait.complete(other, reach(b), comparing.partners(one, b, flows)),
             flows,
             lambda alias: Live(reach(alias)),
+            resting=roles.resting,
         )
     shown = [each for each in found if show_all or not each.expected]
     if output is Form.JSON:

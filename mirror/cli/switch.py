@@ -32,7 +32,7 @@ from mirror.host import operator_name
 from mirror.recovery.journal import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from mirror.clusters.cluster import Cluster
@@ -267,7 +267,8 @@ def _run(asked: _Asked) -> None:
         )
         agreed(question, yes=asked.yes)
         if kind is Kind.SWITCH and not asked.abort and operator.run is None:
-            _settle(chosen, pair, [each for each in (source, target) if each])
+            clusters = [each for each in (source, target) if each is not None]
+            _settle(chosen, pair, clusters, operator.entries)
         if not operator.due:
             complain(f"{flow.target} is the active cluster already: nothing to do")
             return
@@ -289,25 +290,20 @@ def _run(asked: _Asked) -> None:
 
 
 def _settle(
-    config: MirrorConfig, pair: PairConfig, clusters: Sequence[Cluster]
+    config: MirrorConfig,
+    pair: PairConfig,
+    clusters: Sequence[Cluster],
+    entries: Callable[[], Sequence[Entry]],
 ) -> None:
     """Lay the fence that an earlier failover owes.
 
     Raises:
         MirrorError: that cannot be done.
     """
-    from mirror.recovery import roles  # noqa: PLC0415  loads kernels
-    from mirror.recovery.journal import JournalReader  # noqa: PLC0415
-    from mirror.switching import owed  # noqa: PLC0415
+    from mirror.switching import owed  # noqa: PLC0415  loads kernels
 
     if pair.fence != "acl":
         return
-    readers = [JournalReader(cluster) for cluster in clusters]
-
-    def entries() -> Sequence[Entry]:
-        journals = (reader.read(wait=False) for reader in readers)
-        return roles.merged(*journals, pair=pair.name)
-
     for cluster in clusters:
         if owed.settle(config, pair, cluster, entries, by=operator_name()):
             complain(f"producers are fenced on {cluster.alias} now: that was owed")

@@ -117,8 +117,12 @@ class Cluster:
         """Host and port of each broker, as the brokers advertise them."""
         return dict(self._brokers)
 
-    def connection(self, node: int, purpose: str = "control") -> Connection:
-        """The connection to a broker for a purpose; opens one if there is none."""
+    def connection(
+        self, node: int, purpose: str = "control", *, seconds: float = math.inf
+    ) -> Connection:
+        """The connection to a broker for a purpose; opens one if there is none, which
+        waits for answers so long, or for less if the settings say so.
+        """
         existing = self._connections.get((node, purpose))
         if existing is not None:
             existing.notice_end()
@@ -129,13 +133,18 @@ class Cluster:
         address = self._brokers.get(node)
         if address is None:
             raise UnreachableError(f"cluster {self.alias}: broker {node} is not known")
-        made = self._connection(*address)
+        made = self._connection(*address, seconds)
         self._connections[node, purpose] = made
         return made
 
-    def _connection(self, host: str, port: int) -> Connection:
+    def _connection(
+        self, host: str, port: int, seconds: float = math.inf
+    ) -> Connection:
+        config = self._config
+        if seconds < config.request_timeout_seconds:
+            config = config.model_copy(update={"request_timeout_seconds": seconds})
         made = Connection(
-            self._config,
+            config,
             host,
             port,
             client_id=self._client_id,

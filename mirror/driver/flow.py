@@ -138,8 +138,14 @@ class Flow:
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
-    def wait_stopping(self, seconds: float) -> None:
-        self._stopping.wait(seconds)
+    def wait_for_news(self, seconds: float) -> None:
+        """Wait, but return early to stop, or where `notify` was called."""
+        self._stirred.wait(seconds)
+        self._stirred.clear()
+
+    def notify(self) -> None:
+        """Whether the flow may run may have changed."""
+        self._stirred.set()
 
     def pause(self, seconds: float) -> None:
         """Wait, but return early to stop or to apply another configuration."""

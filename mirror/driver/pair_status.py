@@ -6,7 +6,7 @@ last look, and `Known`, what the journals of a pair say together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -21,12 +21,12 @@ from mirror.status.pairs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mirror.config.pair_settings import PairConfig
     from mirror.recovery.drills import KeptDrill
     from mirror.recovery.journal import Entry
-    from mirror.recovery.roles import Role, Run
+    from mirror.recovery.roles import Block, Role, Run
 
 _MOST_RUNS = 5
 
@@ -44,7 +44,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the journals of a pair say together."""
+    """What the journals of a pair say together, worked out once per entry."""
 
     entries: tuple[Entry, ...]
     role: Role
@@ -52,20 +52,64 @@ class Known:
     """The open one."""
     drilled: tuple[KeptDrill, ...]
     """The drills of a failover from the active cluster, oldest first."""
+    block: Block | None
+    """Of the last run that kept producers from writing."""
+    status: PairStatus
+    """All of it that only the journals decide."""
+    active: Mapping[str, str]
+    """The active cluster by each member's own journal; empty if it has no role."""
 
     @classmethod
-    def of(cls, pair: PairConfig, *journals: tuple[Entry, ...]) -> Self:
-        entries = roles.merged(*journals, pair=pair.name)
+    def of(cls, pair: PairConfig, journals: Mapping[str, tuple[Entry, ...]]) -> Self:
+        """`journals`: by the alias of a cluster."""
+        entries = roles.merged(*journals.values(), pair=pair.name)
         role = roles.role(entries, pair)
-        both = (each for journal in journals for each in journal)
+        both = (each for journal in journals.values() for each in journal)
+        drilled = tuple(
+            each for each in drills.read(both, pair.name) if each.source == role.active
+        )
+        run, runs = roles.open_run(entries), roles.runs(entries)
+        blocks = (each.block for each in reversed(runs))
+        owed = roles.owed(entries) if pair.fence == "acl" else None
         return cls(
             entries=entries,
             role=role,
-            run=roles.open_run(entries),
-            drilled=tuple(
-                each
-                for each in drills.read(both, pair.name)
-                if each.source == role.active
+            run=run,
+            drilled=drilled,
+            block=next((each for each in blocks if each is not None), None),
+            active={alias: _active(pair, each) for alias, each in journals.items()},
+            status=PairStatus(
+                name=pair.name,
+                active=role.active,
+                epoch=role.epoch,
+                since=role.since,
+                run=run.text if run is not None else "",
+                remark=roles.remark(entries, pair),
+                step=run.step if run is not None else 0,
+                fence_owed=owed.source if owed is not None else "",
+                runs=tuple(
+                    RunStatus(
+                        name=each.name,
+                        text=each.text,
+                        began=each.first.at,
+                        by=each.first.by,
+                    )
+                    for each in runs[: -_MOST_RUNS - 1 : -1]
+                ),
+                drills=tuple(
+                    DrillStatus(
+                        source=each.source,
+                        target=each.target,
+                        at=each.at,
+                        by=each.by,
+                        verdict=each.verdict,
+                        text=each.text,
+                        ratio=each.ratio,
+                        findings=each.findings,
+                    )
+                    for each in drilled[: -_MOST_RUNS - 1 : -1]
+                ),
+                drilled=pair.drill_every_seconds > 0,
             ),
         )
 
@@ -78,47 +122,14 @@ def status_of(
     passive: Mapping[str, PassiveStatus],
 ) -> PairStatus:
     """`members` and `passive`: by the alias of a cluster."""
-    entries, role, run = known.entries, known.role, known.run
-    runs = roles.runs(entries)
-    owed = roles.owed(entries) if pair.fence == "acl" else None
-    return PairStatus(
-        name=pair.name,
-        active=role.active,
-        epoch=role.epoch,
-        since=role.since,
-        run=run.text if run is not None else "",
-        remark=roles.remark(entries, pair),
-        step=run.step if run is not None else 0,
-        block_seconds=_block_seconds(runs),
-        fence_owed=owed.source if owed is not None else "",
-        passive=passive[pair.other_than(role.active)],
-        runs=tuple(
-            RunStatus(
-                name=each.name,
-                text=each.text,
-                began=each.first.at,
-                by=each.first.by,
-            )
-            for each in runs[: -_MOST_RUNS - 1 : -1]
-        ),
-        drills=tuple(
-            DrillStatus(
-                source=each.source,
-                target=each.target,
-                at=each.at,
-                by=each.by,
-                verdict=each.verdict,
-                text=each.text,
-                ratio=each.ratio,
-                findings=each.findings,
-            )
-            for each in known.drilled[: -_MOST_RUNS - 1 : -1]
-        ),
-        drilled=pair.drill_every_seconds > 0,
+    return replace(
+        known.status,
+        block_seconds=_block_seconds(known.block),
+        passive=passive[pair.other_than(known.role.active)],
         members=tuple(
             MemberStatus(
                 cluster=alias,
-                active=_active(pair, members[alias].entries),
+                active=known.active.get(alias, ""),
                 read_at=members[alias].read_at,
                 read_monotonic=members[alias].read_monotonic,
                 error=members[alias].error,
@@ -128,9 +139,8 @@ def status_of(
     )
 
 
-def _block_seconds(runs: Sequence[Run]) -> float:
-    """Of the last run that kept producers from writing; -1 if none has."""
-    block = next((each.block for each in reversed(runs) if each.block), None)
+def _block_seconds(block: Block | None) -> float:
+    """-1 if there was none."""
     if block is None:
         return -1.0
     return max((block.ended or time.time()) - block.began, 0.0)

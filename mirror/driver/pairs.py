@@ -30,7 +30,7 @@ from mirror.status.pairs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -52,7 +52,15 @@ _AGAIN = retry.Backoff(0.5, 2.0)
 class PairFollower:
     """Knows the roles of all pairs. Thread-safe."""
 
-    def __init__(self, config: MirrorConfig, store: StatusStore) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        store: StatusStore,
+        *,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`changed` is called when a journal says something new."""
+        self._changed = changed
         self._pairs = dict(config.recovery)
         self._pairs_of = config.pairs_of
         self._clusters = config.clusters
@@ -63,7 +71,7 @@ class PairFollower:
         self._members = {
             alias: Member() for pair in self._pairs.values() for alias in pair.members
         }
-        self._known = {each.name: Known.of(each) for each in self._pairs.values()}
+        self._known = {each.name: Known.of(each, {}) for each in self._pairs.values()}
         """What the journals together say, worked out once per entry that is new."""
         self._passive: dict[tuple[str, str], PassiveStatus] = {}
         self._began = time.time()
@@ -263,8 +271,10 @@ class PairFollower:
             member.read_at, member.read_monotonic = time.time(), time.monotonic()
             for pair in self._pairs.values() if changed else ():
                 if alias in pair.members:
-                    journals = (self._members[each].entries for each in pair.members)
-                    self._known[pair.name] = Known.of(pair, *journals)
+                    journals = {e: self._members[e].entries for e in pair.members}
+                    self._known[pair.name] = Known.of(pair, journals)
+        if changed:
+            self._changed()
 
     def _failed(self, member: Member, error: str) -> None:
         with self._lock:

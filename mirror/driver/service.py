@@ -91,7 +91,9 @@ class Service:
         self._follower = ConfigFollower(config, watch, self.store)
         self._stopping = threading.Event()
         self._answering = Answering(self.store)
-        self._pairs = PairFollower(config, self.store)
+        self._led: dict[str, bool] = {}
+        """Whether this instance led a flow at the last look."""
+        self._pairs = PairFollower(config, self.store, changed=self._notify)
         self._leadership = Leadership(
             flows, config.clusters, group=None if once else config.service.group
         )
@@ -289,7 +291,14 @@ class Service:
             leads = self._leadership.leads(flow.name)
             if not (leads and self._pairs.may_copy(*ends)):
                 flow.rest(rest=True)
+            if leads != self._led.get(flow.name):
+                self._led[flow.name] = leads
+                flow.notify()
             flow.follow_roles()
+
+    def _notify(self) -> None:
+        for flow in list(self._flows.values()):
+            flow.notify()
 
     def _least_slots(self) -> int:
         return sum(flow.config.tasks or 1 for flow in self._flows.values())

@@ -35,6 +35,9 @@ log = structlog.get_logger()
 
 _ATTEMPTS_ONCE = 5
 """A run with `once` must end: after this many failures a flow is given up."""
+_REST_SECONDS, _WAIT_SECONDS = 5.0, 1.0
+"""Between looks of a flow that rests, or that another instance leads. News wake it
+earlier."""
 _STABLE_SECONDS = 60.0
 """A run this long counts as recovered: the next pause is short again."""
 
@@ -139,7 +142,7 @@ class Supervisor:
                 self._show_resting(flow, leader, known=may is not None, beats=beats)
                 if beats:
                     flow.keep_beating()
-                flow.wait_stopping(0.1)
+                flow.wait_for_news(_WAIT_SECONDS if may is None else _REST_SECONDS)
                 continue
             if self._leadership.leads(flow.name):
                 flow.rest(rest=False)
@@ -150,7 +153,7 @@ class Supervisor:
             self._show_waiting(flow, leader, warm=warm)
             if leader and not warm:
                 self._warm_up(flow)
-            flow.wait_stopping(0.1)
+            flow.wait_for_news(_WAIT_SECONDS)
         return False
 
     def _warm_up(self, flow: Flow) -> None:

@@ -8,6 +8,7 @@ those of the same name, and so is everything that no flow copies.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirror.clusters import codes
@@ -65,9 +66,12 @@ def compare(
     b: Portrait,
     flows: Sequence[FlowConfig],
     reach: Callable[[str], Side],
+    *,
+    resting: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Difference]:
     """All differences, by kind and name. `flows` are all enabled ones of the
-    configuration; `reach` gives the sources of others that write the same copies.
+    configuration, in order of precedence; `reach` gives the sources of others that
+    write the same copies. `resting`: why a flow copies nothing now, by its name.
 
     Raises:
         ClusterError: one of these does not answer.
@@ -85,12 +89,14 @@ def compare(
         paired[target.alias] |= {each.target_topic for each in copied}
         copies[target.alias] |= {each.target_topic for each in copied}
         found = of_flow(source, target, flow, copied)
-        judged[source.alias] |= found.of_source
+        why = resting.get(flow.name, "")
+        if not why:
+            judged[source.alias] |= found.of_source
         judged[target.alias] |= found.of_target
         rows += (
-            found.differences
-            if source is a
-            else [each.turned for each in found.differences]
+            (each if source is a else each.turned).excused(why)
+            for each in found.differences
+            if not (why and each.what == ACLS)  # no flow judges them, then
         )
     no_flow = _NO_FLOW if ours else ""
     rows += _topics(a, b, paired, merging, no_flow)

@@ -48,6 +48,10 @@ class Difference:
         """As seen from the other cluster."""
         return replace(self, a=self.b, b=self.a)
 
+    def excused(self, reason: str) -> Difference:
+        """Expected for this reason, if there is one."""
+        return replace(self, expected=True, reason=reason) if reason else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfFlow:

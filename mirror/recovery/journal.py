@@ -216,8 +216,11 @@ class JournalReader:
 class JournalWriter:
     """The only operator of a pair, as far as one cluster knows. Not thread-safe."""
 
-    def __init__(self, cluster: Cluster, pair: str) -> None:
-        """Fences earlier operators of the pair: they can write no more.
+    def __init__(
+        self, cluster: Cluster, pair: str, reader: JournalReader | None = None
+    ) -> None:
+        """Fences earlier operators of the pair: they can write no more. `reader`: one
+        of this cluster that has read the journal before.
 
         Raises:
             ClusterError: the cluster does not answer, or refuses.
@@ -227,7 +230,7 @@ class JournalWriter:
         self.in_doubt = False
         """Whether the last entry may be there although `write` failed."""
         self._cluster = cluster
-        self._reader = JournalReader(cluster)
+        self._reader = reader or JournalReader(cluster)
         self._most = topic_admin.max_message_bytes(cluster, [TOPIC])[TOPIC]
         self._producer = Producer(
             cluster,

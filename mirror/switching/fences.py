@@ -8,7 +8,6 @@ when every broker shows it.
 
 from __future__ import annotations
 
-import contextlib
 import string
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -243,13 +242,10 @@ def _late(
     cluster: Cluster, wanted: Collection[Acl], unwanted: Collection[Acl]
 ) -> list[str]:
     """The brokers that do not show it, each with the reason."""
-    cluster.refresh()
     late = []
-    for node in cluster.nodes:
-        try:
-            there = access.acls(cluster, node=node)
-        except UnreachableError as error:
-            late.append(f"broker {node}: {error}")
+    for node, there in access.acls_by_broker(cluster).items():
+        if isinstance(there, UnreachableError):
+            late.append(f"broker {node}: {there}")
             continue
         missing = [acl for acl in wanted if acl not in there]
         staying = [acl for acl in unwanted if acl in there]
@@ -261,12 +257,9 @@ def _late(
 
 
 def _on_any_broker(cluster: Cluster) -> set[Acl]:
-    cluster.refresh()
-    found: set[Acl] = set()
-    for node in cluster.nodes:
-        with contextlib.suppress(UnreachableError):  # `_late` waits for it
-            found |= access.acls(cluster, node=node)
-    return found
+    """`_late` waits for brokers that do not answer now."""
+    answers = access.acls_by_broker(cluster).values()
+    return {acl for there in answers if isinstance(there, frozenset) for acl in there}
 
 
 def _is_ours(topic: str) -> bool:

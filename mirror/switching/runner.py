@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.recovery.roles import Role, Run
     from mirror.switching.stage import Done, Notes, Step
 
-
 _BRIEF_SECONDS = 2.0
 """How long to wait for one journal on the way back, where the other one is enough."""
 
@@ -72,8 +71,15 @@ class Operator:
         self._journals: list[JournalWriter] = []
         self._undecided = False
         """Whether the target may be active: that was written, but not seen."""
-        looks = [JournalReader(each) for each in self._clusters]
-        self._heed(*(each.read(wait=False) for each in looks))
+        self._readers = [JournalReader(each) for each in self._clusters]
+        self._heed(*self._shown())
+
+    def entries(self) -> tuple[Entry, ...]:
+        """What the journals say now about the pair. Raises as `JournalReader.read`."""
+        return roles.merged(*self._shown(), pair=self._pair.name)
+
+    def _shown(self) -> list[tuple[Entry, ...]]:
+        return [each.read(wait=False) for each in self._readers]
 
     def _heed(self, *journals: tuple[Entry, ...]) -> None:
         entries = roles.merged(*journals, pair=self._pair.name)
@@ -96,7 +102,10 @@ class Operator:
             MirrorError: this cannot be done any more, or a cluster refuses.
         """
         pair = self._pair.name
-        self._journals = [JournalWriter(each, pair) for each in self._clusters]
+        self._journals = [
+            JournalWriter(cluster, pair, reader)
+            for cluster, reader in zip(self._clusters, self._readers, strict=True)
+        ]
         found = [
             each.entries(seconds=journal.PATIENCE_SECONDS) for each in self._journals
         ]

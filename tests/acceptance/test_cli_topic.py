@@ -231,6 +231,13 @@ def test_configs_come_from_the_active_cluster(
         of_topic = [each for each in shown["configs"] if each["topic"] == topic_name]
         assert {each["cluster"] for each in of_topic} == {source}
         assert shown["notes"] == []
+        shown, _ = would_set("compare", one, other, "--all")
+        of_topic = [e for e in shown["differences"] if e["name"] == topic_name]
+        rests = f"{source}->{target} rests: {target} is active in {one}<->{other}"
+        assert {each["reason"]: each["expected"] for each in of_topic} == {
+            "not corrected yet": False,
+            rests: True,
+        }
     document["clusters"][one]["bootstrap_servers"] = "127.0.0.1:1"
     for words in (dry, ("plan",), ("check",)):
         shown, told = would_set(*words)

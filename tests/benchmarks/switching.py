@@ -3,6 +3,7 @@
 Switches: a pair with ACLs, 16 partitions, 20 groups, and a producer that writes all the
 time and goes on at the other cluster when it is refused. Its own clock says how long it
 was blocked. Failovers: 1,000 groups of 100 partitions, and cluster A is killed.
+`--hook-seconds` gives the pair a hook that stops producers and takes so long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 import json
 from pathlib import Path
 from statistics import median
+import sys
 import tempfile
 import threading
 import time
@@ -130,17 +132,25 @@ def main(
     groups: Annotated[int, typer.Option(help="Of the failover.")] = 1000,
     partitions: Annotated[int, typer.Option(help="Of the failover.")] = 100,
     failovers: Annotated[int, typer.Option(help="Each with new clusters.")] = 1,
+    hook_seconds: Annotated[
+        float, typer.Option(help="Of stop_producers; 0: none.")
+    ] = 0,
 ) -> None:
     """Measure; writes the figures to artifacts/bench/switching."""
     console = Console()
     results: dict[str, Any] = {"switches": [], "blocks": [], "failovers": []}
+    results["hook_seconds"] = hook_seconds
     with tempfile.TemporaryDirectory(prefix="mirror-switching-") as scratch:
         results["machine"] = describe(Path(scratch))
         if switches:
-            results |= _switches(Path(scratch, "switch"), switches, mb_per_second)
+            results |= _switches(
+                Path(scratch, "switch"), switches, mb_per_second, hook_seconds
+            )
         for number in range(failovers):
             folder = Path(scratch, f"failover-{number}")
-            results["failovers"].append(_failover(folder, groups, partitions))
+            results["failovers"].append(
+                _failover(folder, groups, partitions, hook_seconds)
+            )
     table = Table("WHAT", "RUNS", "MEDIAN S", "WORST S")
     for name in ("switches", "blocks", "failovers"):
         seconds = [
@@ -157,7 +167,16 @@ def main(
     console.print(f"all runs: {file}")
 
 
-def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
+def _with_hook(document: dict[str, Any], seconds: float) -> None:
+    """The pair's producers are stopped by a command that takes so long."""
+    code = f"import time; time.sleep({seconds})"
+    (pair,) = document["recovery"].values()
+    pair["hooks"] = {"stop_producers": {"command": [sys.executable, "-c", code]}}
+
+
+def _switches(
+    folder: Path, times: int, mb_per_second: float, hook_seconds: float
+) -> dict[str, Any]:
     folder.mkdir()
     taken = []
     with playground(
@@ -170,6 +189,8 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
         one, other = made.items()
         document = secured_pair_of(one, other, _TOPIC)
         document["defaults"]["groups"] = ["app-.*"]
+        if hook_seconds:
+            _with_hook(document, hook_seconds)
         for cluster in made.values():
             create_topic(cluster.admin_bootstrap, _TOPIC, 16)
             add_users(cluster, ["alice"])
@@ -188,7 +209,9 @@ def _switches(folder: Path, times: int, mb_per_second: float) -> dict[str, Any]:
     return {"switches": taken, "blocks": load.blocks}
 
 
-def _failover(folder: Path, groups: int, partitions: int) -> dict[str, Any]:
+def _failover(
+    folder: Path, groups: int, partitions: int, hook_seconds: float
+) -> dict[str, Any]:
     folder.mkdir()
     with playground(
         (_ONE, _OTHER), root=folder / "clusters", given=False, jvm=_JVM
@@ -198,6 +221,8 @@ def _failover(folder: Path, groups: int, partitions: int) -> dict[str, Any]:
             create_topic(bootstrap, _TOPIC, partitions)
         document = pair_of(ends[0], ends[1], _TOPIC)
         document["defaults"]["groups"] = ["app-.*"]
+        if hook_seconds:
+            _with_hook(document, hook_seconds)
         client = Producer({"bootstrap.servers": ends[0][1], "linger.ms": 5})
         for number in range(100 * partitions):
             client.produce(_TOPIC, value=b"v", partition=number % partitions)

@@ -23,6 +23,7 @@ from mirror.recovery import roles
 from mirror.recovery.journal import Entry, JournalWriter, Kind, StepState
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.metadata import allow
 from tests.harness.service import RunningMirror
 from tests.harness.waiting import wait_for
 
@@ -107,19 +108,28 @@ class Played:
         topic: str,
         tag: str,
         folder: Path,
+        *,
+        secured: bool = False,
     ) -> None:
-        """`tag`: what the aliases begin with, which no other test uses."""
+        """`tag`: what the aliases begin with, which no other test uses. `secured`: the
+        clusters have users, of whom alice is fenced; the application is none of them.
+        """
         self.active, self.other = f"{tag}A", f"{tag}B"
         self.ends = {
-            self.active: clusters["a"].bootstrap,
-            self.other: clusters["b"].bootstrap,
+            self.active: clusters["a"].admin_bootstrap,
+            self.other: clusters["b"].admin_bootstrap,
         }
         self.application = Application(topic, 2, f"app-{topic}")
         self._topic, self._folder = topic, folder
         for bootstrap in self.ends.values():
             create_topic(bootstrap, topic, 2)
-        one, other = self.ends.items()
-        self._mirror = RunningMirror(pair_of(one, other, topic), folder)
+        if secured:
+            allow(self.ends[self.active], "alice", "WRITE", topic)
+            made = zip(self.ends, clusters.values(), strict=True)
+            document = secured_pair_of(*made, topic)
+        else:
+            document = pair_of(*self.ends.items(), topic)
+        self._mirror = RunningMirror(document, folder)
 
     def __enter__(self) -> Self:
         self._mirror.__enter__()

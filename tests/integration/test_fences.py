@@ -411,13 +411,13 @@ def test_a_broker_that_does_not_answer(
     """
     create_topic(cluster.admin_bootstrap, topic_name)
     made = plan(own, config, [topic_name], topic_name)
-    shown = fences.access.acls
+    shown = fences.access.acls_by_broker
 
-    def late(cluster: Cluster, *, node: int | None = None) -> Any:
-        return frozenset() if node == 2 else shown(cluster, node=node)
+    def late(cluster: Cluster) -> Any:
+        return {**shown(cluster), 2: frozenset()}
 
     with monkeypatch.context() as patch:
-        patch.setattr(fences.access, "acls", late)
+        patch.setattr(fences.access, "acls_by_broker", late)
         with pytest.raises(FenceError, match="broker 2 does not show"):
             fences.lay(own, made, seconds=0.5)
     fences.lift(own, made.by)

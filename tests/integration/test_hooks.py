@@ -14,6 +14,7 @@ import pytest
 
 from tests.harness.admin import create_topic
 from tests.harness.application import Application
+from tests.harness.rehearsal import Rehearsal
 from tests.harness.service import RunningMirror
 from tests.harness.switching import Switch, command, pair_of
 from tests.harness.witness import read_topic
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
+
+_HOOK_SECONDS = 5
 
 _RECORD = """
 import json, os, pathlib, signal, sys, time
@@ -243,3 +246,34 @@ def test_hooks_that_do_not_do_it(
     journal = b"".join(each.value() or b"" for each in told).decode()
     assert "login with password=***" in journal
     assert "s3same" not in journal
+
+
+@pytest.mark.full
+def test_a_hook_adds_its_own_time(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """Producers are blocked for as long as the hook that stops them takes, beside the
+    time that the steps take without it, and no longer.
+    """
+    a, b = (clusters[name].bootstrap for name in "ab")
+    create_topic(a, topic_name, 1)
+    assert Application(topic_name, 1, f"app-{topic_name}").write(a, 10)
+    blocks = []
+    for seconds in (0, _HOOK_SECONDS):
+        one, other = (f"{each}{seconds}{topic_name[-6:]}" for each in "AB")
+        code = f"import time; time.sleep({seconds})"
+        hooks = {"stop_producers": {"command": [sys.executable, "-c", code]}}
+        with Rehearsal(
+            (one, a), (other, b), topic_name, pair={"fence": "hook", "hooks": hooks}
+        ) as rehearsal:
+            rehearsal.copy(b, f"{one}.{topic_name}", 10)
+            rehearsal.carry_out()
+            assert rehearsal.run is not None
+            block = rehearsal.run.block
+            assert block is not None
+            assert block.ended is not None
+            blocks.append(block.ended - block.began)
+    plain, longer = blocks
+    print(f"without {plain:.2f} s, with a hook of {_HOOK_SECONDS} s {longer:.2f} s")
+    assert longer >= _HOOK_SECONDS
+    assert longer < plain + 2 * _HOOK_SECONDS

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.batches.writing import TopicWriter
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from tests.harness.admin import create_topic
 from tests.harness.injected_errors import (
     COPY,
     EACH,
@@ -16,6 +21,7 @@ from tests.harness.injected_errors import (
     error_id,
 )
 from tests.harness.mishaps import Mishap, Rule
+from tests.harness.proxy import BrokerProxy
 from tests.harness.slots import copy_until
 
 if TYPE_CHECKING:
@@ -122,3 +128,28 @@ def test_commit_fails(
 ) -> None:
     """A commit that has failed, or only seems to, loses and repeats nothing."""
     errors.check_recovers(Rule(api="EndTxn", mishap=mishap, code=code, skip=skip))
+
+
+def test_a_leader_is_asked_for_when_it_moves(
+    clusters: dict[str, PlaygroundCluster], topic_name: str
+) -> None:
+    """A writer of a small topic asks once who leads it, and again when the leader
+    refuses: then the records are written all the same.
+    """
+    asked = Rule(
+        api="Metadata", mishap=Mishap.LATE_ANSWER, topic=topic_name, times=None
+    )
+    moved = Rule(
+        api="Produce", mishap=Mishap.REFUSED, code=6, topic=topic_name, partition=0
+    )
+    create_topic(clusters["a"].bootstrap, topic_name, 1)
+    with BrokerProxy(clusters["a"].bootstrap) as proxy:
+        config = ClusterConfig(alias="A", bootstrap_servers=(proxy.bootstrap,))
+        with closing(Cluster(config).connect()) as cluster:
+            writer = TopicWriter(cluster, topic_name)
+            with proxy.rules(asked):
+                assert [writer.write([(b"k", b"v")]) for _ in range(3)] == [1, 2, 3]
+            assert asked.hits == 1
+            with proxy.rules(moved, asked):
+                assert [writer.write([(b"k", b"v")]) for _ in range(2)] == [4, 5]
+            assert (moved.hits, asked.hits) == (1, 2)

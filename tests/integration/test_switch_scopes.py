@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 import json
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
 import urllib.request
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 import pytest
 
 from mirror.errors import MirrorError
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from mirror.playground.cluster import PlaygroundCluster
 
 pytestmark = pytest.mark.integration
+
+_PAUSE_SECONDS = 30.0
+"""How long at most one application's switch keeps the other one's copies back."""
 
 
 def pairs_of(names: dict[str, str]) -> dict[str, Any]:
@@ -63,6 +68,36 @@ def scoped(
 def copied(bootstrap: str, copy: str) -> Counter[bytes]:
     """How often each key is in a copy."""
     return Counter(k for keys in order_of(bootstrap, copy).values() for k in keys)
+
+
+class Arrivals:
+    """The longest time without a record in a topic; a context manager."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.longest = 0.0
+        self._reader = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
+        parts = self._reader.list_topics(topic, 30).topics[topic].partitions
+        self._reader.assign([TopicPartition(topic, n, OFFSET_END) for n in parts])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._reader.close()
+
+    def _watch(self) -> None:
+        last = 0.0
+        while not self._stop.is_set():
+            message = self._reader.poll(0.1)
+            if message is not None and not message.error():
+                now = time.monotonic()
+                self.longest = max(self.longest, now - (last or now))
+                last = now
 
 
 def write_both(bootstrap: str, topics: list[str], name: str) -> None:
@@ -193,8 +228,9 @@ def test_one_application_moves_alone(
 ) -> None:
     """The pair `orders` goes there and back under load while the other application goes
     on: it writes, is copied and is read while producers of `orders` are stopped, and is
-    never moved. Over both clusters each group reads every record once, and each copy
-    has each once. At last a producer and a group of both applications are refused.
+    never moved; its copies pause for seconds at most. Over both clusters each group
+    reads every record once, and each copy has each once. At last a producer and a
+    group of both applications are refused.
     """
     one, two = f"S{policy}A", f"S{policy}B"
     ends = {one: clusters["a"].bootstrap, two: clusters["b"].bootstrap}
@@ -227,7 +263,11 @@ def test_one_application_moves_alone(
         for _ in range(2):
             orders.write(ends[active], 100)
             orders.consume(ends[active], topics_of(orders, other), most=60)
-            with bills.writing(ends[one]), orders.writing(ends[active]) as stop:
+            with (
+                bills.writing(ends[one]),
+                orders.writing(ends[active]) as stop,
+                Arrivals(ends[two], topics_of(bills, one)[-1]) as arrivals,
+            ):
                 words = ("switch", f"{active}/{other}/orders", "--yes")
                 switch = Switch(tmp_path, *words)
                 switch.wait_for("fence: waiting")
@@ -239,6 +279,10 @@ def test_one_application_moves_alone(
                 more_copies()
                 stop.set()
                 switch.succeeds()
+                more_copies()
+            # On the way home step 7 fences the flow that copies bills as well.
+            print(f"{policy}, {active}->{other}: {arrivals.longest:.2f} s")
+            assert arrivals.longest < _PAUSE_SECONDS
             active, other = other, active
             orders.write(ends[active], 50)
             orders.consume(ends[active], topics_of(orders, other))

@@ -1,11 +1,20 @@
-"""Switches of clusters of three brokers, of which one dies on each side meanwhile."""
+"""Switches of clusters of three brokers, of which one dies or hangs on each side."""
 
 from __future__ import annotations
 
+from contextlib import closing
+import os
+import signal
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.clusters.admin import access
+from mirror.clusters.cluster import Cluster
+from mirror.config.cluster_settings import ClusterConfig
+from mirror.errors import UnreachableError
 from tests.harness.switching import Played
 
 if TYPE_CHECKING:
@@ -15,6 +24,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 STEPS = ("fence", "drain", "consumers", "positions", "open")
 NODES = 3
+SLOW_SECONDS, HUNG_SECONDS = 2.0, 12.0
+"""The first is shorter than a broker may be silent before it counts as dead."""
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -41,3 +52,66 @@ def test_a_broker_of_each_dies(
                 cluster.start(node)
             assert played.shown()["active"] == played.other
             played.go_on()
+
+
+def stop(pid: int, seconds: float) -> threading.Timer:
+    """The process answers nothing for so long."""
+    os.kill(pid, signal.SIGSTOP)
+    goes_on = threading.Timer(seconds, os.kill, (pid, signal.SIGCONT))
+    goes_on.start()
+    return goes_on
+
+
+@pytest.mark.parametrize("step", ["fence", "positions", "open"])
+def test_a_broker_of_each_hangs(
+    make_clusters: Any, topic_name: str, tmp_path: Path, step: str
+) -> None:
+    """A broker of each cluster stops answering as a step begins, for two seconds or
+    until long after it counts as dead: the switch, which fences by ACLs, goes through,
+    or says why it was undone and goes through once more, and the group reads every
+    record once.
+    """
+    clusters = make_clusters("a", "b", nodes=NODES, secured=True)
+    tag = f"H{step[0]}"
+    with Played(clusters, topic_name, tag, tmp_path, secured=True) as played:
+        for node, seconds in enumerate((SLOW_SECONDS, HUNG_SECONDS), 1):
+            played.application.write(played.ends[played.active], 20)
+            switch = played.switch()
+            switch.reaches(played.ends[played.other], step)
+            hung = [stop(each.pids()[node], seconds) for each in clusters.values()]
+            ended = switch.ends()
+            for each in hung:
+                each.join()
+            if ended:
+                played.switch().succeeds()
+            assert played.shown()["active"] == played.other
+            played.go_on()
+
+
+def test_brokers_are_asked_side_by_side(make_clusters: Any) -> None:
+    """Two of three brokers hang: what each knows of ACLs is there as soon as one has
+    been waited for.
+    """
+    made = make_clusters("a", nodes=NODES, secured=True)["a"]
+    config = ClusterConfig(
+        alias="A", bootstrap_servers=tuple(made.admin_bootstrap.split(","))
+    )
+    with closing(Cluster(config).connect()) as cluster:
+        awake, *hung = cluster.nodes
+        assert all(
+            isinstance(f, frozenset) for f in access.acls_by_broker(cluster).values()
+        )
+        timers = [stop(made.pids()[node], 60.0) for node in hung]
+        try:
+            for node in hung:
+                cluster.doubt(node)  # or the question for brokers may go there
+            began = time.monotonic()
+            found = access.acls_by_broker(cluster)
+            took = time.monotonic() - began
+        finally:
+            for node, timer in zip(hung, timers, strict=True):
+                timer.cancel()
+                os.kill(made.pids()[node], signal.SIGCONT)
+        assert isinstance(found[awake], frozenset)
+        assert all(isinstance(found[node], UnreachableError) for node in hung)
+        assert took < access.ANSWER_SECONDS * 1.8

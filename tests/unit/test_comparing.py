@@ -53,14 +53,22 @@ def _config(*flows: str, **settings: Any) -> MirrorConfig:
     )
 
 
-def _told(a: Portrait, b: Portrait, *flows: str, **settings: Any) -> list[Told]:
+def _told(
+    a: Portrait,
+    b: Portrait,
+    *flows: str,
+    resting: dict[str, str] | None = None,
+    **settings: Any,
+) -> list[Told]:
     """The differences, with flows of these names."""
     config = _config(*flows, **settings)
 
     def reach(alias: str) -> Side:
         raise AssertionError(alias)
 
-    found = compare(a, b, config.enabled_flows if flows else (), reach)
+    found = compare(
+        a, b, config.enabled_flows if flows else (), reach, resting=resting or {}
+    )
     return [(each.what, each.name, each.a, each.b, each.expected) for each in found]
 
 
@@ -94,6 +102,24 @@ def test_both_directions_are_told_from_the_same_side() -> None:
         ("topic", "t (A.t)", "2 partitions", "1 partition", False),
         ("topic", "t (B.t)", "1 partition", "3 partitions", False),
     ]
+
+
+def test_a_flow_that_rests_explains_what_it_does_not_copy() -> None:
+    """Of a pair's flows only the one out of the active cluster counts: what only the
+    passive one has of topics is expected, what its ACLs allow there is not.
+    """
+    a = _portrait("A", _topic("t", 2))
+    b = _portrait("B", _topic("t", 3), _topic("t2", 1), acls=frozenset([_read("t")]))
+    rests = {"B->A": "B->A rests: A is active in A<->B"}
+    flows = ("A->B", "B->A")
+    assert _told(a, b, *flows, resting=rests, policy="identity") == [
+        ("topic", "t", "2 partitions", "3 partitions", False),
+        ("topic", "t", "2 partitions", "3 partitions", True),
+        ("topic", "t2", "-", "1 partition", True),
+        ("acl", "t", "-", "User:u READ", False),
+    ]
+    awake = _told(a, b, *flows, policy="identity")
+    assert ("topic", "t2", "-", "1 partition", False) in awake
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
 from mirror.preflight.permissions.rights import Right, principal, rights
 from mirror.preflight.permissions.table import TABLE
 from mirror.preflight.permissions.writing import commands, reference
+from mirror.recovery.journal import transactional_id
 from mirror.relay.target import transactional_ids
 
 if TYPE_CHECKING:
@@ -245,6 +246,36 @@ def test_what_is_turned_on_needs_its_rights(setting: Any, right: str):
     """Each feature adds its own rows, and nothing else does."""
     assert right in of(config({"A->B": {**OFF, **setting}}, group=None), cluster="B")
     assert right not in of(config({"A->B": OFF}, group=None), cluster="B")
+
+
+@pytest.mark.parametrize("scope", ["", "/orders"])
+def test_an_operator_may_ask_who_holds_its_journal(scope: str):
+    """Before each round of ACL changes it asks for the state of the transactional id
+    under which it writes, also for pairs with names. That takes DESCRIBE on both
+    clusters, which the listed WRITE implies.
+    """
+    pair = f"A<->B{scope}"
+    settings: dict[str, Any] = {"active": "A"}
+    if scope:
+        settings |= {"topics": ["orders"], "groups": []}
+    made = MirrorConfig.model_validate(
+        {
+            "clusters": {
+                x: {"bootstrap_servers": f"{x}:1", "principal": "User:m"} for x in "AB"
+            },
+            "flows": {"A->B": {}, "B->A": {}},
+            "recovery": {pair: settings},
+        }
+    )
+    listed = rights(made, who=(Who.RECOVERY,))
+    for alias in "AB":
+        asked = Right(
+            cluster=alias,
+            kind=ResourceKind.TRANSACTIONAL_ID,
+            extent=Extent(name=transactional_id(pair)),
+            operation=Operation.DESCRIBE,
+        )
+        assert any(each.implies(asked) for each in listed)
 
 
 @settings(deadline=None, max_examples=50)

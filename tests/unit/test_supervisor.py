@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +14,7 @@ from mirror.driver.supervisor import Supervisor
 from mirror.errors import ClusterError
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +57,21 @@ class _Flow:
     def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
 
-    def wait_stopping(self, _seconds: float) -> None:
+    def wait_for_news(self, _seconds: float) -> None:
         self.stopping = True
+
+
+class _Woken(_Flow):
+    """A flow that waits as the real one does."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.news = threading.Event()
+        self.waits: list[float] = []
+
+    def wait_for_news(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.news.wait(seconds)
 
 
 class _Leadership:
@@ -72,25 +88,30 @@ class _Leadership:
         return "no broker answers"
 
 
-def supervised(
-    flow: _Flow,
+def supervisor_of(
+    store: StatusStore,
+    may: Callable[[], bool | None],
     *,
     leader: str = "me",
-    may: bool | None = True,
     once: bool = False,
     stop: Callable[[], None] = lambda: None,
-) -> StatusStore:
-    """Runs the flow to its end."""
-    store = StatusStore((NAME,))
-    supervisor = Supervisor(
+) -> Supervisor:
+    pairs = SimpleNamespace(may_copy=lambda *_: may(), trouble=lambda *_: "")
+    return Supervisor(
         cast("Any", None),
         store,
         cast("Any", _Leadership(leader)),
-        cast("Any", SimpleNamespace(may_copy=lambda *_: may, trouble=lambda *_: "")),
+        cast("Any", pairs),
         once=once,
         most_slots=lambda: 1,
         stop_service=stop,
     )
+
+
+def supervised(flow: _Flow, *, may: bool | None = True, **settings: Any) -> StatusStore:
+    """Runs the flow to its end."""
+    store = StatusStore((NAME,))
+    supervisor = supervisor_of(store, lambda: may, **settings)
     supervisor.begin(cast("Any", flow))
     while supervisor.wait(1):
         pass
@@ -174,3 +195,17 @@ def test_a_flow_that_rests_beats_where_it_is_led(
 
     assert flow.has_beaten is beats
     assert not flow.beating
+
+
+def test_a_flow_that_rests_is_woken() -> None:
+    """By itself it looks only every few seconds, and runs at once where it may."""
+    flow, store, may = _Woken(), StatusStore((NAME,)), [False]
+    supervisor = supervisor_of(store, lambda: may[0])
+    supervisor.begin(cast("Any", flow))
+    wait_for(lambda: flow.waits, 10)
+    may[0] = True
+    began = time.monotonic()
+    flow.news.set()
+    wait_for(lambda: store.flow(NAME).state is FlowState.STOPPED, 10)
+    assert time.monotonic() - began < flow.waits[0] - 1
+    assert flow.waits == [5.0]

@@ -6,7 +6,8 @@ SCRAM users without their secrets. `acls` lists and changes those of topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import (
     ACLOperation,
@@ -18,22 +19,56 @@ from kafka.protocol.admin import (
 )
 
 from mirror.clusters import codes
-from mirror.clusters.admin.acls import Acl, listed
+from mirror.clusters.admin.acls import Acl, listed, question, told
+from mirror.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_PURPOSE = "acls"
+_AT_ONCE = 16
+ANSWER_SECONDS = 5.0
+"""How long one broker of several may take before it counts as one that is silent."""
 _RESOURCE_NOT_FOUND = 91
 """The answer where no user has SCRAM credentials."""
 
 
-def acls(cluster: Cluster, *, node: int | None = None) -> frozenset[Acl]:
-    """ACLs of all kinds that we know, as a broker knows them (any if none is given).
-    Raises as `acls.describe` does.
+def acls(cluster: Cluster) -> frozenset[Acl]:
+    """ACLs of all kinds that we know. Raises as `acls.describe` does."""
+    return _acls(listed(cluster, ACLResourceType.ANY))
+
+
+def acls_by_broker(cluster: Cluster) -> dict[int, frozenset[Acl] | UnreachableError]:
+    """The same as each broker knows them, or why it does not answer. Brokers are asked
+    side by side, and given up after some seconds; then other questions go to the others
+    first.
+
+    Raises:
+        ClusterError: no broker answers, or one refuses.
     """
+    cluster.refresh()
+
+    def ask(node: int) -> frozenset[Acl] | UnreachableError:
+        # Each thread has a connection of its own.
+        try:
+            line = cluster.connection(node, _PURPOSE, seconds=ANSWER_SECONDS)
+            return _acls(told(cluster, line.call(question(ACLResourceType.ANY))))
+        except UnreachableError as error:
+            return error
+
+    nodes = cluster.nodes
+    with ThreadPoolExecutor(min(len(nodes), _AT_ONCE)) as pool:
+        found = dict(zip(nodes, pool.map(ask, nodes), strict=True))
+    for node, answer in found.items():
+        if isinstance(answer, UnreachableError):
+            cluster.doubt(node)
+    return found
+
+
+def _acls(described: Iterable[tuple[Any, Any]]) -> frozenset[Acl]:
     return frozenset(
         Acl(
             kind=ACLResourceType(resource.resource_type).name,
@@ -44,7 +79,7 @@ def acls(cluster: Cluster, *, node: int | None = None) -> frozenset[Acl]:
             operation=ACLOperation(acl.operation).name,
             permission=ACLPermissionType(acl.permission_type).name,
         )
-        for resource, acl in listed(cluster, ACLResourceType.ANY, node=node)
+        for resource, acl in described
     )
 
 

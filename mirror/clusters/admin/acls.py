@@ -128,24 +128,28 @@ def describe(cluster: Cluster) -> tuple[Binding, ...]:
     )
 
 
-def listed(
-    cluster: Cluster, kind: int, *, node: int | None = None
-) -> Iterator[tuple[Any, Any]]:
-    """Each ACL of a kind of resource (or of ANY), as the broker (any if none is given)
-    describes resource and ACL. Raises as `describe` does.
+def listed(cluster: Cluster, kind: int) -> Iterator[tuple[Any, Any]]:
+    """Each ACL of a kind of resource (or of ANY), as any broker describes resource and
+    ACL. Raises as `describe` does.
     """
-    answer = cluster.call(
-        DescribeAclsRequest(
-            resource_type_filter=kind,
-            resource_name_filter=None,
-            pattern_type_filter=_ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=_ANY,
-            permission_type=_ANY,
-        ),
-        node=node,
+    return told(cluster, cluster.call(question(kind)))
+
+
+def question(kind: int) -> DescribeAclsRequest:
+    """Asks for all ACLs of a kind of resource (or of ANY)."""
+    return DescribeAclsRequest(
+        resource_type_filter=kind,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
     )
+
+
+def told(cluster: Cluster, answer: Any) -> Iterator[tuple[Any, Any]]:
+    """What `listed` yields, from the answer to the `question`."""
     what = f"cluster {cluster.alias}: listing ACLs"
     if answer.error_code == codes.SECURITY_DISABLED:
         raise NoAuthorizerError(f"{what}: it has no authorizer")
