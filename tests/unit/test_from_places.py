@@ -43,11 +43,13 @@ def _of_the_log():
     return _listed(section, count=len(_LOG), first=10, last_delta=4)
 
 
-def _put(source, places, *, unwanted=_NOTHING, limit=1 << 20, begin=0):
+def _put(source, places, *, plain=_NOTHING, unwanted=_NOTHING, limit=1 << 20, begin=0):
     state = np.array([begin], np.int64)
     out, runs = np.zeros(1 << 16, np.uint8), np.zeros((10, 3), np.int64)
     result = np.zeros(from_places.RESULTS, np.int64)
-    from_places.put(source, places, _STAMP, unwanted, state, out, limit, runs, result)
+    from_places.put(
+        source, places, _STAMP, plain, unwanted, state, out, limit, runs, result
+    )
     return state, out, runs[: result[merge_loop.RUNS]], result
 
 
