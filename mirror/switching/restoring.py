@@ -67,7 +67,7 @@ def restore(
     producer.take_over()
     known = _fence_others(stage, topics)
     # The flow home writes copies of other names nowhere near these.
-    paused = sorted(topics & copied_home(stage).keys())
+    paused = sorted(set(topics) & copied_home(stage).keys())
     for topic in paused:
         pauses.change(back, home, re.escape(topic), paused=True)
     # A driver reads the pauses after it takes over, so none copies these from here on.

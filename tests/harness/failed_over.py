@@ -86,9 +86,12 @@ class Failed:
         flow = (self.home if back else self.there).replace("/", "->")
         config = self.rehearsal.config
         proof = prove(
-            config, config.flows[flow], InProcess(), Scope(pattern=re.escape(self.topic), since=topic_admin.EARLIEST),
+            config,
+            config.flows[flow],
+            InProcess(),
+            Scope(pattern=re.escape(self.topic), since=topic_admin.EARLIEST),
             show=lambda _: None,
-        )  # fmt: skip
+        )
         assert proof.findings == ()
         account = proof.partitions[0].account
         return account.records, account.equal, account.filtered
