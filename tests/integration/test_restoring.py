@@ -228,10 +228,12 @@ def test_where_copies_have_other_names(
 
 
 @_full
-@pytest.mark.parametrize("kind", ["recreated", "rebuilt"])
+@pytest.mark.parametrize("kind", ["recreated", "rebuilt", "other names"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_home_again(
-    identical: Failed,
+    *,
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     tmp_path: Path,
     killed: bool,
@@ -239,10 +241,16 @@ def test_home_again(
 ) -> None:
     """With --restore the application goes home to a re-created topic, or to a cluster
     with another id, from the middle of what was born on A: its group reads each record
-    once. So it is when the switch was killed midway.
+    once. So it is with the default policy, and when the switch was killed midway.
     """
-    failed, topic, application = identical, identical.topic, identical.application
-    application.consume(failed.b, [topic], most=20)
+    settings = {} if kind == "other names" else {"policy": "identity"}
+    failed, topic = Failed(clusters, topic_name, **settings), topic_name
+    application = failed.application
+    names = {topic}
+    if kind == "other names":
+        names.add(f"{failed.ends[1][0]}.{topic}")
+    failed.fail()
+    application.consume(failed.b, [failed.copy], most=20)
     application.write(failed.b, 10)
     if kind == "rebuilt":
         failed.rebuild(make_clusters("rebuilt")["rebuilt"].bootstrap)
@@ -252,7 +260,7 @@ def test_home_again(
     document = failed.rehearsal.document
     document["defaults"]["refresh_topics_seconds"] = 1
     flow = failed.home.replace("/", "->")
-    with RunningMirror(document, tmp_path) as mirror:
+    with failed.rehearsal, RunningMirror(document, tmp_path) as mirror:
         mirror.wait_running(flow)
         mirror.wait_copied(failed.b, topic, flow=flow)
         words = ("failback", failed.home, "--restore", "--yes")
@@ -261,7 +269,7 @@ def test_home_again(
         run = Switch(tmp_path, *words)
         run.succeeds()
         application.write(failed.a, 20)
-        application.consume(failed.a, [topic])
+        application.consume(failed.a, sorted(names))
         application.require_each_once()
         mirror.wait_copied(failed.a, topic, flow=failed.there.replace("/", "->"))
         command(tmp_path, "verify", "--flow", failed.home)
