@@ -78,6 +78,7 @@ def _require_home(
     )
 
 
+@_full
 def test_a_recreated_topic_is_filled_again(identical: Failed) -> None:
     """A topic that was re-created on A gets what was born there back, record by record
     as it was, and what was born on B with its stamp; leftovers that the flow home wrote
@@ -176,6 +177,7 @@ def test_a_restore_killed_is_done_again(identical: Failed, killed: str) -> None:
     _require_home(failed, before)
 
 
+@_full
 def test_a_shorter_topic_is_refused(identical: Failed) -> None:
     """Where A lost the end of a topic, the command says so and names the way out, which
     restores all of it.
