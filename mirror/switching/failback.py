@@ -160,7 +160,7 @@ def look(stage: Stage) -> Returned:
     }
     topics = _topics(stage, positions)
     tail, left, beside = -1, "", False
-    # By ids a rebuilt cluster's topics are told from those that were copied.
+    # Topic ids tell a rebuilt cluster's topics from those that were copied.
     ids = NO_ID not in {each.topic_id for each in positions.values()}
     if ids or known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
