@@ -18,6 +18,7 @@ from mirror.driver.generation import Generation
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
+from mirror.policy.names import is_heartbeats
 from mirror.recovery.losses import Cause
 from mirror.recovery.roles import owed
 from mirror.relay import gaps
@@ -161,7 +162,10 @@ def look(stage: Stage) -> Returned:
     topics = _topics(stage, positions)
     tail, left, beside = -1, "", False
     # Topic ids tell a rebuilt cluster's topics from those that were copied.
-    ids = NO_ID not in {each.topic_id for each in positions.values()}
+    ids = NO_ID not in {
+        *(each.topic_id for each in positions.values() if each.offset > 0),
+        *(each.topic_id for each in back.topics().values()),
+    }
     if ids or known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
         tail, left = found.records, found.left(out)
@@ -270,7 +274,8 @@ def _topics(
     for (topic, number), each in positions.items():
         known.setdefault(topic, {})[number] = each
     kinds = {}
-    for topic in sorted(now | known.keys() | (there.keys() & here.keys())):
+    names = now | known.keys() | (there.keys() & here.keys())
+    for topic in sorted(name for name in names if not is_heartbeats(name)):
         kinds[topic] = _kind(known.get(topic, {}), here.get(topic))
         copy = out.replication_policy.target_topic(topic)
         if kinds[topic] is Kind.ABSENT and copy not in active_topics:
