@@ -113,11 +113,12 @@ def test_a_topic_that_is_gone_is_created_and_filled(
     """
     failed, topic = identical, identical.topic
     before = content(failed.a, topic)
-    beats = Position(offset=3, topic_id=uuid.uuid4())
+    beats, at = f"{topic}.heartbeats", Position(offset=3, topic_id=uuid.uuid4())
+    create_topic(failed.a, beats, 1)
     ownership.rewrite_progress(
         failed.stage().reverse,
         failed.stage().source,
-        lambda _: ownership.Rewriting(positions={("heartbeats", 0): beats}),
+        lambda _: ownership.Rewriting(positions={(beats, 0): at}),
     )
     if begun:
         failed.rehearsal.copy(failed.a, topic, 60, back=True)
