@@ -40,13 +40,14 @@ _HEADER = 61
 
 
 @compiled(
-    "void(uint8[::1], int64[:, ::1], uint8[::1], uint8[::1], int64[::1], uint8[::1],"
-    " int64, int64[:, ::1], int64[::1])"
+    "void(uint8[::1], int64[:, ::1], uint8[::1], uint8[::1], uint8[::1], int64[::1],"
+    " uint8[::1], int64, int64[:, ::1], int64[::1])"
 )
-def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
+def put(buffer, places, stamp, plain, unwanted, state, out, limit_out, runs, result):
     """Write the records in `places`, which are in `buffer`, into `out` from byte 61 on.
 
     stamp: an encoded header to append to every record (empty: none).
+    plain: 1 for each record that gets no stamp all the same (empty: none is so).
     unwanted: the name of a header at which to stop (empty: none); see REFUSED.
     state: the record to begin with; updated, so that the next call continues there.
     runs and result: as by `merge_loop.merge`.
@@ -75,7 +76,10 @@ def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
         key_size = places[index, KEY_SIZE]
         value_size = places[index, VALUE_SIZE]
         tail = places[index, RECORD_END] - headers_at
-        if stamp.size > 0:
+        stamp_size = stamp.size
+        if plain.size > 0 and plain[index]:
+            stamp_size = 0
+        if stamp_size > 0:
             headers += 1
         content = (
             1
@@ -87,7 +91,7 @@ def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
             + max(value_size, 0)
             + varint_size(headers)
             + tail
-            + stamp.size
+            + stamp_size
         )
         end = at + varint_size(content) + content
         if end > out.size or (copied > 0 and end > limit_out):
@@ -119,9 +123,9 @@ def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
         if tail > 0:
             copy_bytes(out, at, buffer, headers_at, tail)
             at += tail
-        if stamp.size > 0:
-            copy_bytes(out, at, stamp, 0, stamp.size)
-            at += stamp.size
+        if stamp_size > 0:
+            copy_bytes(out, at, stamp, 0, stamp_size)
+            at += stamp_size
         copied += 1
         index += 1
     state[0] = index

@@ -51,6 +51,8 @@ class Listed(NamedTuple):
     """How many records between them were left out."""
     came_home: bool = False
     """Whether their copies are the originals, without our stamp."""
+    stamp: Buffer | None = None
+    """The stamp that they have as copies of a source before it was rebuilt."""
 
 
 def listed(
@@ -104,24 +106,6 @@ def headers_of(buffer: Buffer, place: Rows) -> list[tuple[bytes, bytes | None]]:
         value, at = _sized(buffer, at)
         found.append((name or b"", value))
     return found
-
-
-def take_stamp(buffer: Buffer, place: Rows, loops: Loops) -> bool:
-    """Leave out a record's last header, if that says it came from the target."""
-    headers = headers_of(buffer, place)
-    if not headers:
-        return False
-    name, value = headers[-1]
-    if name != loops.via.tobytes() or value is None:
-        return False
-    if not value.endswith(loops.target_suffix.tobytes()):
-        return False
-    at = int(place[to_columns.HEADERS_AT])
-    for _ in range(2 * (len(headers) - 1)):  # names and values
-        _, at = _sized(buffer, at)
-    place[to_columns.HEADERS] -= 1
-    place[to_columns.END] = at
-    return True
 
 
 def _sized(buffer: Buffer, at: int) -> tuple[bytes | None, int]:

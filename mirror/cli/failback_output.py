@@ -43,8 +43,9 @@ class Home:
             found = self._look()
             failback.require_ready(stage, found, restores=self.restores)
             for topic in found.restorable:
+                what = "created" if topic in found.missing else "emptied"
                 complain(
-                    f"{topic} on {found.alias} would be emptied and filled from "
+                    f"{topic} on {found.alias} would be {what} and filled from "
                     f"{stage.flow.source}"
                 )
             for topic, count in sorted(found.larger.items()):

@@ -145,7 +145,7 @@ def failback(  # noqa: PLR0913  each is an option
         bool,
         typer.Option(
             "--restore",
-            help="Empty topics of A that were re-created, and fill them from B first.",
+            help="First fill topics of A from B that are gone or were re-created.",
         ),
     ] = False,
     step_timeout: StepTimeout = 60.0,
@@ -159,9 +159,10 @@ def failback(  # noqa: PLR0913  each is an option
     with more partitions, and how many of its records B does not have (its tail). It
     refuses unless A has the topics that were copied and its tail is settled. Where A
     has more partitions, B gets as many, and the command says from when on keys are
-    spread differently. Where topics of A were re-created, --restore empties them and
-    fills them from B: what was born on A comes home as it was. Then it makes the switch
-    B->A: nothing is lost, and nothing is read or copied twice.
+    spread differently. Where topics of A are gone or were re-created, or A has another
+    cluster id, --restore creates or empties them and fills them from B: what was born
+    on A comes home as it was. Then it makes the switch B->A: nothing is lost, and
+    nothing is read or copied twice.
 
     Until step 7 a failure undoes the switch, and so does --abort; partitions that were
     added stay. Whatever stops the command, run it again, on any machine.

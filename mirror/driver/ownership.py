@@ -10,11 +10,9 @@ they take over before they read: of two drivers, only the later one can write.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-import json
+from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 import structlog
 
@@ -22,6 +20,7 @@ from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
 from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
+from mirror.driver.generation import Generation, new_id
 from mirror.errors import ClusterChangedError, SupersededError, UnreachableError
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
@@ -78,7 +77,7 @@ def take_ownership(
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
-    begun = replace(made, begun=True, id=_new_id())
+    begun = replace(made, begun=True, id=new_id())
     batches = [begun.encoded()]
     # Partitions that have a position got it before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
@@ -132,7 +131,7 @@ def rewrite_progress(
             )
         # On the new cluster, topics with the names of earlier ones are new topics.
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
-        moved = replace(made, source_id=source_id, id=_new_id())
+        moved = made.moved(source_id)
         generations.append(moved.encoded())
     batches: dict[str, list[EncodedBatch]] = {}
     if written := [*progress.encode(positions, known.running), *generations]:
@@ -236,7 +235,7 @@ def _fence(
     slots: int,
     begun: bool = False,
     copies_from: str = "",
-) -> tuple[_Generation, Producer | None]:
+) -> tuple[Generation, Producer | None]:
     """Write a new generation, then fence every run with an earlier one.
 
     Returns the generation, and the owner to write with; without exactly-once there is
@@ -249,7 +248,7 @@ def _fence(
         _complete_transactions(flow, target, [owner])
     topic = progress.topic_name(flow.source)
     known = progress.read_proven(target, topic, committed=False)
-    earlier = _Generation.parse(known.generation)
+    earlier = Generation.parse(known.generation)
     committed = _committed(target, topic)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
@@ -259,8 +258,9 @@ def _fence(
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
         )
-    made = _Generation(
+    made = Generation(
         source_id=copies_from or committed.source_id,
+        former=committed.former,
         # Never fewer than before: the earlier run may have died before it fenced.
         slots=max(slots, earlier.slots),
         begun=begun or committed.begun,
@@ -323,22 +323,17 @@ def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Prod
     return producer
 
 
-def _committed(target: Cluster, topic: str) -> _Generation:
+def _committed(target: Cluster, topic: str) -> Generation:
     """What an earlier run committed: whether it has begun, and which source it copies.
 
     Its slots are not fenced yet, and their open transactions may hide later records,
     but it committed this before any slot could start a transaction. The leader has
     proven a moment ago that it is the leader.
     """
-    return _Generation.parse(progress.read(target, topic, wait=False).generation)
+    return Generation.parse(progress.read(target, topic, wait=False).generation)
 
 
-def has_begun(generation: str) -> bool:
-    """Whether it is settled where a flow of this generation begins at first."""
-    return _Generation.parse(generation).begun
-
-
-def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
+def _still_ours(flow: FlowConfig, target: Cluster, made: Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
         raise SupersededError(f"flow {flow.name}: a newer run of the flow is active")
@@ -359,39 +354,3 @@ def _write(
     if owner is not None:
         # Slots read this next, and the next transaction has the same id.
         commit(target, owner, [(topic, 0) for topic in batches])
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Generation:
-    """The content of a generation's text, which is unique by its id."""
-
-    id: str = field(default_factory=_new_id)
-    slots: int = 0
-    """The largest number of slots whose ids this and earlier runs may hold."""
-    source_id: str = ""
-    """The source's cluster id; empty if its brokers have none."""
-    begun: bool = False
-    """Whether it is settled where the partitions of the very first start begin; those
-    found later begin at their first record."""
-
-    @classmethod
-    def parse(cls, text: str) -> _Generation:
-        if not text:
-            return cls()
-        fields = json.loads(text)
-        return cls(
-            slots=fields["slots"],
-            begun=fields["begun"],
-            source_id=fields.get("source_id", ""),
-        )
-
-    def encoded(self) -> EncodedBatch:
-        return progress.encode_generation(self.text)
-
-    @property
-    def text(self) -> str:
-        return json.dumps(asdict(self))

@@ -183,6 +183,27 @@ def sync(source: Cluster, target: Cluster, flow: FlowConfig) -> TopicsResult:
     )
 
 
+def like(
+    source: Side, flow: FlowConfig, topics: Mapping[str, str]
+) -> dict[str, NewTopic]:
+    """Topics to create on the target, each as the source's topic that it is mapped to.
+
+    Raises:
+        ClusterError: the source does not answer, or does not show one of them.
+    """
+    models, shown = source.configs(topics.values()), source.topics(topics.values())
+    found = {}
+    for name, model in topics.items():
+        if (error := models[model].error) is not None:
+            raise error
+        of = MirroredTopic(
+            topic=model, target_topic=name, partitions=shown[model].partitions,
+            topic_id=shown[model].topic_id.hex,
+        )  # fmt: skip
+        found[name] = _new(of, models[model], flow)
+    return found
+
+
 def _new(topic: MirroredTopic, model: TopicConfigs, flow: FlowConfig) -> NewTopic:
     """A missing copy, with its topic's configs."""
     return NewTopic(

@@ -207,7 +207,8 @@ class _Comparison:
             begun, begun_down = int(state[alignment.UP]), int(state[alignment.DOWN])
             alignment.align(
                 ups.buffer, ups.places, downs.buffer, downs.places, self._work.runs,
-                self._stamp, flags, state, marks, odd, result,
+                self._stamp if downs.stamp is None else downs.stamp,
+                flags, state, marks, odd, result,
             )  # fmt: skip
             if result[alignment.EQUAL] and self._first_equal == NEVER:
                 passed = ups.places[begun : state[alignment.UP], to_columns.OFFSET]
@@ -252,6 +253,7 @@ class _Side:
         self._parts: Iterator[Listed] = stream.listed()
         self.buffer, self.places = _NO_BYTES, _NOTHING
         self.came_home = self.ended = False
+        self.stamp: npt.NDArray[np.uint8] | None = None
 
     def advance(self) -> npt.NDArray[np.int64]:
         """Take the next records, none at the end."""
@@ -262,6 +264,7 @@ class _Side:
         else:
             self.buffer, self.places = part.buffer, part.places
             self.came_home = part.came_home
+            self.stamp = part.stamp
         return self.places
 
 

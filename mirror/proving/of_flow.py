@@ -12,7 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.cluster import Cluster
+from mirror.driver.generation import Generation
 from mirror.errors import UnreachableError
+from mirror.offsets import progress
 from mirror.proving.run_files import RunFiles
 from mirror.proving.sides import Terms
 from mirror.proving.survey import survey
@@ -88,6 +90,8 @@ def terms_of(
     scope: Scope,
 ) -> Terms:
     """What all comparisons of a flow go by; both clusters are connected."""
+    ends = (flow.target, flow.source)
+    back = next((f for f in config.enabled_flows if (f.source, f.target) == ends), None)
     return Terms(
         source=config.clusters[flow.source],
         target=config.clusters[flow.target],
@@ -100,7 +104,18 @@ def terms_of(
         exactly_once=flow.exactly_once,
         by_content=scope.by_content,
         keys=scope.keys,
+        former_sources=_former(flow, source, target),
+        former_targets=_former(back, target, source) if back is not None else (),
     )
+
+
+def _former(flow: FlowConfig, source: Cluster, target: Cluster) -> tuple[str, ...]:
+    """Ids of a flow's source before it was rebuilt."""
+    topic = progress.topic_name(flow.source)
+    if target.topic(topic) is None:
+        return ()
+    found = Generation.parse(progress.read(target, topic, wait=False).generation)
+    return tuple(each for each in found.source_ids if each != source.cluster_id)
 
 
 def keep(config: MirrorConfig, flow: FlowConfig, proven: Proven) -> None:

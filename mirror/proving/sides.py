@@ -17,7 +17,7 @@ from mirror.batches.listing import Loops, listed
 from mirror.clusters.cluster import Cluster
 from mirror.clusters.wire import fetch
 from mirror.errors import UnreachableError
-from mirror.proving.homecomers import Homecomers
+from mirror.proving.homecomers import Homecomers, by_stamp
 from mirror.proving.log_stream import PATIENCE_SECONDS, LogStream, Stretch
 from mirror.proving.results import Results
 from mirror.relay import provenance
@@ -54,6 +54,11 @@ class Terms:
     by_content: bool = False
     """Whether records and copies are matched by what they say, without the map; then
     copies may be without the provenance header."""
+    former_sources: tuple[str, ...] = ()
+    """Ids of the source before it was rebuilt: what came home to it has their stamp on
+    the target."""
+    former_targets: tuple[str, ...] = ()
+    """Ids of the target before it was rebuilt."""
     keys: bool = True
     """Whether findings name the keys of their records."""
     fetch_bytes: int | None = None
@@ -72,10 +77,23 @@ class Terms:
     @property
     def header(self) -> provenance.Provenance:
         """The same, whether the flow stamps now or not."""
+        return self._via(self.source_id, self.target_id)
+
+    @property
+    def former_stamps(self) -> list[provenance.Bytes]:
+        """Those that copies have of the source before it was rebuilt."""
+        return [self._via(e, self.target_id).stamp for e in self.former_sources]
+
+    @property
+    def former_loops(self) -> list[Loops]:
+        """By which what was born on the target before it was rebuilt is known."""
+        found = (self._via(self.source_id, each) for each in self.former_targets)
+        return [Loops(each.key, each.target_suffix) for each in found]
+
+    def _via(self, source_id: str, target_id: str) -> provenance.Provenance:
         return provenance.via(
-            source_alias=self.source.alias, source_id=self.source_id,
-            target_id=self.target_id,
-        )  # fmt: skip
+            source_alias=self.source.alias, source_id=source_id, target_id=target_id
+        )
 
     @contextlib.contextmanager
     def connected(self, *, on_source: bool) -> Iterator[Cluster]:
@@ -118,7 +136,9 @@ class Source:
         most = terms.most_unpacked
         lister: Lister = partial(listed, loops=loops, most_unpacked=most)
         if runs is not None and terms.stamped:
-            lister = Homecomers(runs, loops, most_unpacked=most).listed
+            lister = Homecomers(
+                runs, loops, most_unpacked=most, former=terms.former_loops
+            ).listed
         if terms.transform is not None:
             key = (of.topic, of.partition)
             self._results = Results(terms.transform, key, terms.seen)
@@ -143,7 +163,10 @@ def target(
         topic=of.target_topic, partition=of.partition, topic_id=of.copy_id,
         first=first, end=end,
     )  # fmt: skip
-    return stream(terms, cluster, stretch, on_source=False)
+    lister = None
+    if stamps := terms.former_stamps:
+        lister = by_stamp(stamps, most_unpacked=terms.most_unpacked)
+    return stream(terms, cluster, stretch, on_source=False, lister=lister)
 
 
 def stream(

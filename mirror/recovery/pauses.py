@@ -23,7 +23,7 @@ from mirror.recovery.rebuilds import Rebuild
 from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig
@@ -203,11 +203,22 @@ def change(target: Cluster, flow: FlowConfig, topics: str, *, paused: bool) -> P
         replication_factor=flow.replication_factor,
         configs=TOPIC_CONFIGS,
     )
-    rules = (
-        PausesReader(target, flow)
-        .read()
-        .changed(topics, paused=paused, now=time.time())
-    )
-    text = json.dumps(rules.document(), ensure_ascii=False)
-    append(target, topic, [(flow.name.encode(), text.encode())])
+    rules, record = changed(target, flow, [topics], paused=paused)
+    append(target, topic, [record])
     return rules
+
+
+def changed(
+    target: Cluster, flow: FlowConfig, topics: Iterable[str], *, paused: bool
+) -> tuple[Pauses, tuple[bytes, bytes]]:
+    """The rules once these are changed, and the record that says so; it is for the
+    caller to write.
+
+    Raises:
+        ClusterError: the target does not answer, or does not let us read.
+    """
+    rules = PausesReader(target, flow).read()
+    for each in topics:
+        rules = rules.changed(each, paused=paused, now=time.time())
+    text = json.dumps(rules.document(), ensure_ascii=False)
+    return rules, (flow.name.encode(), text.encode())

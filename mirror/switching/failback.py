@@ -9,23 +9,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-import json
 import time
 from typing import TYPE_CHECKING
 
 from mirror.clusters.admin import topic_admin
+from mirror.config import scopes
+from mirror.driver.generation import Generation
 from mirror.metadata.topics import select
 from mirror.offsets import progress
 from mirror.offsets.progress import NO_ID
+from mirror.policy.names import is_heartbeats
+from mirror.recovery.losses import Cause
 from mirror.recovery.roles import owed
+from mirror.relay import gaps
+from mirror.relay.gaps import Suspect
 from mirror.status.wording import moment, some
-from mirror.switching import restoring
+from mirror.switching import restorable
 from mirror.switching.stage import StepError
 from mirror.tails import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from mirror.clusters.cluster import Cluster
     from mirror.clusters.topics import Topic
     from mirror.offsets.progress import Position
     from mirror.switching.stage import Stage
@@ -40,7 +46,9 @@ class Kind(StrEnum):
     RECREATED = "RECREATED"
     ABSENT = "ABSENT"
     SHORTER = "SHORTER"
-    """The same topic, but its log ends before what was copied of it."""
+    """The same topic, but its log lost records that were copied."""
+    GONE = "GONE"
+    """Neither cluster has it any more."""
     NEW = "NEW"
     """Nothing was copied of it."""
 
@@ -56,6 +64,9 @@ class TopicState:
     there: int
     """Those of the topic with this name that is copied from the active cluster; 0:
     there is none."""
+    own: str = ""
+    """Of a shorter topic: a partition with records that the active cluster does not
+    have, in place of what was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +94,20 @@ class Returned:
     @property
     def wrong(self) -> tuple[TopicState, ...]:
         """Topics that are not what was copied."""
-        fine = (Kind.SAME, Kind.NEW)
+        fine = (Kind.SAME, Kind.NEW, Kind.GONE)
         return tuple(each for each in self.topics if each.kind not in fine)
 
     @property
     def restorable(self) -> tuple[str, ...]:
         """The topics that `--restore` fills; none if another one is wrong as well."""
-        if self.rebuilt or any(t.kind is not Kind.RECREATED for t in self.wrong):
+        if any(each.kind is Kind.SHORTER for each in self.wrong):
             return ()
         return tuple(each.topic for each in self.wrong)
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Those of them that are not there."""
+        return frozenset(t.topic for t in self.wrong if t.kind is Kind.ABSENT)
 
     @property
     def larger(self) -> dict[str, int]:
@@ -101,26 +117,29 @@ class Returned:
     @property
     def text(self) -> str:
         """In a line: what it is like."""
+        topics = self.topics
         if self.rebuilt:
+            named = self.wrong and f"; {_named(self.wrong)}"
             return (
                 f"{self.alias} was rebuilt: its cluster id is {self.cluster_id}, "
-                f"not {self.known_id}"
+                f"not {self.known_id}{named or ''}"
             )
         if wrong := self.wrong:
-            if all(each.kind in {Kind.ABSENT, Kind.NEW} for each in self.topics):
+            if all(each.kind in {Kind.ABSENT, Kind.NEW, Kind.GONE} for each in topics):
                 return f"{self.alias} is empty"
-            shown = [f"{each.topic} ({each.kind})" for each in wrong[:_MOST_NAMED]]
-            more = len(wrong) - len(shown)
-            rest = f" and {more} more" if more else ""
-            return (
-                f"{self.alias} has other topics than before: {', '.join(shown)}{rest}"
-            )
+            return f"{self.alias} has other topics than before: {_named(wrong)}"
         if larger := self.larger:
             return (
                 f"{self.alias} is back with more partitions of "
                 f"{', '.join(sorted(larger)[:_MOST_NAMED])}"
             )
         return f"{self.alias} is back as it was: {some(len(self.topics), 'topic')}"
+
+
+def _named(topics: Sequence[TopicState]) -> str:
+    shown = [f"{each.topic} ({each.kind})" for each in topics[:_MOST_NAMED]]
+    more = len(topics) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def look(stage: Stage) -> Returned:
@@ -134,12 +153,20 @@ def look(stage: Stage) -> Returned:
     known = progress.Progress()
     if active.topic(name) is not None:
         known = progress.read(active, name, wait=False)
-    known_id = ""
-    if known.generation:
-        known_id = json.loads(known.generation).get("source_id", "")
-    topics = _topics(stage, known.positions)
+    known_id = Generation.parse(known.generation).source_id
+    positions = {
+        key: each
+        for key, each in known.positions.items()
+        if scopes.has_topic(stage.pair, key[0], stage.flow)
+    }
+    topics = _topics(stage, positions)
     tail, left, beside = -1, "", False
-    if known_id in {"", back.cluster_id}:
+    # Topic ids tell a rebuilt cluster's topics from those that were copied.
+    ids = NO_ID not in {
+        *(each.topic_id for each in positions.values() if each.offset > 0),
+        *(each.topic_id for each in back.topics().values()),
+    }
+    if ids or known_id in {"", back.cluster_id}:
         found = survey.survey(out, back, active)
         tail, left = found.records, found.left(out)
         made_again = {each.topic for each in topics if each.kind is Kind.RECREATED}
@@ -168,24 +195,52 @@ def require_ready(stage: Stage, found: Returned, *, restores: bool = False) -> N
     """
     out, home = stage.reverse.name, stage.flow.name
     filled = found.restorable
+    for each in found.wrong:
+        if each.kind is Kind.SHORTER:
+            raise StepError(_shorter(stage, found, each))
     if filled and not restores:
         raise StepError(
-            f"{found.text}. With --restore, `mirror failback` fills them from "
-            f"{stage.flow.source}, which stays active; nothing has changed"
+            f"{found.text}. With --restore, `mirror failback` creates what is missing "
+            f"and fills it from {stage.flow.source}, which stays active; nothing has "
+            "changed"
         )
-    if found.rebuilt or (found.wrong and not filled):
+    if found.rebuilt and not filled:
         raise StepError(
-            f"{found.text}. `mirror failback` cannot fill {found.alias} again yet: "
-            f"{stage.flow.source} stays active, and nothing has changed"
+            f"{found.text}, and no topic is to be filled from {stage.flow.source}: "
+            f"`mirror flow reset '{out}' --to earliest` lets {out} copy from the new "
+            f"cluster; then run `mirror failback '{home}'` again"
+        )
+    if found.rebuilt and found.tail < 0:
+        raise StepError(
+            f"{found.text}. Its brokers have no topic ids, so `--restore` cannot tell "
+            "which records were copied; nothing has changed"
         )
     if filled and found.settled_beside:
-        restoring.require_possible(stage, filled)
+        restorable.require_possible(stage, filled)
     elif found.unsettled:
         raise StepError(
             f"{found.unsettled}: `mirror tail list '{out}'` shows what is left, and "
             "`mirror tail replay`, `export` or `skip` settles it; then run `mirror "
             f"failback '{home}'` again"
         )
+
+
+def _shorter(stage: Stage, found: Returned, of: TopicState) -> str:
+    """What to do about a log that lost records that were copied: the offsets that come
+    next were others before, and maps of offsets would say so.
+    """
+    way_out = (
+        f"delete {of.topic} on {found.alias}, then run `mirror failback "
+        f"'{stage.flow.name}' --restore`, which creates it and fills it from "
+        f"{stage.flow.source}"
+    )
+    lost = f"{of.topic} on {found.alias} lost records that {stage.flow.source} has"
+    if of.own:
+        return (
+            f"{lost}, and has others in their place: {of.own}. Copy these away first: "
+            f"nothing else has them. Then {way_out}. Nothing has changed"
+        )
+    return f"{lost}, and no others: {way_out}. Nothing has changed"
 
 
 def grow(stage: Stage, found: Returned) -> list[str]:
@@ -212,36 +267,34 @@ def _topics(
     stage: Stage, positions: Mapping[tuple[str, int], Position]
 ) -> tuple[TopicState, ...]:
     back, active, out = stage.target, stage.source, stage.reverse
-    here = back.topics()
+    here, active_topics = back.topics(), active.topics()
     there = {each.topic: each.partitions for each in select(active, stage.flow).topics}
     now = {each.topic for each in select(back, out).topics}
     known: dict[str, dict[int, Position]] = {}
     for (topic, number), each in positions.items():
         known.setdefault(topic, {})[number] = each
-    ends = topic_admin.list_offsets(
-        back,
-        [(t, n) for t in known.keys() & here.keys() for n in here[t].leaders],
-        timestamp=topic_admin.LATEST,
-        committed=False,
-    )
-
+    kinds = {}
+    names = now | known.keys() | (there.keys() & here.keys())
+    for topic in sorted(name for name in names if not is_heartbeats(name)):
+        kinds[topic] = _kind(known.get(topic, {}), here.get(topic))
+        copy = out.replication_policy.target_topic(topic)
+        if kinds[topic] is Kind.ABSENT and copy not in active_topics:
+            kinds[topic] = Kind.GONE
+    same = [topic for topic, kind in kinds.items() if kind is Kind.SAME]
+    lost = _lost(back, {topic: known[topic] for topic in same})
     return tuple(
         TopicState(
             topic=topic,
-            kind=_kind(topic, known.get(topic, {}), here.get(topic), ends),
+            kind=Kind.SHORTER if topic in lost else kind,
             here=here[topic].partitions if topic in here else 0,
             there=there.get(topic, 0),
+            own=lost.get(topic, ""),
         )
-        for topic in sorted(now | known.keys() | (there.keys() & here.keys()))
+        for topic, kind in kinds.items()
     )
 
 
-def _kind(
-    topic: str,
-    known: Mapping[int, Position],
-    here: Topic | None,
-    ends: Mapping[tuple[str, int], int],
-) -> Kind:
+def _kind(known: Mapping[int, Position], here: Topic | None) -> Kind:
     if not known:
         return Kind.NEW
     if here is None or not here.partitions:
@@ -249,5 +302,32 @@ def _kind(
     ids: Collection[object] = {p.topic_id for p in known.values()} - {NO_ID}
     if ids and here.topic_id != NO_ID and here.topic_id not in ids:
         return Kind.RECREATED
-    short = [ends.get((topic, n), p.offset) < p.offset for n, p in known.items()]
-    return Kind.SHORTER if any(short) else Kind.SAME
+    return Kind.SAME
+
+
+def _lost(
+    back: Cluster, topics: Mapping[str, Mapping[int, Position]]
+) -> dict[str, str]:
+    """The topics whose logs lost records that were copied, by the ends of logs and the
+    epochs of leaders; each with what stands in their place, in words.
+    """
+    at = {(topic, n): p for topic, some in topics.items() for n, p in some.items()}
+    if not at:
+        return {}
+    ends = topic_admin.list_offsets(
+        back, at, timestamp=topic_admin.LATEST, committed=False
+    )
+    first = {key: end for key, end in ends.items() if end < at[key].offset}
+    suspects = [
+        Suspect(topic=key[0], partition=key[1], position=each, refused=False)
+        for key, each in at.items()
+    ]
+    for found in gaps.look(back, suspects):
+        if found.gap is not None and found.gap.cause is Cause.TRUNCATED:
+            first[found.suspect.key] = found.gap.first
+    lost: dict[str, str] = {}
+    for (topic, n), offset in sorted(first.items()):
+        end = ends.get((topic, n), offset)
+        own = f"offsets {offset} to {end - 1} of {topic}-{n}" if offset < end else ""
+        lost[topic] = lost.get(topic) or own
+    return lost

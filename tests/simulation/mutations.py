@@ -308,7 +308,7 @@ def first_starts_are_forgotten() -> AbstractContextManager[Any]:
 
     def uncommitted(target: Any, topic: str) -> Any:
         found = progress.read_proven(target, topic, committed=False)
-        return ownership._Generation.parse(found.generation)
+        return ownership.Generation.parse(found.generation)
 
     return _patched(ownership, "_committed", uncommitted)
 

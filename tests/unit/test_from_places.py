@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirror.batches import batch, from_places, listing, merge_loop
+from mirror.batches import batch, from_places, home_stamps, listing, merge_loop
 from mirror.clusters.wire.produce import HEADER_SIZE
 from mirror.relay import provenance
 from tests.harness import hostile_batches
@@ -43,11 +43,13 @@ def _of_the_log():
     return _listed(section, count=len(_LOG), first=10, last_delta=4)
 
 
-def _put(source, places, *, unwanted=_NOTHING, limit=1 << 20, begin=0):
+def _put(source, places, *, plain=_NOTHING, unwanted=_NOTHING, limit=1 << 20, begin=0):
     state = np.array([begin], np.int64)
     out, runs = np.zeros(1 << 16, np.uint8), np.zeros((10, 3), np.int64)
     result = np.zeros(from_places.RESULTS, np.int64)
-    from_places.put(source, places, _STAMP, unwanted, state, out, limit, runs, result)
+    from_places.put(
+        source, places, _STAMP, plain, unwanted, state, out, limit, runs, result
+    )
     return state, out, runs[: result[merge_loop.RUNS]], result
 
 
@@ -98,3 +100,44 @@ def test_stops_at_an_unwanted_header() -> None:
     unwanted = np.frombuffer(bytearray(b"h"), np.uint8)
     *_, result = _put(source, places, unwanted=unwanted)
     assert int(result[from_places.REFUSED]) == 2
+
+
+def test_plain_records_get_no_stamp() -> None:
+    """Records that are said to be plain stay as they are, among others that get the
+    stamp.
+    """
+    source, places = _of_the_log()
+    plain = np.array([0, 1, 0, 1], np.uint8)
+    _, out, _, result = _put(source, places, plain=plain)
+    section = out[HEADER_SIZE : int(result[merge_loop.END])].tobytes()
+    buffer, found = _listed(section, count=4, last_delta=3)
+    rows = [_row(buffer, place) for place in found]
+    assert [len(headers) for _, _, headers in rows] == [1, 1, 3, 0]
+    assert [(key, value) for key, value, _ in rows] == [
+        (key, value) for key, value, _ in _LOG.values()
+    ]
+
+
+def test_stamps_are_taken_off() -> None:
+    """Only a last header that names the cluster is taken off; one before others is
+    told of, and another cluster's stays.
+    """
+    via, ours, other = b"mirror.via", b"A/a-id", b"A/b-id"
+    log = [
+        ((b"h", b"1"), (via, ours)),
+        ((via, other),),
+        ((via, ours), (via, other)),
+        (),
+        ((via, None),),
+    ]
+    section = b"".join(
+        hostile_batches.record(b"k", b"v", headers, delta=n, time=n)
+        for n, headers in enumerate(log)
+    )
+    source, places = _listed(section, count=len(log), last_delta=len(log) - 1)
+    home = np.zeros(len(log), np.uint8)
+    seen = provenance.via(source_alias="B", source_id="b-id", target_id="a-id")
+    elsewhere = home_stamps.take(source, places, seen.key, seen.target_suffix, home)
+    assert (home.tolist(), elsewhere) == ([1, 0, 0, 0, 0], 3)
+    left = [_row(source, place)[2] for place in places]
+    assert left == [[(b"h", b"1")], *([*headers] for headers in log[1:])]

@@ -1,0 +1,74 @@
+"""The record that names the run of a flow that may write.
+
+Main type: `Generation`, the content of its text in the progress topic. `ownership`
+writes it, and explains what it is for. It also remembers which cluster the flow copies
+from, and which ones it copied from before that was rebuilt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+import json
+from typing import TYPE_CHECKING
+import uuid
+
+from mirror.offsets import progress
+
+if TYPE_CHECKING:
+    from mirror.clusters.wire.produce import EncodedBatch
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The content of a generation's text, which is unique by its id."""
+
+    id: str = field(default_factory=new_id)
+    slots: int = 0
+    """The largest number of slots whose ids this and earlier runs may hold."""
+    source_id: str = ""
+    """The source's cluster id; empty if its brokers have none."""
+    begun: bool = False
+    """Whether it is settled where the partitions of the very first start begin; those
+    found later begin at their first record."""
+    former: tuple[str, ...] = ()
+    """Ids of clusters that were the source before, oldest first."""
+
+    @property
+    def source_ids(self) -> tuple[str, ...]:
+        """Of all clusters that were the source, the present one last."""
+        return (*self.former, self.source_id) if self.source_id else self.former
+
+    @classmethod
+    def parse(cls, text: str) -> Generation:
+        if not text:
+            return cls()
+        fields = json.loads(text)
+        return cls(
+            slots=fields["slots"],
+            begun=fields["begun"],
+            source_id=fields.get("source_id", ""),
+            former=tuple(fields.get("former", ())),
+        )
+
+    def moved(self, source_id: str) -> Generation:
+        """The next one, with another cluster as the source."""
+        former = (each for each in self.source_ids if each != source_id)
+        return replace(
+            self, id=new_id(), source_id=source_id, former=tuple(dict.fromkeys(former))
+        )
+
+    def encoded(self) -> EncodedBatch:
+        return progress.encode_generation(self.text)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def has_begun(generation: str) -> bool:
+    """Whether it is settled where a flow of this generation begins at first."""
+    return Generation.parse(generation).begun
