@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from mirror.host import process_name
 from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
@@ -388,8 +389,8 @@ def test_metrics_over_http():
 
 
 def test_health_over_http():
-    """The service is alive unless a lease is long overdue or the main loop hangs, and
-    ready while every flow runs.
+    """The service is alive unless a lease is long overdue or the main loop hangs; a
+    stuck one is not ready either, one whose flow fails is.
     """
     store = full_store()
     with StatusServer(store, "127.0.0.1", 0) as server:
@@ -399,12 +400,39 @@ def test_health_over_http():
         code, _, text = get(f"{server.url}/healthz")
         assert code == 503
         assert "A->B" in json.loads(text)["reason"]
+        assert get(f"{server.url}/readyz")[0] == 503
         show(store, "A->B", state=FlowState.RETRYING, reason="no broker")
         assert get(f"{server.url}/healthz")[0] == 200
-        code, _, text = get(f"{server.url}/readyz")
-        assert code == 503
-        assert json.loads(text)["waiting"] == {"A->B": "RETRYING no broker"}
+        assert get(f"{server.url}/readyz")[0] == 200
         assert get(f"{server.url}/nothing")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "leader", "ready"),
+    [
+        (FlowState.STARTING, "", False),
+        (FlowState.STARTING, "another:1", False),
+        (FlowState.STARTING, process_name(), True),
+        (FlowState.RETRYING, process_name(), True),
+        (FlowState.RETRYING, "", True),
+        (FlowState.RUNNING, process_name(), True),
+        (FlowState.STANDBY, "another:1", True),
+        (FlowState.RESTING, "another:1", True),
+        (FlowState.STOPPED, process_name(), False),
+    ],
+)
+def test_ready_is_a_process_that_leads_or_could(
+    state: FlowState, leader: str, *, ready: bool
+) -> None:
+    """An instance is ready when it leads its flow, whatever the flow's clusters do, or
+    could take it over at once; not while its slots start, nor after a stop.
+    """
+    store = full_store(state=state, leader=leader)
+    with StatusServer(store, "127.0.0.1", 0) as server:
+        code, _, text = get(f"{server.url}/readyz")
+
+    assert code == (200 if ready else 503)
+    assert json.loads(text)["ready"] is ready
 
 
 def test_flow_status_defaults_are_declared():
