@@ -9,7 +9,7 @@ it is current.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirror.config.schema import SECTIONS
 from mirror.config.traits import (
@@ -41,7 +41,7 @@ _SECTIONS = {name: each for name, each in SECTIONS.items() if name != "defaults"
 
 def for_chart() -> str:
     """The whole file, in YAML."""
-    lists = {
+    lists: dict[str, dict[str, Any]] = {
         "secret": _names(lambda _section, _name, info: is_secret(info)),
         "mappings": {
             name: {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Trail
+from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.values import FlowStatus, ServiceStatus
@@ -40,6 +41,7 @@ class StatusStore:
         self._lock = threading.Lock()
         self.config = ConfigStatus()
         self.pairs: tuple[PairStatus, ...] = ()
+        self.resources = ResourceStatus()
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -65,6 +67,7 @@ class StatusStore:
             flows=tuple(_later(flow, self._now(flow)) for flow in flows),
             config=self.config,
             pairs=self.pairs,
+            resources=self.resources,
         )
 
     def _now(self, flow: FlowStatus) -> float:

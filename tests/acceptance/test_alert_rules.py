@@ -111,7 +111,14 @@ DEGRADED = f'mirror_readiness{{{PAIR},state="DEGRADED"}}'
 DRILLED = f"mirror_drill_timestamp_seconds{{{PAIR}}}"
 ON_PASSIVE = f'mirror_writes_on_passive_records_total{{{PAIR},cluster="A"}}'
 TAIL = f'mirror_tail_records{{{PAIR},cluster="A"}}'
-BUILD = 'mirror_build_info{job="mirror",instance="i"}'
+INSTANCE = 'job="mirror",instance="i"'
+BUILD = f"mirror_build_info{{{INSTANCE}}}"
+MEMORY = f"mirror_memory_bytes{{{INSTANCE}}}"
+MEMORY_LIMIT = f"mirror_memory_limit_bytes{{{INSTANCE}}}"
+HEAP = f"mirror_jvm_heap_bytes{{{INSTANCE}}}"
+HEAP_LIMIT = f"mirror_jvm_heap_limit_bytes{{{INSTANCE}}}"
+FILES = f'mirror_slot_open_files{{{FLOW},slot="0"}}'
+FILES_LIMIT = f'mirror_slot_open_files_limit{{{FLOW},slot="0"}}'
 
 
 def standing_by(*states: tuple[str, str]) -> Series:
@@ -417,6 +424,38 @@ CASES = [
         "MirrorJobFailing",
         ("for 14 minutes", steady(1, JOB), 14),
         ("for 15 minutes", steady(1, JOB), 15),
+    ),
+    *both(
+        "MirrorMemoryNearLimit",
+        ("90 %", {MEMORY: "900x60", MEMORY_LIMIT: "1000x60"}, 60),
+        ("91 %", {MEMORY: "910x60", MEMORY_LIMIT: "1000x60"}, 10),
+    ),
+    *both(
+        "MirrorHeapNearLimit",
+        ("emptied now and then", {HEAP: "99 99 99 99 20 99 99 99 99 99x60",
+                                  HEAP_LIMIT: "100x60"}, 10),
+        ("91 % at its lowest", {HEAP: "91 99x60", HEAP_LIMIT: "100x60"}, 20),
+    ),
+    *both(
+        "MirrorOpenFilesNearLimit",
+        ("80 %", {FILES: "80x60", FILES_LIMIT: "100x60"}, 60),
+        ("81 % in a slot", {FILES: "81x60", FILES_LIMIT: "100x60"}, 10),
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="the JVM", fires=True, minutes=10,
+        series={f"mirror_jvm_open_files{{{INSTANCE}}}": "81x60",
+                f"mirror_jvm_open_files_limit{{{INSTANCE}}}": "100x60"},
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="the driver", fires=True, minutes=10,
+        series={f"process_open_fds{{{INSTANCE}}}": "81x60",
+                f"process_max_fds{{{INSTANCE}}}": "100x60", BUILD: "1x60"},
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="another program", fires=False,
+        minutes=30,
+        series={f"process_open_fds{{{INSTANCE}}}": "81x60",
+                f"process_max_fds{{{INSTANCE}}}": "100x60"},
     ),
     *both(
         "MirrorConfigRefused",

@@ -30,6 +30,7 @@ from mirror.status.measures import (
     TransactionStatus,
 )
 from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
+from mirror.status.resources import JvmStatus, ResourceStatus
 from mirror.status.risk import RiskStatus, TopicRisk
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -75,6 +76,9 @@ def full_store(**changes: Any) -> StatusStore:
                 busy=0.5,
                 records_per_second=1.0,
                 bytes_per_second=100.0,
+                memory_bytes=300,
+                open_files=20,
+                open_files_limit=1024,
             ),
         ),
         "catching_up": True,
@@ -143,6 +147,19 @@ def full_store(**changes: Any) -> StatusStore:
     }
     show(store, "A->B", **known | changes)
     store.pairs = (pair_status(),)
+    store.resources = ResourceStatus(
+        jvm=JvmStatus(
+            heap_bytes=400,
+            heap_limit_bytes=500,
+            gc_seconds=1.5,
+            cpu_seconds=7.0,
+            memory_bytes=900,
+            open_files=90,
+            open_files_limit=100,
+        ),
+        memory_bytes=1800,
+        memory_limit_bytes=2000,
+    )
     return store
 
 
@@ -350,6 +367,28 @@ def test_within_the_sla(changes: dict[str, Any], within: int | None) -> None:
     was due; a flow stopped on purpose has no value.
     """
     assert scrape(full_store(**changes)).get(key("mirror_flow_within_sla")) == within
+
+
+def test_resources():
+    """What the JVM, a slot and the container use is there with its limit, and has no
+    value while it is not known.
+    """
+    store = full_store()
+    shown = scrape(store)
+    of_service = {name: value for (name, labels), value in shown.items() if not labels}
+
+    assert of_service["mirror_jvm_heap_bytes"] == 400
+    assert of_service["mirror_jvm_gc_seconds_total"] == 1.5
+    assert of_service["mirror_jvm_open_files_limit"] == 100
+    assert of_service["mirror_memory_bytes"] == 1800
+    assert shown[key("mirror_slot_memory_bytes", slot="0")] == 300
+    assert shown[key("mirror_slot_open_files_limit", slot="0")] == 1024
+    store.resources = ResourceStatus()
+    assert not {
+        name
+        for name, _ in scrape(store)
+        if name.startswith(("mirror_jvm_", "mirror_memory_"))
+    }
 
 
 def test_odd_topic_names_survive():
