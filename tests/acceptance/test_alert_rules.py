@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests import tools
+from tests.harness.pages import blocks
 
 pytestmark = pytest.mark.acceptance
 
@@ -677,10 +678,55 @@ def test_alerts_are_complete():
                 assert (ROOT / said["runbook_url"]).is_file()
 
 
+def keda_queries() -> list[str]:
+    page = ROOT / "docs" / "howto" / "autoscaling.md"
+    return [
+        trigger["metadata"]["query"]
+        for block in blocks(page, "yaml")
+        for trigger in yaml.safe_load(block.text)["spec"]["triggers"]
+    ]
+
+
+@pytest.mark.needs("promtool")
+def test_autoscaling_counts_late_flows(tmp_path: Path) -> None:
+    """KEDA gets a pod for each late flow and the standby, whichever pod leads it, and
+    nothing while no flow is late.
+    """
+    [query] = keda_queries()
+    late = (
+        'mirror_flow_lag_seconds{{namespace="mirror",pod="{}",source="{}",target="B"}}'
+    )
+    run(
+        tmp_path,
+        [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": late.format("p", "A"), "values": "61 61 1"},
+                    {"series": late.format("q", "A"), "values": "61 61 1"},
+                    {"series": late.format("q", "C"), "values": "61 1 1"},
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": query,
+                        "eval_time": f"{minute}m",
+                        "exp_samples": [{"labels": "{}", "value": pods}]
+                        if pods
+                        else [],
+                    }
+                    for minute, pods in enumerate((3, 2, None))
+                ],
+            }
+        ],
+    )
+
+
 @pytest.mark.needs("promtool")
 def test_dashboards_ask_in_promql(tmp_path: Path) -> None:
-    """Prometheus can read every query of every dashboard."""
-    asked = [
+    """Prometheus can read every query of every dashboard, and that of the page on
+    autoscaling.
+    """
+    asked = keda_queries() + [
         target["expr"].replace("$__rate_interval", "5m").replace("$__range", "1h")
         for file in sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
         for panel in json.loads(file.read_text())["panels"]

@@ -90,7 +90,7 @@ def test_instances_hang_are_restarted_and_die(
 
             restarted, slow = [], crowd()
             with Witness(target, copy) as witness:
-                # The leader first: each of its successors takes over once.
+                # The leader first, so that there is at least one take-over.
                 for number, instance in enumerate((two, one)):
                     after = RunningMirror(new, tmp_path / f"new-{number}")
                     restarted.append(stack.enter_context(after))
