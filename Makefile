@@ -90,6 +90,7 @@ settings: install ## regenerate the JSON schema, the annotated file and the refe
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
 	$(BIN)/python -c 'from mirror.preflight.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
+	$(BIN)/python -c 'from mirror.config.chart_lists import for_chart; print(for_chart(), end="")' > deploy/helm/mirror/settings.yaml
 
 .PHONY: kafka-keys
 kafka-keys: install ## list the keys of Kafka's classes for the tests, after an update

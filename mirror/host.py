@@ -1,13 +1,15 @@
 """What this host offers: cores, also inside a container, Java, and a name.
 
-Main functions: `usable_cores`, `require_java`, and `process_name`. A container sees all
-cores whatever its limit on CPU time, so `usable_cores` also reads the limit from the
-control group: two cores' worth of time on a host with 64 counts as two. `require_java`
-finds the java binary for Spark and the playground's brokers; it installs nothing.
+Main functions: `usable_cores`, `require_java`, and `process_name`; `process_use` and
+`memory_use` say what is used of it. A container sees all cores whatever its limit on
+CPU time, so `usable_cores` also reads the limit from the control group: two cores'
+worth of time on a host with 64 counts as two. `require_java` finds the java binary for
+Spark and the playground's brokers; it installs nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 import getpass
 import math
@@ -21,6 +23,9 @@ import subprocess
 from mirror.errors import JavaMissingError
 
 _GROUPS = Path("/sys/fs/cgroup")
+_PROCESSES = Path("/proc")
+_NO_LIMIT = 1 << 60
+_LINE = re.compile(r"^(\w+):?\s+(\d+)", re.MULTILINE)
 
 
 def process_name() -> str:
@@ -69,6 +74,70 @@ def _limit(groups: Path) -> str:
         return f"{quota} {(first / 'cpu.cfs_period_us').read_text().strip()}"
     except OSError:
         return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUse:
+    """What one process uses."""
+
+    cpu_seconds: float
+    memory_bytes: int
+    open_files: int
+    open_files_limit: int
+
+
+def process_use(pid: int | None = None) -> ProcessUse | None:
+    """What a process uses, by default this one; None if the system does not say."""
+    folder = _PROCESSES / ("self" if pid is None else str(pid))
+    try:
+        # The name may hold spaces and brackets: what follows its end is in fields.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        limits = (folder / "limits").read_text()
+        open_files = sum(1 for _ in (folder / "fd").iterdir())
+    except OSError:
+        return None  # not Linux, or another user's, or gone
+    found = re.search(r"^Max open files +(\d+)", limits, re.MULTILINE)
+    return ProcessUse(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+        memory_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        open_files=open_files,
+        open_files_limit=int(found[1]) if found else 0,
+    )
+
+
+def memory_use(
+    groups: Path = _GROUPS, processes: Path = _PROCESSES
+) -> tuple[int, int] | None:
+    """Bytes in use and the limit, of this container; without a limit, of the machine.
+    None if the system does not say.
+
+    Caches that the kernel can drop do not count, as for Kubernetes.
+    """
+    for used, limit, dropped, folder in (
+        ("memory.current", "memory.max", "inactive_file", groups),
+        ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file",
+         groups / "memory"),
+    ):  # fmt: skip
+        try:
+            most = (folder / limit).read_text().strip()
+            now = int((folder / used).read_text())
+            shares = _numbers((folder / "memory.stat").read_text())
+        except OSError:
+            continue  # the other version, or the root group, which has no limit
+        # Version 1 writes a number without sense where there is no limit.
+        if most.isdigit() and int(most) < _NO_LIMIT:
+            return max(now - shares.get(dropped, 0), 0), int(most)
+    try:
+        machine = _numbers((processes / "meminfo").read_text())
+    except OSError:
+        return None
+    total = machine["MemTotal"] * 1024
+    return total - machine["MemAvailable"] * 1024, total
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Lines with a name and a number."""
+    return {name: int(value) for name, value in _LINE.findall(text)}
 
 
 OLDEST_JAVA = 17

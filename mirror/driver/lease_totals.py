@@ -44,6 +44,9 @@ def _load(slot: int, reports: Sequence[PartitionReport]) -> SlotStatus:
         busy=busy,
         records_per_second=_rate(sum(r.counts.records for r in reports), seconds),
         bytes_per_second=_rate(sum(r.counts.bytes for r in reports), seconds),
+        memory_bytes=max((r.slot_memory_bytes for r in reports), default=0),
+        open_files=max((r.slot_open_files for r in reports), default=0),
+        open_files_limit=max((r.slot_open_files_limit for r in reports), default=0),
     )
 
 

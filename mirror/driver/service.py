@@ -26,6 +26,7 @@ from mirror.driver.leadership import Leadership
 from mirror.driver.pairs import PairFollower
 from mirror.driver.passive import PassiveClusters
 from mirror.driver.query_progress import QueryListener
+from mirror.driver.resources import ResourceWatch
 from mirror.driver.session import (
     cores,
     end,
@@ -192,10 +193,12 @@ class Service:
                     self._proofs.begin(spark, self.store, supervisor.preferred.beside)
                 for flow in self._flows.values():
                     self._begin(flow, supervisor)
+                resources = ResourceWatch(spark, self.store)
                 while supervisor.wait(0.2):  # in slices: signals are handled here
                     self._follow_leadership_and_roles()
                     self._see_off(supervisor)
                     self._follow_config(spark, supervisor)
+                    resources.look()
                     self.store.turned()
             finally:
                 self._follower.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from mirror.metrics.of_jobs import JOB_METRICS
 from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.metrics.of_resources import RESOURCE_METRICS
 from mirror.metrics.readings import (
     copies,
     known,
@@ -259,6 +260,24 @@ METRICS: tuple[Metric, ...] = (
         "Bytes per second that a slot sent to the target in the last lease.",
         lambda s: s.bytes_per_second,
     ),
+    of_slots(
+        "mirror_slot_memory_bytes",
+        _G,
+        "Memory of a slot's process, at the end of its last lease.",
+        lambda s: s.memory_bytes or None,
+    ),
+    of_slots(
+        "mirror_slot_open_files",
+        _G,
+        "Files and connections that a slot's process has open.",
+        lambda s: s.open_files or None,
+    ),
+    of_slots(
+        "mirror_slot_open_files_limit",
+        _G,
+        "How many it may have open.",
+        lambda s: s.open_files_limit or None,
+    ),
     *JOB_METRICS,
     # ---- Spark's own view of the streaming query
     of_spark(
@@ -292,6 +311,7 @@ SERVICE_METRICS = {
     "mirror_build_info": "Always 1; its labels are the running versions.",
     "mirror_started_timestamp_seconds": "When the service was started.",
     **CONFIG_METRICS,
+    **{metric.name: metric.help for metric in RESOURCE_METRICS},
 }
 """Metrics of the service itself, without source and target."""
 

@@ -23,6 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS
 from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.metrics.of_resources import RESOURCE_METRICS
 from mirror.metrics.series import Fold, MetricType
 from mirror.status.clusters import CLUSTER_METRICS
 from mirror.status.measures import HistogramStatus
@@ -158,7 +159,7 @@ def _cumulated(
 
 def _of_service(status: ServiceStatus) -> Iterator[Family]:
     versions = {"version": status.version, "python": platform.python_version()}
-    values: dict[str, tuple[dict[str, str], float]] = {
+    values: dict[str, tuple[dict[str, str], float | None]] = {
         "mirror_build_info": (versions, 1.0),
         "mirror_started_timestamp_seconds": ({}, status.started),
         "mirror_config_last_reload_successful": ({}, not status.config.refused),
@@ -166,9 +167,12 @@ def _of_service(status: ServiceStatus) -> Iterator[Family]:
             {},
             status.config.loaded_at,
         ),
+        **{each.name: ({}, each.value(status.resources)) for each in RESOURCE_METRICS},
     }
     for name, text in SERVICE_METRICS.items():
         labels, value = values[name]
-        family = GaugeMetricFamily(name, text, labels=tuple(labels))
-        family.add_metric(tuple(labels.values()), value)
+        new = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = new(name.removesuffix("_total"), text, labels=tuple(labels))
+        if value is not None:
+            family.add_metric(tuple(labels.values()), value)
         yield family

@@ -110,7 +110,7 @@ def of_topics(
 
 
 def of_slots(
-    name: str, kind: MetricType, text: str, value: Callable[[SlotStatus], float]
+    name: str, kind: MetricType, text: str, value: Callable[[SlotStatus], float | None]
 ) -> Metric:
     def rows(flow: FlowStatus) -> Rows:
         for each in flow.slot_loads:

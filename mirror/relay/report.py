@@ -60,6 +60,10 @@ class PartitionReport:
     """How long its slot ran in this lease."""
     slot_busy: float = 0.0
     """CPU seconds that the slot used per second; its threads may make it exceed 1."""
+    slot_memory_bytes: int = 0
+    """What its slot's process uses at the end of the lease; 0 if unknown."""
+    slot_open_files: int = 0
+    slot_open_files_limit: int = 0
     slot_transactions: int = 0
     """Transactions that its slot committed."""
     slot_transaction_seconds: float = 0.0

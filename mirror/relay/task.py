@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from mirror import log, retry
+from mirror.host import process_use
 from mirror.relay import report
 from mirror.relay.lease import Assignment, Lease, LeasePlan
 from mirror.relay.slot import Slot
@@ -67,7 +68,18 @@ class RelayTask:
             reports = slot.run(lease, wakeup=wakeup.fileno() if wakeup else None)
             seconds, used = time.monotonic() - began, time.process_time() - used
         busy = used / seconds if seconds > 0 else 0.0
-        return [replace(r, slot_seconds=seconds, slot_busy=busy) for r in reports]
+        use = process_use()
+        return [
+            replace(
+                r,
+                slot_seconds=seconds,
+                slot_busy=busy,
+                slot_memory_bytes=use.memory_bytes if use else 0,
+                slot_open_files=use.open_files if use else 0,
+                slot_open_files_limit=use.open_files_limit if use else 0,
+            )
+            for r in reports
+        ]
 
 
 def to_row(slot: int, generation: str, assignments: Iterable[Assignment]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mirror.status.changes import noticed
 from mirror.status.config import ConfigStatus
 from mirror.status.events import Trail
+from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
 from mirror.status.states import FlowState
 from mirror.status.values import FlowStatus, ServiceStatus
@@ -42,6 +43,7 @@ class StatusStore:
         self.config = ConfigStatus()
         self.pairs: tuple[PairStatus, ...] = ()
         self.clusters: tuple[ClusterStatus, ...] = ()
+        self.resources = ResourceStatus()
         self._flows: dict[str, FlowStatus] = {}
         for name in flows:
             self.add(name)
@@ -68,6 +70,7 @@ class StatusStore:
             config=self.config,
             pairs=self.pairs,
             clusters=self.clusters,
+            resources=self.resources,
         )
 
     def _now(self, flow: FlowStatus) -> float:

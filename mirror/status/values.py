@@ -14,6 +14,7 @@ from mirror import __version__
 from mirror.status.config import ConfigStatus
 from mirror.status.counts import NOTHING, Counts
 from mirror.status.measures import SparkStatus, TopicTimes, TransactionStatus
+from mirror.status.resources import ResourceStatus
 from mirror.status.risk import RiskStatus
 from mirror.status.states import AclState, FlowState, PartitionState
 from mirror.status.verify import VerifyStatus
@@ -67,6 +68,10 @@ class SlotStatus:
     """CPU seconds per second; near 1 it is saturated."""
     records_per_second: float
     bytes_per_second: float
+    memory_bytes: int = 0
+    """What its process uses; 0 while unknown, as for the two below."""
+    open_files: int = 0
+    open_files_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +289,7 @@ class ServiceStatus:
     config: ConfigStatus = field(default_factory=ConfigStatus)
     pairs: tuple[PairStatus, ...] = ()
     clusters: tuple[ClusterStatus, ...] = ()
+    resources: ResourceStatus = field(default_factory=ResourceStatus)
     version: str = __version__
     format_version: int = field(default=FORMAT_VERSION)
 

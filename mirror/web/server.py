@@ -23,6 +23,7 @@ from tornado.wsgi import WSGIContainer
 
 from mirror.config.http_settings import HttpSettings
 from mirror.errors import MirrorError
+from mirror.host import process_name
 from mirror.metrics.exposition import exposition
 from mirror.status.events import FORMAT_VERSION as EVENTS_VERSION
 from mirror.status.history import History
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tornado.iostream import IOStream
 
     from mirror.status.store import StatusStore
+    from mirror.status.values import FlowStatus
     from mirror.web.routing import Request
 
     Handler = Callable[[Request], Response]
@@ -55,8 +57,8 @@ _LARGEST_BODY = 1 << 16
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 8
 """Requests that are worked on; others wait."""
-_READY = frozenset({FlowState.RUNNING, FlowState.STANDBY, FlowState.RESTING})
-"""A flow that another instance leads, or that rests, counts as ready."""
+_NOT_READY = frozenset({FlowState.STARTING, FlowState.STOPPED, FlowState.FAILED})
+"""A flow that starts is one if this instance leads it: its clusters may not answer."""
 
 
 class StatusServer:
@@ -189,13 +191,23 @@ class StatusServer:
         return as_json({"status": "alive"})
 
     def _ready(self) -> Response:
+        """Whether this process can serve: it leads each flow or could take it over at
+        once. What the flows do is not asked: a cluster that does not answer must not
+        stop the replacement of one instance after the other.
+        """
         waiting = {
             flow.name: f"{flow.state} {flow.reason}".strip()
             for flow in self._store.read().flows
-            if flow.state not in _READY
+            if flow.state in _NOT_READY and not _is_led_here(flow)
         }
+        if reason := self._store.standstill():
+            waiting["service"] = reason
         ready = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
         return as_json({"ready": not waiting, "waiting": waiting}, ready)
+
+
+def _is_led_here(flow: FlowStatus) -> bool:
+    return flow.state is FlowState.STARTING and flow.leader == process_name()
 
 
 def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

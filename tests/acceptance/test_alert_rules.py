@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests import tools
+from tests.harness.pages import blocks
 
 pytestmark = pytest.mark.acceptance
 
@@ -112,7 +113,14 @@ DEGRADED = f'mirror_readiness{{{PAIR},state="DEGRADED"}}'
 DRILLED = f"mirror_drill_timestamp_seconds{{{PAIR}}}"
 ON_PASSIVE = f'mirror_writes_on_passive_records_total{{{PAIR},cluster="A"}}'
 TAIL = f'mirror_tail_records{{{PAIR},cluster="A"}}'
-BUILD = 'mirror_build_info{job="mirror",instance="i"}'
+INSTANCE = 'job="mirror",instance="i"'
+BUILD = f"mirror_build_info{{{INSTANCE}}}"
+MEMORY = f"mirror_memory_bytes{{{INSTANCE}}}"
+MEMORY_LIMIT = f"mirror_memory_limit_bytes{{{INSTANCE}}}"
+HEAP = f"mirror_jvm_heap_bytes{{{INSTANCE}}}"
+HEAP_LIMIT = f"mirror_jvm_heap_limit_bytes{{{INSTANCE}}}"
+FILES = f'mirror_slot_open_files{{{FLOW},slot="0"}}'
+FILES_LIMIT = f'mirror_slot_open_files_limit{{{FLOW},slot="0"}}'
 
 
 def standing_by(*states: tuple[str, str]) -> Series:
@@ -429,6 +437,38 @@ CASES = [
         ("for 15 minutes", steady(1, JOB), 15),
     ),
     *both(
+        "MirrorMemoryNearLimit",
+        ("90 %", {MEMORY: "900x60", MEMORY_LIMIT: "1000x60"}, 60),
+        ("91 %", {MEMORY: "910x60", MEMORY_LIMIT: "1000x60"}, 10),
+    ),
+    *both(
+        "MirrorHeapNearLimit",
+        ("emptied now and then", {HEAP: "99 99 99 99 20 99 99 99 99 99x60",
+                                  HEAP_LIMIT: "100x60"}, 10),
+        ("91 % at its lowest", {HEAP: "91 99x60", HEAP_LIMIT: "100x60"}, 20),
+    ),
+    *both(
+        "MirrorOpenFilesNearLimit",
+        ("80 %", {FILES: "80x60", FILES_LIMIT: "100x60"}, 60),
+        ("81 % in a slot", {FILES: "81x60", FILES_LIMIT: "100x60"}, 10),
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="the JVM", fires=True, minutes=10,
+        series={f"mirror_jvm_open_files{{{INSTANCE}}}": "81x60",
+                f"mirror_jvm_open_files_limit{{{INSTANCE}}}": "100x60"},
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="the driver", fires=True, minutes=10,
+        series={f"process_open_fds{{{INSTANCE}}}": "81x60",
+                f"process_max_fds{{{INSTANCE}}}": "100x60", BUILD: "1x60"},
+    ),
+    Case(
+        alert="MirrorOpenFilesNearLimit", what="another program", fires=False,
+        minutes=30,
+        series={f"process_open_fds{{{INSTANCE}}}": "81x60",
+                f"process_max_fds{{{INSTANCE}}}": "100x60"},
+    ),
+    *both(
         "MirrorConfigRefused",
         ("for 4 minutes", steady(0, CONFIG), 4),
         ("for 5 minutes", steady(0, CONFIG), 5),
@@ -648,10 +688,55 @@ def test_alerts_are_complete():
                 assert (ROOT / said["runbook_url"]).is_file()
 
 
+def keda_queries() -> list[str]:
+    page = ROOT / "docs" / "howto" / "autoscaling.md"
+    return [
+        trigger["metadata"]["query"]
+        for block in blocks(page, "yaml")
+        for trigger in yaml.safe_load(block.text)["spec"]["triggers"]
+    ]
+
+
+@pytest.mark.needs("promtool")
+def test_autoscaling_counts_late_flows(tmp_path: Path) -> None:
+    """KEDA gets a pod for each late flow and the standby, whichever pod leads it, and
+    nothing while no flow is late.
+    """
+    [query] = keda_queries()
+    late = (
+        'mirror_flow_lag_seconds{{namespace="mirror",pod="{}",source="{}",target="B"}}'
+    )
+    run(
+        tmp_path,
+        [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": late.format("p", "A"), "values": "61 61 1"},
+                    {"series": late.format("q", "A"), "values": "61 61 1"},
+                    {"series": late.format("q", "C"), "values": "61 1 1"},
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": query,
+                        "eval_time": f"{minute}m",
+                        "exp_samples": [{"labels": "{}", "value": pods}]
+                        if pods
+                        else [],
+                    }
+                    for minute, pods in enumerate((3, 2, None))
+                ],
+            }
+        ],
+    )
+
+
 @pytest.mark.needs("promtool")
 def test_dashboards_ask_in_promql(tmp_path: Path) -> None:
-    """Prometheus can read every query of every dashboard."""
-    asked = [
+    """Prometheus can read every query of every dashboard, and that of the page on
+    autoscaling.
+    """
+    asked = keda_queries() + [
         target["expr"].replace("$__rate_interval", "5m").replace("$__range", "1h")
         for file in sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
         for panel in json.loads(file.read_text())["panels"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+import psutil
 import pytest
 
 from tests.harness.admin import create_topic, delete_topic
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.harness.service import RunningMirror
 
 pytestmark = pytest.mark.integration
+
+_OF_LIMITED = ("_bytes", "_limit_bytes")
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
@@ -97,6 +100,56 @@ def test_metrics_of_a_topic(
     delete_topic(source, shared_topic)
     wait_for(lambda: copied() is None, pause=0.5)
     assert shared_topic not in str(scrape(shared_mirror))
+
+
+def test_resources_are_those_of_the_processes(
+    clusters: dict[str, PlaygroundCluster],
+    shared_mirror: RunningMirror,
+    shared_topic: str,
+) -> None:
+    """The JVM's and the slots' memory and open files are what the system counts for
+    these processes; the heap is within its limit.
+    """
+    create_topic(clusters["a"].bootstrap, shared_topic, 2)
+    limited = {"mirror_jvm_heap", "mirror_memory"}
+
+    def there() -> bool:
+        shown = scrape(shared_mirror)
+        return len(shown.get("mirror_slot_memory_bytes", ())) == 2 and all(
+            value(shown, f"{name}_bytes") for name in limited
+        )
+
+    wait_for(there, pause=0.5)
+    processes = [psutil.Process(pid) for pid in shared_mirror.pids()]
+    [jvm] = [each for each in processes if each.name() == "java"]
+    workers = [psutil.Process(pid) for pid in shared_mirror.worker_pids()]
+    shown = scrape(shared_mirror)
+
+    for name in limited:
+        used, limit = (value(shown, f"{name}{end}") for end in _OF_LIMITED)
+        assert used is not None
+        assert limit is not None
+        assert 0 < used < limit
+    assert value(shown, "mirror_jvm_memory_bytes") == pytest.approx(
+        jvm.memory_info().rss, rel=0.3
+    )
+    cpu, spent = jvm.cpu_times(), value(shown, "mirror_jvm_cpu_seconds_total")
+    assert spent is not None
+    assert cpu.user + cpu.system - 30 * crowd() < spent <= cpu.user + cpu.system
+    collecting = value(shown, "mirror_jvm_gc_seconds_total")
+    assert collecting is not None
+    assert 0 <= collecting < time.time() - jvm.create_time()
+    assert value(shown, "mirror_jvm_open_files") == pytest.approx(jvm.num_fds(), abs=40)
+    assert (
+        value(shown, "mirror_jvm_open_files_limit")
+        == jvm.rlimit(psutil.RLIMIT_NOFILE)[0]
+    )
+    sizes = [each.memory_info().rss for each in workers]
+    for _, memory in shown["mirror_slot_memory_bytes"]:
+        assert min(sizes) * 0.7 < memory < max(sizes) * 1.3
+    most = max(each.num_fds() for each in workers)
+    for _, files in shown["mirror_slot_open_files"]:
+        assert 0 < files <= most + 10
 
 
 def test_a_refused_record_makes_its_partition_late(

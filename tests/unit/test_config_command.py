@@ -12,7 +12,7 @@ import yaml
 
 from mirror.cli import reference as commands
 from mirror.cli.main import app
-from mirror.config import settings
+from mirror.config import chart_lists, settings
 from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
@@ -311,6 +311,7 @@ flows:
         ("config/mirror.reference.yaml", settings.example),
         ("docs/reference/settings.md", settings.reference),
         ("docs/reference/cli.md", commands.reference),
+        ("deploy/helm/mirror/settings.yaml", chart_lists.for_chart),
     ],
 )
 def test_what_is_generated_is_current(path: str, made: Any) -> None:

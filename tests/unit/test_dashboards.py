@@ -38,6 +38,7 @@ OF_THE_PROCESS = {
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
     "process_open_fds",
+    "process_max_fds",
 }
 UNITS = {"short", "percentunit", "bytes", "Bps", "rps", "ops", "s", "dateTimeFromNow"}
 """Of those that Grafana knows, the ones that are used here."""

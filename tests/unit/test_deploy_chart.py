@@ -17,8 +17,11 @@ import yaml
 
 import mirror
 from mirror.cli.main import app
+from mirror.config import traits
+from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from tests import tools
+from tests.harness.cases import cases
 from tests.harness.pages import blocks
 
 pytestmark = [pytest.mark.unit, pytest.mark.needs("helm")]
@@ -32,7 +35,8 @@ CHART = ROOT / "deploy" / "helm" / "mirror"
 PLAIN = ROOT / "deploy" / "kubernetes"
 MANIFEST = Path(__file__).with_name("kafka-mirror-maker-2.yaml")
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
-KUBERNETES = ("1.30", "1.34")
+KUBERNETES = ("1.25", "1.27", "1.30", "1.34", "1.37")
+"""The oldest that the chart takes, the newest with schemas, some in between."""
 APIS = (
     "monitoring.coreos.com/v1",
     "sparkoperator.k8s.io/v1beta2",
@@ -51,8 +55,8 @@ def helm() -> str:
 def run(helm: str, values: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
-            *(helm, "template", "mirror", str(CHART), "-f", str(values), *more),
-            *("--kube-version", "1.34.0"),
+            *(helm, "template", "mirror", str(CHART), "-f", str(values)),
+            *("--kube-version", "1.34.0", *more),
         ],
         capture_output=True,
         text=True,
@@ -88,21 +92,38 @@ def refusal(helm: str, folder: Path, values: dict[str, Any], *more: str) -> str:
     return ended.stderr
 
 
+def secret_settings() -> list[str]:
+    """A cluster's settings that are secret, by the model."""
+    return [
+        name
+        for name, info in traits.settings(ClusterConfig).items()
+        if traits.is_secret(info)
+    ]
+
+
 def working() -> dict[str, Any]:
     return yaml.safe_load((CHART / "ci" / "small.yaml").read_text())
 
 
+@pytest.mark.parametrize("version", cases(KUBERNETES, some=("1.25", "1.34", "1.37")))
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_valid(helm: str, example: Path) -> None:
-    """Each example renders, and what Kubernetes itself defines keeps its schemas."""
-    documents = render(helm, example)
+def test_examples_are_valid(helm: str, example: Path, version: str) -> None:
+    """Each example renders for each Kubernetes, and what that itself defines keeps its
+    schemas; pod templates of operators do, too.
+    """
+    documents = render(helm, example, "--kube-version", f"{version}.0")
 
     for document in documents:
         if document["apiVersion"] in OURS:
-            for version in KUBERNETES:
-                kubernetes_validate.validate(document, version, strict=True)
+            kubernetes_validate.validate(document, version, strict=True)
         else:
             assert document["apiVersion"] in APIS
+    if any(document["kind"] == "SparkApplication" for document in documents):
+        for role in ("driver", "executor"):
+            spec = json.loads(json.dumps(pod(documents, role)))
+            spec["containers"][0]["image"] = "mirror"  # the operator sets it
+            template = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+            kubernetes_validate.validate(template, version, strict=True)
     names = [(d["kind"], d["metadata"]["name"]) for d in documents]
     assert len(set(names)) == len(names)
 
@@ -198,8 +219,8 @@ def test_pods_may_do_little(helm: str, example: Path, role: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
-    """Kubernetes restarts a service that does not answer, and sends no traffic to one
-    whose flows do not run.
+    """Kubernetes restarts a service that does not answer, and replaces the next pod
+    once a new one could lead.
     """
     [container] = pod(render(helm, example))["containers"]
     paths = {
@@ -215,30 +236,128 @@ def test_probes_ask_what_they_mean(helm: str, example: Path) -> None:
     assert container["ports"] == [{"name": "http", "containerPort": 8083}]
 
 
-@pytest.mark.parametrize(
-    ("example", "replicas", "strategy"),
-    [("small", 1, "Recreate"), ("secured", 2, "RollingUpdate")],
-)
-def test_upgrades(helm: str, example: str, replicas: int, strategy: str) -> None:
-    """A single pod ends before its successor starts; of several one is replaced at a
-    time, while another leads its flows.
+def test_upgrades(helm: str) -> None:
+    """Two pods, apart if they can be; a new one stands by before an old one ends, and
+    a node drain takes one at a time, or any that is not ready.
     """
-    documents = render(helm, CHART / "ci" / f"{example}.yaml")
+    documents = render(helm, CHART / "ci" / "small.yaml")
     spec = one(documents, "Deployment")["spec"]
+    budget = one(documents, "PodDisruptionBudget")["spec"]
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
 
-    assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
-    assert spec["strategy"].get("rollingUpdate", {}).get("maxSurge", 0) == 0
-
-
-def test_changed_configuration_restarts_the_pod(helm: str) -> None:
-    """The pod's template changes with the configuration."""
-    few = CHART / "ci" / "small.yaml"
-    sums = {
-        one(render(helm, few, *more), "Deployment")["spec"]["template"]["metadata"][
-            "annotations"
-        ]["checksum/config"]
-        for more in ((), ("--set", "config.defaults.compression=zstd"))
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
     }
+    assert budget["maxUnavailable"] == 1
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert {each["topologyKey"] for each in spread} == {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    }
+    for each in spread:
+        assert each["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert each["labelSelector"] == spec["selector"]
+
+
+def test_one_that_shares_no_flows_ends_first(helm: str, tmp_path: Path) -> None:
+    """Without a group two instances would both lead, so the old pod ends first."""
+    values = working()
+    values |= {"replicas": 1}
+    values["config"]["service"] = {"group": None}
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+
+    spec = one(render(helm, file), "Deployment")["spec"]
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_pods_see_a_changed_configuration(helm: str, example: Path, role: str) -> None:
+    """The ConfigMap is a folder in the pod, whose files change; a file mounted with
+    subPath never would.
+    """
+    documents = render(helm, example)
+    spec = pod(documents, role)
+    [container] = spec["containers"]
+    [mount] = [m for m in container["volumeMounts"] if m["name"] == "config"]
+    [volume] = [v for v in spec["volumes"] if v["name"] == "config"]
+
+    assert mount == {
+        "name": "config", "mountPath": "/etc/mirror/config", "readOnly": True
+    }  # fmt: skip
+    assert set(volume["configMap"]) == {"name"}
+    assert not any("subPath" in m for m in container["volumeMounts"])
+    assert "[run, -c, /etc/mirror/config/" in rendered(helm, example)
+
+
+@pytest.mark.parametrize(
+    ("change", "restarts"),
+    [
+        ("config.flows.us-east->eu-west.topics={orders}", False),
+        ("config.flows.us-east->eu-west.tasks=3", False),
+        ("config.defaults.compression=zstd", False),
+        ("config.service.log_level=debug", False),
+        ("config.clusters.us-east.request_timeout_seconds=9", False),
+        ("config.recovery.us-east<->eu-west.drill_every_seconds=9", False),
+        ("config.clusters.us-east.bootstrap_servers=other:9092", True),
+        ("config.flows.us-east->eu-west.policy=identity", True),
+        ("config.defaults.exactly_once=false", True),
+        ("config.service.metrics_per=topic", True),
+        ("config.recovery.us-east<->eu-west.active=us-east", True),
+    ],
+)
+def test_restarts_only_where_needed(helm: str, change: str, *, restarts: bool) -> None:
+    """Pods are replaced for what a running service refuses to change; the rest
+    reaches the running ones.
+    """
+    few = CHART / "ci" / "small.yaml"
+
+    assert (needs_restart(helm, few, "--set", change) != needs_restart(helm, few)) is (
+        restarts
+    )
+
+
+def needs_restart(helm: str, values: Path, *more: str) -> str:
+    deployment = one(render(helm, values, *more), "Deployment")
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    return str(annotations["checksum/needs-restart"])
+
+
+@pytest.mark.parametrize(
+    ("line", "restarts"),
+    [
+        ("us-east->eu-west.topics = others", False),
+        ("us-east.bootstrap.servers : elsewhere:9092", True),
+        ("replication.policy.separator = -", True),
+    ],
+)
+def test_restarts_for_properties(
+    helm: str, tmp_path: Path, line: str, *, restarts: bool
+) -> None:
+    """The same for MirrorMaker 2's file, by its keys."""
+    values = yaml.safe_load((CHART / "ci" / "mm2.yaml").read_text())
+    before = needs_restart(helm, CHART / "ci" / "mm2.yaml")
+    values["mm2Properties"] += line + "\n"
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+
+    assert (needs_restart(helm, file) != before) is restarts
+
+
+def test_a_service_that_reads_its_file_once_restarts(helm: str, tmp_path: Path) -> None:
+    """Without reload_seconds every change replaces the pods."""
+    sums = set()
+    for topics in (["a"], ["b"]):
+        values = working()
+        values["config"]["service"] = {"reload_seconds": None}
+        values["config"]["defaults"] = {"topics": topics}
+        file = tmp_path / f"{topics[0]}.yaml"
+        file.write_text(json.dumps(values))
+        sums.add(needs_restart(helm, file))
 
     assert len(sums) == 2
 
@@ -272,6 +391,213 @@ def test_credentials_stay_in_secrets(helm: str) -> None:
         "name": "MIRROR_CLUSTERS__eu_west__ssl_key_password",
         "valueFrom": {"secretKeyRef": {"name": "mirror-user", "key": "user.password"}},
     }
+
+
+@pytest.mark.parametrize("setting", secret_settings())
+def test_each_secret_of_a_cluster_has_a_way(helm: str, setting: str) -> None:
+    """Each secret setting of a cluster is refused in config, and a key of
+    clusterSecrets serves instead, as a file or as a variable.
+    """
+    pod_template = (CHART / "templates" / "_pod.tpl").read_text()
+
+    assert (
+        f"{setting}_file}}" in pod_template
+        or f": {setting}\n" in pod_template
+        or (setting == "ssl_key" and "ssl_key_file}" in pod_template)
+    )
+    change = f"config.clusters.us-east.{setting}=x"
+    ended = run(helm, CHART / "ci" / "small.yaml", "--set", change)
+    assert f"config.clusters.us-east.{setting}: would be readable" in ended.stderr
+    assert ended.returncode != 0
+
+
+def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
+    """Every key of clusterSecrets arrives where mirror looks for it."""
+    values = working()
+    keys = [
+        *("passwordKey", "clientSecretKey", "tokenKey", "oauthCaKey"),
+        *("oauthCaPasswordKey", "certificateKey", "certificatePasswordKey"),
+        *("keyKey", "keyPasswordKey", "caKey", "caPasswordKey"),
+    ]
+    values["clusterSecrets"] = {
+        "us-east": {"secretName": "own", "caSecretName": "ca", **{k: k for k in keys}}
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    entry = schema["properties"]["clusterSecrets"]["additionalProperties"]
+    documents = render(helm, file)
+    settings = yaml.safe_load(one_named(documents, "mirror-config")["mirror.yaml"])
+    [container] = pod(documents)["containers"]
+    [volume] = [v for v in pod(documents)["volumes"] if v["name"] == "secret-us-east"]
+    mounted = {
+        item["path"]: (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+    variables = {
+        each["name"].rpartition("__")[2]: each["valueFrom"]["secretKeyRef"]
+        for each in container["env"]
+    }
+
+    assert set(entry["properties"]) == {"secretName", "caSecretName", *keys}
+    files = {
+        name: value.rpartition("/")[2]
+        for name, value in settings["clusters"]["us-east"].items()
+        if "/etc/mirror/secrets/us-east/" in value
+    }
+    assert {name: mounted[path] for name, path in files.items()} == {
+        "sasl_password_file": ("own", "passwordKey"),
+        "sasl_oauthbearer_client_credentials_client_secret_file": (
+            "own", "clientSecretKey",
+        ),
+        "sasl_oauthbearer_token_endpoint_url": ("own", "tokenKey"),
+        "sasl_oauthbearer_ca_file": ("own", "oauthCaKey"),
+        "ssl_certificate_file": ("own", "certificateKey"),
+        "ssl_key_file": ("own", "keyKey"),
+        "ssl_ca_file": ("ca", "caKey"),
+    }  # fmt: skip
+    url = settings["clusters"]["us-east"]["sasl_oauthbearer_token_endpoint_url"]
+    assert url == "file:///etc/mirror/secrets/us-east/token"
+    assert variables == {
+        "sasl_oauthbearer_ca_password": {"name": "own", "key": "oauthCaPasswordKey"},
+        "ssl_certificate_password": {"name": "own", "key": "certificatePasswordKey"},
+        "ssl_key_password": {"name": "own", "key": "keyPasswordKey"},
+        "ssl_ca_password": {"name": "ca", "key": "caPasswordKey"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("us-east.ssl.key.password = geheim", "us-east.ssl.key.password"),
+        ("us-east.consumer.ssl.truststore.password:geheim", "ssl.truststore.password"),
+        ("ssl.keystore.password geheim", "ssl.keystore.password"),
+        ("  us-east.ssl.keystore.key = \\\n   geheim", "us-east.ssl.keystore.key"),
+        (
+            "sasl.oauthbearer.client.credentials.client.secret=geheim",
+            "sasl.oauthbearer.client.credentials.client.secret",
+        ),
+        ("us-east.some.new.password = geheim", "us-east.some.new.password"),
+        (
+            'us-east.sasl.jaas.config = o.P required username="u" password="geheim";',
+            "us-east.sasl.jaas.config: password",
+        ),
+        (
+            "sasl.jaas.config = o.P required username='u' \\\n password = geheim;",
+            "sasl.jaas.config: password",
+        ),
+        (
+            'sasl.jaas.config = o.O required clientId="c" clientSecret="geheim";',
+            "sasl.jaas.config: clientSecret",
+        ),
+        (
+            'sasl.jaas.config = o.O required ssl.truststore.password="geheim";',
+            "sasl.jaas.config: ssl.truststore.password",
+        ),
+        ("us-east.ssl.key\\.password = geheim", "has a backslash"),
+    ],
+)
+def test_secrets_in_properties(helm: str, tmp_path: Path, line: str, key: str) -> None:
+    """A secret in MirrorMaker 2's file is refused, in JAAS lines too, however the line
+    is written; its value is not repeated.
+    """
+    values = yaml.safe_load((CHART / "ci" / "mm2.yaml").read_text())
+    values["mm2Properties"] += line + "\n"
+
+    said = refusal(helm, tmp_path, values)
+
+    assert key in said
+    assert "would be readable in a ConfigMap" in said or "backslash" in said
+    assert "geheim" not in said
+
+
+def test_references_in_properties_are_no_secrets(helm: str, tmp_path: Path) -> None:
+    """What a reference names, a comment, and an empty value are taken."""
+    values = yaml.safe_load((CHART / "ci" / "mm2.yaml").read_text())
+    where = "${directory:/etc/mirror/secrets/us-east:password}"
+    login = f'sasl.jaas.config = o.P required username="u" password="{where}";'
+    values["mm2Properties"] += (
+        f"# ssl.key.password = x\n"
+        f"us-east.ssl.key.password = {where}\n"
+        f"us-east.{login}\n"
+        f"eu-west.sasl.jaas.config = {where}\n"
+        f"eu-west.ssl.keystore.password =\n"
+    )
+    values["clusterSecrets"] = {
+        "us-east": {"secretName": "x", "passwordKey": "password"}
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+
+    mounts = pod(render(helm, file))["containers"][0]["volumeMounts"]
+
+    assert "/etc/mirror/secrets/us-east" in {mount["mountPath"] for mount in mounts}
+
+
+def test_network_policy(helm: str, tmp_path: Path) -> None:
+    """By default only the status port can be reached, and pods reach anything; with
+    the brokers' places they reach only these and names.
+    """
+    few = render(helm, CHART / "ci" / "small.yaml")
+    values = working()
+    brokers = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    values["networkPolicy"] = {"kafkaTo": brokers, "kafkaPorts": [9094]}
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(values))
+    strict = one(render(helm, file), "NetworkPolicy")["spec"]
+    free = one(few, "NetworkPolicy")["spec"]
+
+    assert free["policyTypes"] == ["Ingress"]
+    assert free["ingress"] == [{"ports": [{"port": 8083, "protocol": "TCP"}]}]
+    assert "egress" not in free
+    assert strict["policyTypes"] == ["Ingress", "Egress"]
+    assert strict["egress"] == [
+        {"ports": [{"port": 53, "protocol": each} for each in ("UDP", "TCP")]},
+        {"ports": [{"port": 9094, "protocol": "TCP"}], "to": brokers},
+    ]
+
+
+@pytest.mark.parametrize("example", ["kubeflow", "apache"])
+def test_executors_may_do_nothing_in_kubernetes(helm: str, example: str) -> None:
+    """Executors have an account of their own, without rights and without a token."""
+    documents = render(helm, CHART / "ci" / f"{example}.yaml")
+    executor = pod(documents, "executor")
+    [binding] = [d for d in documents if d["kind"] == "RoleBinding"]
+    [account] = [
+        d
+        for d in documents
+        if d["kind"] == "ServiceAccount"
+        and d["metadata"]["name"] == executor["serviceAccountName"]
+    ]
+
+    assert executor["serviceAccountName"] == "mirror-executor"
+    assert executor["automountServiceAccountToken"] is False
+    assert account["automountServiceAccountToken"] is False
+    assert [subject["name"] for subject in binding["subjects"]] == ["mirror"]
+    spec = one(documents, "SparkApplication")["spec"]
+    told = spec.get("executor", {}).get("serviceAccount") or spec["sparkConf"].get(
+        "spark.kubernetes.authenticate.executor.serviceAccountName"
+    )
+    assert told == "mirror-executor"
+
+
+def test_prometheus_checks_the_certificate(helm: str, tmp_path: Path) -> None:
+    """With TLS, Prometheus needs a name to check, unless it is told to take any."""
+    values = working()
+    values["http"] = {
+        "secretName": "x", "certificateKey": "tls.crt", "keyKey": "tls.key"
+    }  # fmt: skip
+    values["podMonitor"] = {"enabled": True}
+    apis = ("--api-versions", ",".join(APIS))
+    assert "set http.serverName" in refusal(helm, tmp_path, values, *apis)
+    values["podMonitor"]["insecureSkipVerify"] = True
+    file = tmp_path / "any.yaml"
+    file.write_text(json.dumps(values))
+
+    [asked] = one(render(helm, file), "PodMonitor")["spec"]["podMetricsEndpoints"]
+
+    assert asked["tlsConfig"] == {"insecureSkipVerify": True}
 
 
 def test_who_may_ask_stays_in_a_secret(helm: str) -> None:
@@ -404,6 +730,22 @@ def test_groups_of_rules_are_optional(helm: str) -> None:
         ({"size": "huge"}, "/size"),
         ({"replicas": 0}, "replicas"),
         ({"replicas": 2, "mode": "apache"}, "replicas: 2 instances need mode"),
+        (
+            {"config": {"service": {"group": None}}},
+            "config.service.group: null means that each instance leads every flow",
+        ),
+        (
+            {"config": {"service": {"spark": {"spark.authenticate.secret": "x"}}}},
+            "config.service.spark: spark.authenticate.secret would be readable",
+        ),
+        (
+            {"config": {"defaults": {"transform_options": {"a": {"api_key": "x"}}}}},
+            "config.defaults.transform_options: api_key would be readable",
+        ),
+        (
+            {"spark": {"conf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
+            "spark.conf: spark.hadoop.fs.s3a.access.key would be readable",
+        ),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

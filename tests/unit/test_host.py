@@ -1,13 +1,14 @@
-"""How many cores a container's limit leaves."""
+"""How many cores a container's limit leaves, and what is used of its memory."""
 
 from __future__ import annotations
 
 import os
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.host import allowed, usable_cores
+from mirror.host import allowed, memory_use, process_use, usable_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +54,61 @@ def test_both_versions_of_control_groups(tmp_path: Path, files: dict[str, str]) 
 def test_no_limit(tmp_path: Path) -> None:
     """Without control groups it is what the scheduler says."""
     assert usable_cores(tmp_path) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "memory.max": "1000\n",
+            "memory.current": "800\n",
+            "memory.stat": "anon 1\ninactive_file 300\n",
+        },
+        {
+            "memory/memory.limit_in_bytes": "1000\n",
+            "memory/memory.usage_in_bytes": "800\n",
+            "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 300\n",
+        },
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_memory_of_a_container(tmp_path: Path, files: dict[str, str]) -> None:
+    """What the kernel can drop does not count as used."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert memory_use(tmp_path) == (500, 1000)
+
+
+@pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
+def test_memory_of_a_machine(tmp_path: Path, limit: str) -> None:
+    """Without a limit it is the machine's memory."""
+    for name, text in {
+        "memory.max": limit,
+        "memory.current": "1",
+        "memory.stat": "",
+        "meminfo": "MemTotal:  100 kB\nMemFree: 1 kB\nMemAvailable:   40 kB\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+
+    assert memory_use(tmp_path, tmp_path) == (60 * 1024, 100 * 1024)
+    assert memory_use(tmp_path, tmp_path / "nowhere") is None
+
+
+def test_use_of_a_process() -> None:
+    """What this process uses grows with what it does; of one that is gone nothing is
+    known.
+    """
+    before = process_use()
+    assert before is not None
+    held = bytearray(b"x" * 50_000_000)
+    with open(os.devnull, "rb"):  # noqa: PTH123
+        after = process_use(os.getpid())
+    assert after is not None
+
+    assert after.memory_bytes > before.memory_bytes + len(held) // 2
+    assert after.open_files == before.open_files + 1
+    assert after.cpu_seconds >= before.cpu_seconds > 0
+    assert after.open_files_limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert process_use(2**22 + 1) is None

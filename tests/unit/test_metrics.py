@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
 
+from mirror.host import process_name
 from mirror.metrics.catalogue import METRICS, names
 from mirror.metrics.exposition import exposition
 from mirror.metrics.of_pairs import PAIR_METRICS
@@ -30,6 +31,7 @@ from mirror.status.measures import (
     TransactionStatus,
 )
 from mirror.status.pairs import DrillStatus, MemberStatus, PairStatus, PassiveStatus
+from mirror.status.resources import JvmStatus, ResourceStatus
 from mirror.status.risk import RiskStatus, TopicRisk
 from mirror.status.states import FlowState
 from mirror.status.store import StatusStore
@@ -75,6 +77,9 @@ def full_store(**changes: Any) -> StatusStore:
                 busy=0.5,
                 records_per_second=1.0,
                 bytes_per_second=100.0,
+                memory_bytes=300,
+                open_files=20,
+                open_files_limit=1024,
             ),
         ),
         "catching_up": True,
@@ -146,6 +151,19 @@ def full_store(**changes: Any) -> StatusStore:
     store.pairs = (pair_status(),)
     store.clusters = (
         ClusterStatus(alias="A", sides=("source",), answers=True, since=now),
+    )
+    store.resources = ResourceStatus(
+        jvm=JvmStatus(
+            heap_bytes=400,
+            heap_limit_bytes=500,
+            gc_seconds=1.5,
+            cpu_seconds=7.0,
+            memory_bytes=900,
+            open_files=90,
+            open_files_limit=100,
+        ),
+        memory_bytes=1800,
+        memory_limit_bytes=2000,
     )
     return store
 
@@ -356,6 +374,28 @@ def test_within_the_sla(changes: dict[str, Any], within: int | None) -> None:
     assert scrape(full_store(**changes)).get(key("mirror_flow_within_sla")) == within
 
 
+def test_resources():
+    """What the JVM, a slot and the container use is there with its limit, and has no
+    value while it is not known.
+    """
+    store = full_store()
+    shown = scrape(store)
+    of_service = {name: value for (name, labels), value in shown.items() if not labels}
+
+    assert of_service["mirror_jvm_heap_bytes"] == 400
+    assert of_service["mirror_jvm_gc_seconds_total"] == 1.5
+    assert of_service["mirror_jvm_open_files_limit"] == 100
+    assert of_service["mirror_memory_bytes"] == 1800
+    assert shown[key("mirror_slot_memory_bytes", slot="0")] == 300
+    assert shown[key("mirror_slot_open_files_limit", slot="0")] == 1024
+    store.resources = ResourceStatus()
+    assert not {
+        name
+        for name, _ in scrape(store)
+        if name.startswith(("mirror_jvm_", "mirror_memory_"))
+    }
+
+
 def test_odd_topic_names_survive():
     """Kafka allows dots, dashes and underscores; escaping works for more."""
     odd = 'a"b\\c'
@@ -393,8 +433,8 @@ def test_metrics_over_http():
 
 
 def test_health_over_http():
-    """The service is alive unless a lease is long overdue or the main loop hangs, and
-    ready while every flow runs.
+    """The service is alive unless a lease is long overdue or the main loop hangs; a
+    stuck one is not ready either, one whose flow fails is.
     """
     store = full_store()
     with StatusServer(store, "127.0.0.1", 0) as server:
@@ -404,12 +444,39 @@ def test_health_over_http():
         code, _, text = get(f"{server.url}/healthz")
         assert code == 503
         assert "A->B" in json.loads(text)["reason"]
+        assert get(f"{server.url}/readyz")[0] == 503
         show(store, "A->B", state=FlowState.RETRYING, reason="no broker")
         assert get(f"{server.url}/healthz")[0] == 200
-        code, _, text = get(f"{server.url}/readyz")
-        assert code == 503
-        assert json.loads(text)["waiting"] == {"A->B": "RETRYING no broker"}
+        assert get(f"{server.url}/readyz")[0] == 200
         assert get(f"{server.url}/nothing")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "leader", "ready"),
+    [
+        (FlowState.STARTING, "", False),
+        (FlowState.STARTING, "another:1", False),
+        (FlowState.STARTING, process_name(), True),
+        (FlowState.RETRYING, process_name(), True),
+        (FlowState.RETRYING, "", True),
+        (FlowState.RUNNING, process_name(), True),
+        (FlowState.STANDBY, "another:1", True),
+        (FlowState.RESTING, "another:1", True),
+        (FlowState.STOPPED, process_name(), False),
+    ],
+)
+def test_ready_is_a_process_that_leads_or_could(
+    state: FlowState, leader: str, *, ready: bool
+) -> None:
+    """An instance is ready when it leads its flow, whatever the flow's clusters do, or
+    could take it over at once; not while its slots start, nor after a stop.
+    """
+    store = full_store(state=state, leader=leader)
+    with StatusServer(store, "127.0.0.1", 0) as server:
+        code, _, text = get(f"{server.url}/readyz")
+
+    assert code == (200 if ready else 503)
+    assert json.loads(text)["ready"] is ready
 
 
 def test_flow_status_defaults_are_declared():

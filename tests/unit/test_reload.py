@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +96,40 @@ def test_a_file_is_left_alone_while_it_is_written(file: Path) -> None:
     assert [watch.changed(), watch.changed()] == [False, True]
 
 
-def test_a_link_two_levels_above_may_change(tmp_path: Path) -> None:
-    """Kubernetes' way: the file is a link into ..data, which is a link that moves."""
-    for name, text in (("v1", GOOD), ("v2", GOOD.replace("orders", "payments"))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mirror.yaml").write_text(text)
-    (tmp_path / "..data").symlink_to("v1")
-    file = tmp_path / "mirror.yaml"
-    file.symlink_to(Path("..data") / "mirror.yaml")
-    watch = watching(file)
-    assert [watch.changed(), watch.changed()] == [False, False]
-    (tmp_path / "..new").symlink_to("v2")
-    (tmp_path / "..new").rename(tmp_path / "..data")
-    assert [watch.changed(), watch.changed()] == [False, True]
+def write_as_kubelet(volume: Path, version: str, text: str) -> None:
+    """What kubelet does in the folder that it mounts for a ConfigMap: the files are
+    links into ..data, a link that moves to a new folder at once; the old one goes.
+    """
+    old = (volume / "..data").resolve() if (volume / "..data").exists() else None
+    new = volume / f"..{version}"
+    new.mkdir()
+    (new / "mirror.yaml").write_text(text)
+    (volume / "..data_tmp").symlink_to(new.name)
+    (volume / "..data_tmp").rename(volume / "..data")
+    if old is None:
+        (volume / "mirror.yaml").symlink_to(Path("..data") / "mirror.yaml")
+    else:
+        shutil.rmtree(old)
+
+
+def test_a_config_map_is_followed(tmp_path: Path) -> None:
+    """Each change of a ConfigMap that is mounted as a folder is read, once, although
+    the file's own name never points elsewhere.
+    """
+    write_as_kubelet(tmp_path, "first", GOOD)
+    watch = watching(tmp_path / "mirror.yaml")
+    watch.look_every(TICK)
+    watch.start()
+    try:
+        for version in ("payments", "refunds"):
+            write_as_kubelet(tmp_path, version, GOOD.replace("orders", version))
+            reading = next_of(watch)
+            assert reading.config is not None, reading.problems
+            assert reading.config.flows["A->B"].topics == (version,)
+        time.sleep(5 * TICK)
+        assert watch.take() is None
+    finally:
+        watch.close()
 
 
 def test_a_file_that_is_referred_to_counts(tmp_path: Path) -> None:

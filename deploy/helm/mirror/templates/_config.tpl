@@ -21,22 +21,10 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $alias, $cluster := $clusters -}}
-{{- range $setting := list "sasl_password" "ssl_key_password" -}}
-{{- if hasKey $cluster $setting -}}
-{{- fail (printf "config.clusters.%s.%s: would be readable in a ConfigMap; put it into a Secret and set clusterSecrets.%s" $alias $setting $alias) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- $service := default dict $config.service -}}
 {{- range $setting := list "http_host" "http_port" "state_dir" "spark_master" -}}
 {{- if hasKey $service $setting -}}
 {{- fail (printf "config.service.%s: the chart sets it; leave it out" $setting) -}}
-{{- end -}}
-{{- end -}}
-{{- range $setting := list "http_token" "http_password" -}}
-{{- if hasKey $service $setting -}}
-{{- fail (printf "config.service.%s: would be readable in a ConfigMap; put it into a Secret and set http" $setting) -}}
 {{- end -}}
 {{- end -}}
 {{- if hasKey $service "http_probes_open" -}}
@@ -53,11 +41,9 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- fail (printf "clusterSecrets.%s: config.clusters has no such cluster (%s)" $alias (keys $clusters | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- $cluster := get $clusters $alias -}}
-{{- $folder := printf "/etc/mirror/secrets/%s" $alias -}}
-{{- if $secret.passwordKey }}{{ $_ := set $cluster "sasl_password_file" (printf "%s/password" $folder) }}{{ end -}}
-{{- if $secret.caKey }}{{ $_ := set $cluster "ssl_ca_file" (printf "%s/ca.pem" $folder) }}{{ end -}}
-{{- if $secret.certificateKey }}{{ $_ := set $cluster "ssl_certificate_file" (printf "%s/certificate.pem" $folder) }}{{ end -}}
-{{- if $secret.keyKey }}{{ $_ := set $cluster "ssl_key_file" (printf "%s/key.pem" $folder) }}{{ end -}}
+{{- range $key, $file := fromYaml (include "mirror.secretFiles" .) -}}
+{{- if get $secret $key }}{{ $_ := set $cluster $file.setting (printf "%s/etc/mirror/secrets/%s/%s" (default "" $file.scheme) $alias $file.path) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- $fixed := dict "http_host" "0.0.0.0" "http_port" 8083 "http_hosts" (splitList "," (include "mirror.hosts" .)) "state_dir" "/var/lib/mirror/state" "log_format" "json" -}}
 {{- $_ := set $config "service" (mergeOverwrite $fixed $service) -}}
@@ -66,6 +52,7 @@ own to check: it says all that is wrong at once when it starts, and so does
 
 {{/* Values that exclude each other. */}}
 {{- define "mirror.validate" -}}
+{{- include "mirror.refuseSecrets" . -}}
 {{- range $key := list "tokenKey" "certificateKey" "keyKey" "caKey" -}}
 {{- if and (get $.Values.http $key) (not $.Values.http.secretName) -}}
 {{- fail (printf "http.%s: is a key in a Secret; set http.secretName" $key) -}}
@@ -87,6 +74,12 @@ own to check: it says all that is wrong at once when it starts, and so does
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") (gt (int .Values.replicas) 1) -}}
 {{- fail (printf "replicas: %d instances need mode deployment; with %s there is one driver, which the operator restarts" (int .Values.replicas) .Values.mode) -}}
+{{- end -}}
+{{- if and (include "mirror.alone" .) (gt (int (include "mirror.replicas" .)) 1) -}}
+{{- fail "config.service.group: null means that each instance leads every flow; set replicas: 1, or name a group" -}}
+{{- end -}}
+{{- if and .Values.podMonitor.enabled .Values.http.certificateKey (not .Values.podMonitor.insecureSkipVerify) (not .Values.http.serverName) -}}
+{{- fail "podMonitor.enabled: Prometheus scrapes pods by IP address, which the certificate does not name; set http.serverName to a name in it, or podMonitor.insecureSkipVerify: true" -}}
 {{- end -}}
 {{- if and (ne .Values.mode "deployment") .Values.resources -}}
 {{- fail (printf "resources: is for mode deployment; with %s change sizes.%s or spark.conf" .Values.mode .Values.size) -}}

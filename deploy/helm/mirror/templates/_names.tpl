@@ -44,6 +44,26 @@ app.kubernetes.io/component: {{ .role }}
 {{- end -}}
 {{- end -}}
 
+{{/* Executors never talk to Kubernetes: their account can do nothing. */}}
+{{- define "mirror.executorAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (printf "%s-executor" (include "mirror.fullname" .)) .Values.serviceAccount.executorName -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.executorName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* One leads each flow and the other stands by; operators start one driver. */}}
+{{- define "mirror.replicas" -}}
+{{- ternary (default 2 .Values.replicas) 1 (eq .Values.mode "deployment") -}}
+{{- end -}}
+
+{{/* Not empty if instances do not share the flows: two must never run at once. */}}
+{{- define "mirror.alone" -}}
+{{- $service := default dict .Values.config.service -}}
+{{- if and (hasKey $service "group") (not $service.group) }}true{{ end -}}
+{{- end -}}
+
 {{- define "mirror.image" -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
@@ -56,14 +76,14 @@ app.kubernetes.io/component: {{ .role }}
 {{- default (printf "%s-config" (include "mirror.fullname" .)) .Values.existingConfigMap.name -}}
 {{- end -}}
 
+{{/*
+In a folder of its own: a file that is mounted with subPath never changes in a running
+pod, a folder does.
+*/}}
 {{- define "mirror.configFile" -}}
-{{- if .Values.existingConfigMap.name -}}
-{{- .Values.existingConfigMap.key -}}
-{{- else if .Values.mm2Properties -}}
-mirror.properties
-{{- else -}}
-mirror.yaml
-{{- end -}}
+{{- $name := ternary "mirror.properties" "mirror.yaml" (ne .Values.mm2Properties "") -}}
+{{- if .Values.existingConfigMap.name }}{{ $name = .Values.existingConfigMap.key }}{{ end -}}
+{{- printf "/etc/mirror/config/%s" $name -}}
 {{- end -}}
 
 {{/* Host names that requests to the HTTP port may use: the Service's, and the user's. */}}

@@ -18,6 +18,25 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* Of clusterSecrets: what is mounted as a file, and the setting that names it. */}}
+{{- define "mirror.secretFiles" -}}
+passwordKey: {path: password, setting: sasl_password_file}
+clientSecretKey: {path: client-secret, setting: sasl_oauthbearer_client_credentials_client_secret_file}
+tokenKey: {path: token, setting: sasl_oauthbearer_token_endpoint_url, scheme: "file://"}
+oauthCaKey: {path: oauth-ca.pem, setting: sasl_oauthbearer_ca_file}
+caKey: {path: ca.pem, setting: ssl_ca_file}
+certificateKey: {path: certificate.pem, setting: ssl_certificate_file}
+keyKey: {path: key.pem, setting: ssl_key_file}
+{{- end -}}
+
+{{/* What no setting reads from a file: it becomes a variable. */}}
+{{- define "mirror.secretVariables" -}}
+oauthCaPasswordKey: sasl_oauthbearer_ca_password
+caPasswordKey: ssl_ca_password
+certificatePasswordKey: ssl_certificate_password
+keyPasswordKey: ssl_key_password
+{{- end -}}
+
 {{- define "mirror.volumes" -}}
 - name: config
   configMap:
@@ -33,21 +52,14 @@ capabilities:
   projected:
     defaultMode: 0440
     sources:
-      {{- $own := dict "password" $secret.passwordKey "certificate.pem" $secret.certificateKey "key.pem" $secret.keyKey }}
-      {{- $items := list }}
-      {{- range $path, $key := $own }}{{ if $key }}{{ $items = append $items (dict "key" $key "path" $path) }}{{ end }}{{ end }}
-      {{- with $items }}
+      {{- range $value, $file := fromYaml (include "mirror.secretFiles" $) }}
+      {{- with get $secret $value }}
       - secret:
-          name: {{ $secret.secretName }}
-          items:
-            {{- toYaml . | nindent 12 }}
-      {{- end }}
-      {{- with $secret.caKey }}
-      - secret:
-          name: {{ default $secret.secretName $secret.caSecretName }}
+          name: {{ ternary (default $secret.secretName $secret.caSecretName) $secret.secretName (eq $value "caKey") }}
           items:
             - key: {{ . }}
-              path: ca.pem
+              path: {{ $file.path }}
+      {{- end }}
       {{- end }}
 {{- end }}
 {{- with .Values.http.secretName }}
@@ -62,10 +74,8 @@ capabilities:
 {{- end -}}
 
 {{- define "mirror.volumeMounts" -}}
-# Only the file: secrets are mounted next to it.
 - name: config
-  mountPath: /etc/mirror/{{ include "mirror.configFile" . }}
-  subPath: {{ include "mirror.configFile" . }}
+  mountPath: /etc/mirror/config
   readOnly: true
 - name: scratch
   mountPath: /var/lib/mirror
@@ -102,12 +112,14 @@ capabilities:
   value: {{ $file }}
 {{- end }}
 {{- range $alias, $secret := .Values.clusterSecrets }}
-{{- with $secret.keyPasswordKey }}
-- name: MIRROR_CLUSTERS__{{ $alias | replace "-" "_" | replace "." "_" }}__ssl_key_password
+{{- range $value, $setting := fromYaml (include "mirror.secretVariables" $) }}
+{{- with get $secret $value }}
+- name: MIRROR_CLUSTERS__{{ $alias | replace "-" "_" | replace "." "_" }}__{{ $setting }}
   valueFrom:
     secretKeyRef:
-      name: {{ $secret.secretName }}
+      name: {{ ternary (default $secret.secretName $secret.caSecretName) $secret.secretName (eq $value "caPasswordKey") }}
       key: {{ . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.extraEnv }}
@@ -142,24 +154,28 @@ readinessProbe:
   {{- toYaml .Values.readinessProbe | nindent 2 }}
 {{- end -}}
 
-{{- define "mirror.affinity" -}}
-{{- if .Values.affinity -}}
-{{ toYaml .Values.affinity }}
+{{/*
+Where pods should not be together: on a node, and instances, of which one takes over
+from the other, in a zone. A rule that cannot be kept delays no pod.
+*/}}
+{{- define "mirror.spread" -}}
+{{- if .Values.topologySpreadConstraints -}}
+{{ toYaml .Values.topologySpreadConstraints }}
 {{- else -}}
-podAntiAffinity:
-  preferredDuringSchedulingIgnoredDuringExecution:
-    - weight: 100
-      podAffinityTerm:
-        topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels:
-            app.kubernetes.io/name: {{ include "mirror.name" . }}
+{{- range $key := ternary (list "kubernetes.io/hostname" "topology.kubernetes.io/zone") (list "kubernetes.io/hostname") (eq .Values.mode "deployment") }}
+- topologyKey: {{ $key }}
+  maxSkew: 1
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "mirror.selectorLabels" $ | nindent 6 }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "mirror.annotations" -}}
 {{- if not .Values.existingConfigMap.name }}
-checksum/config: {{ include (print .Template.BasePath "/configmap.yaml") . | sha256sum }}
+checksum/needs-restart: {{ include "mirror.needsRestart" . | sha256sum }}
 {{- end }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}
@@ -168,18 +184,18 @@ checksum/config: {{ include (print .Template.BasePath "/configmap.yaml") . | sha
 
 {{/* Where pods may run; the same for all of them. */}}
 {{- define "mirror.placement" -}}
+topologySpreadConstraints:
+  {{- include "mirror.spread" . | trim | nindent 2 }}
+{{- with .Values.affinity }}
 affinity:
-  {{- include "mirror.affinity" . | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.tolerations }}
 tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.topologySpreadConstraints }}
-topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}

@@ -30,6 +30,9 @@ metadata:
 spec:
   {{- if eq .role "driver" }}
   serviceAccountName: {{ include "mirror.serviceAccount" .root }}
+  {{- else }}
+  serviceAccountName: {{ include "mirror.executorAccount" .root }}
+  automountServiceAccountToken: false
   {{- end }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
@@ -72,5 +75,5 @@ spec:
 {{- end -}}
 
 {{- define "mirror.sparkArguments" -}}
-[run, -c, /etc/mirror/{{ include "mirror.configFile" . }}]
+[run, -c, {{ include "mirror.configFile" . }}]
 {{- end -}}
