@@ -10,11 +10,9 @@ they take over before they read: of two drivers, only the later one can write.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-import json
+from dataclasses import dataclass, replace
 import time
 from typing import TYPE_CHECKING
-import uuid
 
 import structlog
 
@@ -22,7 +20,13 @@ from mirror.batches import records
 from mirror.batches.writing import ensure_topic, write
 from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
-from mirror.errors import ClusterChangedError, SupersededError, UnreachableError
+from mirror.driver.generation import Generation, new_id
+from mirror.errors import (
+    ClusterChangedError,
+    OutdatedRoleError,
+    SupersededError,
+    UnreachableError,
+)
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
@@ -52,16 +56,19 @@ def take_ownership(
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
+    epoch: int | None = None,
 ) -> str:  # fmt: skip
     """Return the new generation; from now on only this run writes for the flow.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
     begin, before anything is copied. `begins`: where they were to begin, if that was
-    settled earlier; others came later, and begin at their first record.
+    settled earlier; others came later, and begin at their first record. `epoch`: if
+    a pair feeds the target, the last role that this driver knows of.
 
     Raises:
         FencedError: another run started meanwhile.
+        OutdatedRoleError: the flow rests since a later role; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
     """
     make_topics(flow, target)
@@ -71,6 +78,7 @@ def take_ownership(
         slots=slots,
         begun=flow.start == "earliest",
         copies_from=source.cluster_id,
+        epoch=epoch,
     )
     if made.begun:
         return made.text
@@ -78,7 +86,7 @@ def take_ownership(
     # One transaction for the positions and the note that they are settled: a driver
     # that dies before its commit has settled nothing.
     known = _still_ours(flow, target, made)
-    begun = replace(made, begun=True, id=_new_id())
+    begun = replace(made, begun=True, id=new_id())
     batches = [begun.encoded()]
     # Partitions that have a position got it before the flow ever ran.
     new = {key: each for key, each in partitions.items() if key not in known.positions}
@@ -105,7 +113,8 @@ def rewrite_progress(
     source_id: str = "",
 ) -> Rewriting:
     """Let `decide` choose new positions, given the current ones, and write them. With a
-    `source_id`, the flow copies from the cluster with this id from now on.
+    `source_id`, the flow copies from the cluster with this id from now on. What was
+    decided for a role (`epoch`) before is not written again.
 
     A running service is fenced first; its flow restarts by itself from the new
     positions. Without exactly-once there is no fencing, so the flow must not run
@@ -119,6 +128,8 @@ def rewrite_progress(
     made, owner = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
     decided = decide(known.positions)
+    if 0 < decided.epoch <= made.epoch:
+        return replace(decided, positions={})
     positions = dict(decided.positions)
     generations: list[EncodedBatch] = []
     if source_id and made.source_id not in {"", source_id}:
@@ -132,8 +143,11 @@ def rewrite_progress(
             )
         # On the new cluster, topics with the names of earlier ones are new topics.
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
-        moved = replace(made, source_id=source_id, id=_new_id())
+        moved = replace(made, source_id=source_id, id=new_id())
         generations.append(moved.encoded())
+    elif decided.epoch:
+        noted = replace(made, epoch=decided.epoch, id=new_id())
+        generations.append(noted.encoded())
     batches: dict[str, list[EncodedBatch]] = {}
     if written := [*progress.encode(positions, known.running), *generations]:
         batches[progress.topic_name(flow.source)] = written
@@ -225,6 +239,8 @@ class Rewriting:
     """Entries to add to the offset map."""
     notes: Sequence[tuple[bytes, bytes]] = ()
     """Keys and values for the topic of the pauses."""
+    epoch: int = 0
+    """The role of the pair that feeds the target for which this was decided."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""
 
@@ -236,12 +252,13 @@ def _fence(
     slots: int,
     begun: bool = False,
     copies_from: str = "",
-) -> tuple[_Generation, Producer | None]:
+    epoch: int | None = None,
+) -> tuple[Generation, Producer | None]:
     """Write a new generation, then fence every run with an earlier one.
 
     Returns the generation, and the owner to write with; without exactly-once there is
     none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
-    the same as in earlier runs.
+    the same as in earlier runs; of a later role than `epoch` there may be no note.
     """
     owner = None
     if flow.exactly_once:
@@ -249,7 +266,7 @@ def _fence(
         _complete_transactions(flow, target, [owner])
     topic = progress.topic_name(flow.source)
     known = progress.read_proven(target, topic, committed=False)
-    earlier = _Generation.parse(known.generation)
+    earlier = Generation.parse(known.generation)
     committed = _committed(target, topic)
     if copies_from and committed.source_id not in {"", copies_from}:
         raise ClusterChangedError(
@@ -259,11 +276,18 @@ def _fence(
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
         )
-    made = _Generation(
+    if epoch is not None and committed.epoch > epoch:
+        raise OutdatedRoleError(
+            f"flow {flow.name}: it rests since epoch {committed.epoch} of its pair, "
+            f"which this service does not know of yet (epoch {epoch})",
+            epoch=committed.epoch,
+        )
+    made = Generation(
         source_id=copies_from or committed.source_id,
         # Never fewer than before: the earlier run may have died before it fenced.
         slots=max(slots, earlier.slots),
         begun=begun or committed.begun,
+        epoch=committed.epoch,
     )
     _write(target, {topic: [made.encoded()]}, owner)
     if owner is not None:
@@ -323,22 +347,17 @@ def _take_over(flow: FlowConfig, target: Cluster, transactional_id: str) -> Prod
     return producer
 
 
-def _committed(target: Cluster, topic: str) -> _Generation:
+def _committed(target: Cluster, topic: str) -> Generation:
     """What an earlier run committed: whether it has begun, and which source it copies.
 
     Its slots are not fenced yet, and their open transactions may hide later records,
     but it committed this before any slot could start a transaction. The leader has
     proven a moment ago that it is the leader.
     """
-    return _Generation.parse(progress.read(target, topic, wait=False).generation)
+    return Generation.parse(progress.read(target, topic, wait=False).generation)
 
 
-def has_begun(generation: str) -> bool:
-    """Whether it is settled where a flow of this generation begins at first."""
-    return _Generation.parse(generation).begun
-
-
-def _still_ours(flow: FlowConfig, target: Cluster, made: _Generation) -> Progress:
+def _still_ours(flow: FlowConfig, target: Cluster, made: Generation) -> Progress:
     known = progress.read_proven(target, progress.topic_name(flow.source))
     if known.generation != made.text:
         raise SupersededError(f"flow {flow.name}: a newer run of the flow is active")
@@ -359,39 +378,3 @@ def _write(
     if owner is not None:
         # Slots read this next, and the next transaction has the same id.
         commit(target, owner, [(topic, 0) for topic in batches])
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Generation:
-    """The content of a generation's text, which is unique by its id."""
-
-    id: str = field(default_factory=_new_id)
-    slots: int = 0
-    """The largest number of slots whose ids this and earlier runs may hold."""
-    source_id: str = ""
-    """The source's cluster id; empty if its brokers have none."""
-    begun: bool = False
-    """Whether it is settled where the partitions of the very first start begin; those
-    found later begin at their first record."""
-
-    @classmethod
-    def parse(cls, text: str) -> _Generation:
-        if not text:
-            return cls()
-        fields = json.loads(text)
-        return cls(
-            slots=fields["slots"],
-            begun=fields["begun"],
-            source_id=fields.get("source_id", ""),
-        )
-
-    def encoded(self) -> EncodedBatch:
-        return progress.encode_generation(self.text)
-
-    @property
-    def text(self) -> str:
-        return json.dumps(asdict(self))

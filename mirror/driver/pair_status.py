@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from mirror.log import LogThrottle
 from mirror.recovery import drills, roles
+from mirror.recovery.journal import Kind
 from mirror.status.pairs import (
     DrillStatus,
     MemberStatus,
@@ -48,6 +49,8 @@ class Known:
 
     entries: tuple[Entry, ...]
     role: Role
+    switched: bool
+    """Whether the role comes from a planned switch."""
     run: Run | None
     """The open one."""
     drilled: tuple[KeptDrill, ...]
@@ -57,10 +60,12 @@ class Known:
     def of(cls, pair: PairConfig, *journals: tuple[Entry, ...]) -> Self:
         entries = roles.merged(*journals, pair=pair.name)
         role = roles.role(entries, pair)
+        made = roles.newest_role(entries)
         both = (each for journal in journals for each in journal)
         return cls(
             entries=entries,
             role=role,
+            switched=made is not None and made.kind is Kind.SWITCH,
             run=roles.open_run(entries),
             drilled=tuple(
                 each

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.config import feeding
 from mirror.errors import ClusterError
 from mirror.metadata.merging import by_role
 from mirror.recovery import roles
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 def in_order(
     config: MirrorConfig, reach: Callable[[str], Cluster]
 ) -> tuple[tuple[FlowConfig, ...], tuple[str, ...]]:
-    """All enabled flows in order of precedence, and of which pairs the role may be
-    another one, as not both journals could be read.
+    """All enabled flows in order of precedence, without those that rest because their
+    pair feeds a cluster otherwise, and of which pairs the role may be another one, as
+    not both journals could be read.
 
     `reach` gives a cluster by its alias, or raises `ClusterError`.
     """
-    passive, notes = set(), []
+    passive, active_of, notes = set(), {}, []
     for pair in config.recovery.values():
         journals, failures = [], []
         for alias in pair.members:
@@ -38,10 +40,13 @@ def in_order(
             except ClusterError as error:
                 failures.append(str(error))
         active = roles.role(roles.merged(*journals, pair=pair.name), pair).active
+        active_of[pair.name] = active
         passive.add(f"{pair.other_than(active)}->{active}")
         notes += [
             f"pair {pair.name}: {text}; which cluster is active is not certain, and "
             f"the configs of {active} count here"
             for text in failures
         ]
-    return by_role(config.enabled_flows, passive), tuple(notes)
+    rests = feeding.resting(config, active_of)
+    flows = [flow for flow in config.enabled_flows if flow.name not in rests]
+    return by_role(flows, passive), tuple(notes)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.config import scopes
-from mirror.driver.ownership import has_begun, take_ownership
+from mirror.driver.generation import has_begun
+from mirror.driver.ownership import take_ownership
 from mirror.driver.way_back import behind_copies, both_write, pass_copies
 from mirror.errors import MirrorError
 from mirror.metadata.acl_notes import AclNotes

@@ -1,0 +1,62 @@
+"""The text of a flow's generation, the record that names the run that may write.
+
+Main type: `Generation`, JSON in the progress topic (`offsets.progress`). Releases
+ignore fields that they do not know, and take a missing one for its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+import json
+from typing import TYPE_CHECKING
+import uuid
+
+from mirror.offsets import progress
+
+if TYPE_CHECKING:
+    from mirror.clusters.wire.produce import EncodedBatch
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The content of a generation's text, which is unique by its id."""
+
+    id: str = field(default_factory=new_id)
+    slots: int = 0
+    """The largest number of slots whose ids this and earlier runs may hold."""
+    source_id: str = ""
+    """The source's cluster id; empty if its brokers have none."""
+    begun: bool = False
+    """Whether it is settled where the partitions of the very first start begin; those
+    found later begin at their first record."""
+    epoch: int = 0
+    """If a pair feeds the target: the role for which the flow took over from the other
+    one, or since which it rests; 0 if that was never decided."""
+
+    @classmethod
+    def parse(cls, text: str) -> Generation:
+        if not text:
+            return cls()
+        fields = json.loads(text)
+        return cls(
+            slots=fields["slots"],
+            begun=fields["begun"],
+            source_id=fields.get("source_id", ""),
+            epoch=fields.get("epoch", 0),
+        )
+
+    def encoded(self) -> EncodedBatch:
+        return progress.encode_generation(self.text)
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def has_begun(generation: str) -> bool:
+    """Whether it is settled where a flow of this generation begins at first."""
+    return Generation.parse(generation).begun
