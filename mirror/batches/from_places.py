@@ -40,13 +40,14 @@ _HEADER = 61
 
 
 @compiled(
-    "void(uint8[::1], int64[:, ::1], uint8[::1], uint8[::1], int64[::1], uint8[::1],"
+    "void(uint8[::1], int64[:, ::1], uint8[::1], int64, uint8[::1], int64[::1],"
+    " uint8[::1],"
     " int64, int64[:, ::1], int64[::1])"
 )
-def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
+def put(buffer, places, stamp, stamps, unwanted, state, out, limit_out, runs, result):
     """Write the records in `places`, which are in `buffer`, into `out` from byte 61 on.
 
-    stamp: an encoded header to append to every record (empty: none).
+    stamp: encoded headers to append to every record, and stamps, how many.
     unwanted: the name of a header at which to stop (empty: none); see REFUSED.
     state: the record to begin with; updated, so that the next call continues there.
     runs and result: as by `merge_loop.merge`.
@@ -75,8 +76,7 @@ def put(buffer, places, stamp, unwanted, state, out, limit_out, runs, result):
         key_size = places[index, KEY_SIZE]
         value_size = places[index, VALUE_SIZE]
         tail = places[index, RECORD_END] - headers_at
-        if stamp.size > 0:
-            headers += 1
+        headers += stamps
         content = (
             1
             + varint_size(delta)

@@ -16,7 +16,7 @@ from mirror.config.document import dotted
 from mirror.config.overlap import literal_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -25,18 +25,23 @@ if TYPE_CHECKING:
 def alternating(config: MirrorConfig) -> frozenset[frozenset[str]]:
     """The names of each two flows of which only one copies at a time."""
     return frozenset(
-        frozenset(f"{member}->{alias}" for member in pair.members)
+        frozenset(names)
         for pair in config.recovery.values()
-        for alias in pair.feeds
+        for names in zip(*(flows_from(pair, m) for m in pair.members), strict=True)
     )
 
 
-def resting(config: MirrorConfig, active: Mapping[str, str]) -> frozenset[str]:
+def flows_from(pair: PairConfig, member: str) -> list[str]:
+    """The names of the flows by which a cluster of the pair feeds others."""
+    return [f"{member}->{alias}" for alias in pair.feeds]
+
+
+def resting(pairs: Iterable[PairConfig], active: Mapping[str, str]) -> frozenset[str]:
     """The names of the flows that rest; `active`: the active cluster by pair."""
     return frozenset(
-        f"{pair.other_than(active[pair.name])}->{alias}"
-        for pair in config.recovery.values()
-        for alias in pair.feeds
+        name
+        for pair in pairs
+        for name in flows_from(pair, pair.other_than(active[pair.name]))
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from mirror import retry
 from mirror.clusters.cluster import Cluster
-from mirror.config import scopes
+from mirror.config import feeding, scopes
 from mirror.driver import readiness
 from mirror.driver.pair_status import Known, Member, status_of
 from mirror.errors import MirrorError
@@ -153,12 +153,8 @@ class PairFollower:
     def resting(self) -> frozenset[str]:
         """The names of the flows out of passive clusters to those that pairs feed."""
         with self._lock:
-            roles_now = {name: each.role for name, each in self._known.items()}
-        return frozenset(
-            f"{pair.other_than(roles_now[pair.name].active)}->{alias}"
-            for pair in self._pairs.values()
-            for alias in pair.feeds
-        )
+            active = {name: each.role.active for name, each in self._known.items()}
+        return feeding.resting(self._pairs.values(), active)
 
     def copying(self, config: MirrorConfig, own: str) -> MirrorConfig:
         """The configuration as the flow `own` sees it: without others that rest."""

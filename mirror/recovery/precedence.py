@@ -47,6 +47,6 @@ def in_order(
             f"the configs of {active} count here"
             for text in failures
         ]
-    rests = feeding.resting(config, active_of)
+    rests = feeding.resting(config.recovery.values(), active_of)
     flows = [flow for flow in config.enabled_flows if flow.name not in rests]
     return by_role(flows, passive), tuple(notes)

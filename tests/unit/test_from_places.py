@@ -47,7 +47,9 @@ def _put(source, places, *, unwanted=_NOTHING, limit=1 << 20, begin=0):
     state = np.array([begin], np.int64)
     out, runs = np.zeros(1 << 16, np.uint8), np.zeros((10, 3), np.int64)
     result = np.zeros(from_places.RESULTS, np.int64)
-    from_places.put(source, places, _STAMP, unwanted, state, out, limit, runs, result)
+    from_places.put(
+        source, places, _STAMP, 1, unwanted, state, out, limit, runs, result
+    )
     return state, out, runs[: result[merge_loop.RUNS]], result
 
 
