@@ -168,8 +168,8 @@ class Merging:
         return False
 
     def _copy(self, flow: FlowConfig, topic: str) -> str | None:
-        """The name of this topic's copy in a flow, which may be one that rests and so is
-        not among ours; None if it does not copy it.
+        """The name of this topic's copy in a flow, which may rest and so be none of
+        ours; None if it does not copy it.
         """
         wanted, naming = self._rules.get(flow.name) or (
             flow.topic_filter,

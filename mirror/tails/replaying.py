@@ -25,12 +25,15 @@ from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import _pack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.proving.log_stream import Lister
     from mirror.proving.sides import Terms
+    from mirror.relay.provenance import Bytes
     from mirror.tails.survey import Offsets, TailPartition
 
 _MOST_RUNS = 1 << 14
@@ -77,13 +80,17 @@ class Replay:
         self._runs = np.empty((_MOST_RUNS, 3), np.int64)
         self._result = np.zeros(from_places.RESULTS, np.int64)
 
-    def batches(self, piece: Offsets) -> list[EncodedBatch]:
+    def batches(
+        self, piece: Offsets, marked: Sequence[Bytes] = ()
+    ) -> list[EncodedBatch]:
         """The records at the next offsets, ascending, as far as they are still there.
+        `marked`: headers that they get before the flow's own.
 
         Raises:
             MirrorError: the flow's function fails on one, or the source cannot be read.
         """
         found: list[EncodedBatch] = []
+        stamps = (*marked, *([self._stamp] if self._stamp.size else ()))
         last = int(piece[-1])
         while True:
             offsets = self._rest[:, to_columns.OFFSET]
@@ -91,7 +98,7 @@ class Replay:
             now, self._rest = self._rest[:count], self._rest[count:]
             offsets = offsets[:count]
             wanted = piece[np.searchsorted(piece, offsets)] == offsets
-            self._pack(np.ascontiguousarray(now[wanted]), found)
+            self._pack(np.ascontiguousarray(now[wanted]), stamps, found)
             if len(self._rest) or (count and offsets[-1] == last):
                 return found
             some = next(self._stream, None)
@@ -99,12 +106,15 @@ class Replay:
                 return found
             self._buffer, self._rest = some.buffer, some.places
 
-    def _pack(self, places: Rows, found: list[EncodedBatch]) -> None:
+    def _pack(
+        self, places: Rows, stamps: Sequence[Bytes], found: list[EncodedBatch]
+    ) -> None:
+        stamp = np.concatenate([_NOTHING, *stamps])
         state = np.zeros(1, np.int64)
         while (begun := int(state[0])) < len(places):
             from_places.put(
-                self._buffer, places, self._stamp, self._unwanted, state, self._out,
-                self._limit, self._runs, self._result,
+                self._buffer, places, stamp, len(stamps), self._unwanted, state,
+                self._out, self._limit, self._runs, self._result,
             )  # fmt: skip
             if refused := int(self._result[from_places.REFUSED]):
                 offset = places[refused - 1, to_columns.OFFSET]
