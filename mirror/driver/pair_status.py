@@ -74,6 +74,20 @@ class Known:
             ),
         )
 
+    def may_feed(self, source: str, rests_since: int) -> bool | None:
+        """Whether the flow out of this member to a cluster that the pair feeds may copy
+        now; None while the pair has no role. `rests_since`: the role from which on the
+        other flow copies, as their target says; 0 if nothing is known of that.
+        """
+        if not self.role.epoch:
+            return None
+        if rests_since > self.role.epoch:  # the journals are behind the target
+            return False
+        if self.role.active == source:
+            return True
+        # After a switch it copies up to the cut, until the other flow takes over.
+        return self.switched and rests_since < self.role.epoch
+
 
 def status_of(
     pair: PairConfig,

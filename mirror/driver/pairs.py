@@ -134,15 +134,9 @@ class PairFollower:
 
     def _may_feed(self, pair: PairConfig, source: str, target: str) -> bool | None:
         known = self._known[pair.name]
-        rests_since = self._rested.get((source, target), 0)
-        if not known.role.epoch:
-            return None
-        if rests_since > known.role.epoch:  # the journals are behind the target
-            return False
-        if known.role.active == source:
-            return True if self._members[source].read_at else None
-        # After a switch it copies up to the cut, until the other flow takes over.
-        return known.switched and rests_since < known.role.epoch
+        may = known.may_feed(source, self._rested.get((source, target), 0))
+        active = known.role.active == source
+        return None if may and active and not self._members[source].read_at else may
 
     def rests(self, source: str, target: str, epoch: int) -> None:
         """Another flow feeds the target instead of this one since this role."""
