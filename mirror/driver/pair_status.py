@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING, Self
 
+from mirror.config import feeding
 from mirror.log import LogThrottle
 from mirror.recovery import drills, roles
 from mirror.recovery.journal import Kind
@@ -109,6 +110,7 @@ def status_of(
         remark=roles.remark(entries, pair),
         step=run.step if run is not None else 0,
         block_seconds=_block_seconds(runs),
+        feeds=tuple(feeding.flows_from(pair, role.active)),
         fence_owed=owed.source if owed is not None else "",
         passive=passive[pair.other_than(role.active)],
         runs=tuple(
