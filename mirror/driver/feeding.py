@@ -24,6 +24,7 @@ from mirror.offsets import handed_over, progress, runs
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import NO_ID, Position, Progress
 from mirror.offsets.runs import Block
+from mirror.offsets.translation import Exactness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -207,17 +208,19 @@ def begins(
     own: Mapping[TopicPartition, Position],
     ids: Mapping[str, uuid.UUID],
 ) -> dict[TopicPartition, Position]:
-    """Where partitions begin that go on behind their own position. One whose position
-    is in an earlier topic of the name stays: `on_recreated_topic` decides.
+    """Where partitions begin that go on behind their own position. A position in an
+    earlier topic of the name says nothing: what has come from the new one, the place
+    says, as when the topic was filled from the other cluster.
     """
     found = {}
     for key, place in places.items():
-        known = own.get(key, Position(offset=0))
-        topic_id = ids.get(key[0], NO_ID)
-        first = handed_over.furthest(known.offset, place)
-        if known.topic_id in {NO_ID, topic_id} and (
-            first > known.offset or (key not in own and place.offset >= 0)
-        ):
+        known, topic_id = own.get(key), ids.get(key[0], NO_ID)
+        if known is None or known.topic_id not in {NO_ID, topic_id}:
+            first, moves = place.offset, place.exactness is not Exactness.UNKNOWN
+        else:
+            first = handed_over.furthest(known.offset, place)
+            moves = first > known.offset
+        if moves:
             found[key] = Position(offset=first, topic_id=topic_id)
     return found
 
@@ -231,7 +234,11 @@ def _jumps(
     """What the flow's map says of the records that the other flow has brought: their
     copies are somewhere behind its own. So groups that stand there skip nothing.
     """
-    passed = {key: own[key] for key in moved if key in own}
+    passed = {
+        key: own[key]
+        for key, each in moved.items()
+        if key in own and own[key].topic_id in {NO_ID, each.topic_id}
+    }
     if not passed or target.topic(runs.topic_name(flow.source, flow.separator)) is None:
         return []
     known = OffsetMap.of(flow, target)

@@ -73,8 +73,8 @@ def test_a_flow_begins_behind_all_that_has_come() -> None:
 
 
 def test_positions_of_a_hand_over() -> None:
-    """Partitions move forward, those without a position begin, even at 0; one whose
-    position is in an earlier topic of the name stays, and so does one that is ahead.
+    """Partitions move forward, those without a position begin, even at 0, and so does
+    one whose position is in an earlier topic of the name; one that is ahead stays.
     """
     place = Translated(offset=70, exactness=Exactness.TIP)
     ids = {"orders": ID}
@@ -87,7 +87,8 @@ def test_positions_of_a_hand_over() -> None:
     assert found({KEY: Position(offset=50, topic_id=ID)}) == 70
     assert found({KEY: Position(offset=50, topic_id=NO_ID)}) == 70
     assert found({KEY: Position(offset=80, topic_id=ID)}) == -1
-    assert found({KEY: Position(offset=50, topic_id=OTHER_ID)}) == -1
+    assert found({KEY: Position(offset=90, topic_id=OTHER_ID)}) == 70
+    assert found({KEY: Position(offset=90, topic_id=OTHER_ID)}, UNKNOWN) == -1
     assert found({}) == 70
     assert found({}, Translated(offset=0, exactness=Exactness.TIP)) == 0
     assert found({}, UNKNOWN) == -1
