@@ -183,4 +183,4 @@ def test_a_killed_driver_hands_over_once(topic_name: str, tmp_path: Path) -> Non
         with fed.mirror, fed.application.writing(fed.ends["FB"]):
             fed.settled("FB->FC", "FA->FC")
             fed.written(100)
-        fed.each_once_there()
+            fed.each_once_there()
