@@ -22,7 +22,7 @@ from mirror.errors import ClusterError, FlowError, OutdatedRoleError
 from mirror.metadata.merging import Merging
 from mirror.offsets import handed_over, progress, runs
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.progress import NO_ID, Position, Progress
+from mirror.offsets.progress import NO_ID, Position, Progress, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness
 
@@ -130,8 +130,9 @@ def _await(
     if not cut:
         return
     least, since = None, time.monotonic()
+    reader = ProgressReader(target, progress.topic_name(other.source))
     while not over():
-        known = _progress(other, target).positions
+        known = reader.read(wait=False).positions
         left = sum(
             max(end - known[key].offset, 0) for key, end in cut.items() if key in known
         )

@@ -62,20 +62,27 @@ def places(
         if copies[key] in logs and _is_of(known, key, each)
     }
     joint = None if other is None else _joint(there, known, other, source, writers)
-    born = find_starts(
-        there,
-        source,
-        {copies[key]: key for key in wanted},
-        {key: each.offset for key, each in own.items()},
-    )
     answers = (known if joint is None else joint).translate_all(wanted)
-    return {
-        copies[key]: answer
-        if joint is not None and joint.joins(key[0])
-        else _behind_own(answer, logs[copies[key]], born.get(copies[key]))
-        for key, found in answers.items()
-        for answer in found.values()
+    alone = [key for key in wanted if joint is None or not joint.joins(key[0])]
+    born = _born(there, source, {copies[key]: key for key in alone}, own)
+    found = {copies[key]: answer for key in wanted for answer in answers[key].values()}
+    return found | {
+        copy: _behind_own(found[copy], logs[copy], born.get(copy))
+        for copy in (copies[key] for key in alone)
     }
+
+
+def _born(
+    there: FlowConfig,
+    source: Cluster,
+    copies: Mapping[TopicPartition, TopicPartition],
+    own: Mapping[TopicPartition, Position],
+) -> dict[TopicPartition, Start]:
+    """The first record from the own position on that was born in the source."""
+    if not copies:
+        return {}
+    positions = {key: each.offset for key, each in own.items()}
+    return find_starts(there, source, copies, positions)
 
 
 def furthest(own: int, place: Translated) -> int:
