@@ -25,6 +25,7 @@ from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.progress import NO_ID, Position, Progress, ProgressReader
 from mirror.offsets.runs import Block
 from mirror.offsets.translation import Exactness
+from mirror.recovery import roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ def refuse_if_rested(
     if pair is None or pairs.role(pair).active == flow.source:
         return
     with Reach(config.clusters, client_id=f"mirror.{flow.name}") as reach:
-        _refuse_if_rested(flow, reach(flow.target), pairs.role(pair).epoch)
+        _refuse_if_rested(flow, reach(flow.target), pairs, pair)
 
 
 def take_turn(
@@ -85,11 +86,10 @@ def take_turn(
         return None
     role = pairs.role(pair)
     if role.active != flow.source:
-        _refuse_if_rested(flow, target, role.epoch)
-        return role.epoch - 1
+        return _refuse_if_rested(flow, target, pairs, pair)
     if _noted(flow, target).epoch < role.epoch:
         other = _flow(config, pair.other_than(flow.source), flow.target)
-        if _noted(other, target).epoch == role.epoch - 1:
+        if _noted(other, target).epoch == _former(pairs, pair):
             _await(other, target, pairs.cut(pair), over)
         _go_on(config, flow, other, source, target, pairs, pair)
     return role.epoch
@@ -101,10 +101,21 @@ def _flow(config: MirrorConfig, source: str, target: str) -> FlowConfig:
     return next(f for f in config.enabled_flows if (f.source, f.target) == ends)
 
 
-def _refuse_if_rested(flow: FlowConfig, target: Cluster, epoch: int) -> None:
-    """Only the flow that copied for the role before may copy up to the cut."""
-    if _noted(flow, target).epoch != epoch - 1:
+def _refuse_if_rested(
+    flow: FlowConfig, target: Cluster, pairs: PairFollower, pair: PairConfig
+) -> int:
+    """Only the flow that copied for the role before may copy up to the cut. Returns the
+    epoch of that role.
+    """
+    former = _former(pairs, pair)
+    if _noted(flow, target).epoch != former:
+        epoch = pairs.role(pair).epoch
         raise OutdatedRoleError(f"flow {flow.name} rests", epoch=epoch)
+    return former
+
+
+def _former(pairs: PairFollower, pair: PairConfig) -> int:
+    return roles.former_epoch(pairs.entries(pair))
 
 
 def _noted(flow: FlowConfig, target: Cluster) -> Generation:
