@@ -44,25 +44,25 @@ and more than that."""
 
 
 def document(one: str, other: str, topic: str) -> dict[str, Any]:
-    ends = {"QA": one, "QB": other, "QC": one}
-    names = ("QA->QB", "QB->QA", "QA->QC", "QB->QC")
+    ends = {"XA": one, "XB": other, "XC": one}
+    names = ("XA->XB", "XB->XA", "XA->XC", "XB->XC")
     return {
         "clusters": {a: {"bootstrap_servers": b} for a, b in ends.items()},
         "defaults": {"topics": [topic], "policy": "identity"},
         "flows": {name: {} for name in names},
-        "recovery": {"QA<->QB": {"active": "QA", "feeds": ["QC"]}},
+        "recovery": {"XA<->XB": {"active": "XA", "feeds": ["XC"]}},
     }
 
 
 def fail_over(config: MirrorConfig, journal: Cluster) -> None:
-    """Note that QB is active, since QA is gone."""
+    """Note that XB is active, since XA is gone."""
     (pair,) = config.recovery
     writer = JournalWriter(journal, pair)
     for number, step in enumerate((roles.ROLE, roles.END)):
         writer.write(
             Entry(
                 pair=pair, run=uuid.uuid4().hex, number=number, kind=Kind.FAILOVER,
-                epoch=2, source="QA", target="QB", step=step, state=StepState.DONE,
+                epoch=2, source="XA", target="XB", step=step, state=StepState.DONE,
                 at=time.time(), by="test",
             )
         )  # fmt: skip
@@ -116,18 +116,21 @@ def test_a_driver_hands_over_once(
     config = MirrorConfig(**document(one, other, topic_name))
     flows, load = config.flows, NumberedLoad(one, topic_name, 2)
     copying = SparklessFlow(
-        one, other, topic_name, "QA", into="QB", settings={"policy": "identity"}
-    ).own()
+        source=one, target=other, topic=topic_name, alias="XA", into="XB",
+        settings={"policy": "identity"},
+    ).own()  # fmt: skip
     with Witness(other) as witness, copying.slot() as slot:
         witness.begin(topic_name)
         for count in (_COPIED // 2, _COPIED):  # so there are markers among the copies
-            load.send(_COPIED // 2)
+            for number in _READ:
+                load.send(_COPIED // 2, partition=number)
             copy_until(witness, slot, copying.lease(60), count=2 * count, timeout=60)
-        load.send(_LEFT)
+        for number in _READ:
+            load.send(_LEFT, partition=number)
 
         with (
-            closing(Cluster(config.clusters["QB"]).connect()) as source,
-            closing(Cluster(config.clusters["QC"]).connect()) as target,
+            closing(Cluster(config.clusters["XB"]).connect()) as source,
+            closing(Cluster(config.clusters["XC"]).connect()) as target,
         ):
             topic_id = target.topics()[topic_name].topic_id
             read = {
@@ -135,20 +138,20 @@ def test_a_driver_hands_over_once(
                 for n, offset in _READ.items()
             }
             rewrite_progress(
-                flows["QA->QC"], target, lambda _: Rewriting(positions=read)
+                flows["XA->XC"], target, lambda _: Rewriting(positions=read)
             )
             fail_over(config, source)
-            pairs = PairFollower(config, StatusStore())
+            pairs = PairFollower(config, StatusStore(tuple(flows)))
             pairs.start()
             try:
-                pair = config.recovery["QA<->QB"]
+                pair = config.recovery["XA<->XB"]
                 wait_for(lambda: pairs.role(pair).epoch == 2)
-                assert pairs.may_copy("QA", "QC") is False
-                wait_for(lambda: pairs.may_copy("QB", "QC"))
+                assert pairs.may_copy("XA", "XC") is False
+                wait_for(lambda: pairs.may_copy("XB", "XC"))
 
                 def hand_over() -> int | None:
                     return feeding.take_turn(
-                        *(config, flows["QB->QC"], source, target, pairs),
+                        *(config, flows["XB->XC"], source, target, pairs),
                         over=lambda: False,
                     )
 
@@ -156,23 +159,23 @@ def test_a_driver_hands_over_once(
                     patch.setattr(handed_over, "places", _die)
                     with pytest.raises(_DiedError):
                         hand_over()
-                assert epoch(target, flows["QA->QC"]) == 2
-                assert positions(target, flows["QB->QC"]) == {}
+                assert epoch(target, flows["XA->XC"]) == 2
+                assert target.topic(progress.topic_name("XB")) is None
                 with pytest.raises(OutdatedRoleError):
                     take_ownership(
-                        *(flows["QA->QC"], target, target),
+                        *(flows["XA->XC"], target, target),
                         slots=1, partitions={}, epoch=1,
                     )  # fmt: skip
 
                 assert hand_over() == 2
-                begins = positions(target, flows["QB->QC"])
+                begins = positions(target, flows["XB->XC"])
                 keys = {n: key_at(other, topic_name, n, begins[n]) for n in begins}
                 assert keys == {0: b"0:30", 1: None}
 
                 count = 2 * (_COPIED + _LEFT)
                 copy_until(witness, slot, copying.lease(60), count=count, timeout=60)
                 assert hand_over() == 2
-                assert positions(target, flows["QB->QC"]) == begins
+                assert positions(target, flows["XB->XC"]) == begins
             finally:
                 pairs.close()
 
