@@ -86,7 +86,14 @@ def supervised(
         cast("Any", None),
         store,
         cast("Any", _Leadership(leader)),
-        cast("Any", SimpleNamespace(may_copy=lambda *_: may, trouble=lambda *_: "")),
+        cast(
+            "Any",
+            SimpleNamespace(
+                may_copy=lambda *_: may,
+                trouble=lambda *_: "",
+                why_rests=lambda *_: "",
+            ),
+        ),
         once=once,
         most_slots=lambda: 1,
         stop_service=stop,
