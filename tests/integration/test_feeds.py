@@ -180,7 +180,8 @@ def test_a_killed_driver_hands_over_once(topic_name: str, tmp_path: Path) -> Non
             rests.wait()
             os.kill(fed.mirror.pids()[0], signal.SIGKILL)
             switch.succeeds()
-        with fed.mirror, fed.application.writing(fed.ends["FB"]):
-            fed.settled("FB->FC", "FA->FC")
-            fed.written(100)
+        with fed.mirror:
+            with fed.application.writing(fed.ends["FB"]):
+                fed.settled("FB->FC", "FA->FC")
+                fed.written(100)
             fed.each_once_there()
