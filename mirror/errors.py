@@ -114,6 +114,14 @@ class SupersededError(FencedError):
     """A newer run of the flow is active; this one must stop for good."""
 
 
+class OutdatedRoleError(FencedError):
+    """The flow rests since a later role of the pair that feeds its target."""
+
+    def __init__(self, message: str, *, epoch: int) -> None:
+        self.epoch = epoch
+        super().__init__(message)
+
+
 class PartitionError(MirrorError):
     """One partition cannot be mirrored; its neighbours can."""
 

@@ -40,14 +40,26 @@ _HEADER = 61
 
 
 @compiled(
-    "void(uint8[::1], int64[:, ::1], uint8[::1], uint8[::1], uint8[::1], int64[::1],"
-    " uint8[::1], int64, int64[:, ::1], int64[::1])"
+    "void(uint8[::1], int64[:, ::1], uint8[::1], int64, uint8[::1], uint8[::1],"
+    " int64[::1], uint8[::1], int64, int64[:, ::1], int64[::1])"
 )
-def put(buffer, places, stamp, plain, unwanted, state, out, limit_out, runs, result):
+def put(
+    buffer,
+    places,
+    stamp,
+    stamps,
+    plain,
+    unwanted,
+    state,
+    out,
+    limit_out,
+    runs,
+    result,
+):
     """Write the records in `places`, which are in `buffer`, into `out` from byte 61 on.
 
-    stamp: an encoded header to append to every record (empty: none).
-    plain: 1 for each record that gets no stamp all the same (empty: none is so).
+    stamp: encoded headers to append to every record, and stamps, how many.
+    plain: 1 for each record that gets none all the same (empty: none is so).
     unwanted: the name of a header at which to stop (empty: none); see REFUSED.
     state: the record to begin with; updated, so that the next call continues there.
     runs and result: as by `merge_loop.merge`.
@@ -79,8 +91,8 @@ def put(buffer, places, stamp, plain, unwanted, state, out, limit_out, runs, res
         stamp_size = stamp.size
         if plain.size > 0 and plain[index]:
             stamp_size = 0
-        if stamp_size > 0:
-            headers += 1
+        else:
+            headers += stamps
         content = (
             1
             + varint_size(delta)

@@ -19,6 +19,7 @@ from mirror.cli.output import (
     table,
 )
 from mirror.clusters.reach import Reach
+from mirror.config import feeding
 from mirror.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 COLUMNS = ("PAIR", "ACTIVE", "EPOCH", "SINCE", "RUN")
+FEED_COLUMNS = ("PAIR", "FEEDS", "COPIES", "RESTS")
 RUN_COLUMNS = ("PAIR", "RUN", "KIND", "FROM", "TO", "STEP", "STATE", "BEGUN", "BY")
 DRILL_COLUMNS = ("PAIR", "FROM", "TO", "DRILL", "AT", "BY", "FOUND")
 _MOST_RUNS = 10
@@ -38,7 +40,8 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
 
     Both journals are read; if one cluster does not answer, the other one's is enough
     unless the pair was switched from there. EPOCH counts the roles that a pair has had;
-    0 means that no service has run with it yet, and ACTIVE is what the file says.
+    0 means that no service has run with it yet, and ACTIVE is what the file says. Of a
+    pair that feeds other clusters, the flows out of the active cluster copy to them.
 
     \b
     Examples:
@@ -77,6 +80,16 @@ def pair(config: ConfigFile, *, output: Output = Form.TABLE) -> None:
                 for each, role, runs, _ in found
             ],
         )
+        if feeds := [
+            (
+                *(each.name, alias, f"{role.active}->{alias}"),
+                f"{each.other_than(role.active)}->{alias}",
+            )
+            for each, role, _, _ in found
+            for alias in each.feeds
+        ]:
+            blank_line()
+            table(FEED_COLUMNS, feeds)
         if rows := [_row(run) for _, _, runs, _ in found for run in runs[-_MOST_RUNS:]]:
             blank_line()
             table(RUN_COLUMNS, rows)
@@ -148,6 +161,10 @@ def _document(
         "active": role.active,
         "epoch": role.epoch,
         "since": role.since,
+        "feeds": {
+            "copy": feeding.flows_from(pair, role.active),
+            "rest": feeding.flows_from(pair, pair.other_than(role.active)),
+        },
         "runs": [
             {
                 "run": run.first.run,

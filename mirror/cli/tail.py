@@ -45,6 +45,7 @@ from mirror.switching.stage import both_flows
 from mirror.tails import readers
 from mirror.tails.choosing import Choice, chosen
 from mirror.tails.exporting import TailFile
+from mirror.tails.fed import clusters_fed
 from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import Tail, survey
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.clusters.cluster import Cluster
+    from mirror.config.pair_settings import PairConfig
     from mirror.config.schema import FlowConfig, MirrorConfig
     from mirror.recovery.roles import Role
 
@@ -144,6 +146,8 @@ def replay(  # noqa: PLR0913  each is an option
     They get the copies' names and the provenance header, as if the flow had copied
     them; applications on B read them after what was written there since. A key's older
     value may then follow a newer one: `mirror tail list` counts such keys as CONFLICTS.
+    A cluster that the pair feeds must answer: it may have records of the tail already,
+    which then carry a header that names it, so that they do not come there twice.
 
     \b
     Examples:
@@ -241,6 +245,8 @@ class _Opened:
     source: Cluster
     target: Cluster
     role: Role
+    pair: PairConfig
+    reach: Reach
 
 
 @contextlib.contextmanager
@@ -269,7 +275,10 @@ def _opened(path: Path, name: str) -> Iterator[_Opened]:
             raise MirrorError(
                 f"pair {pair.name}: {run.text}: finish it, or undo it, first"
             )
-        yield _Opened(config=config, flow=flow, source=source, target=target, role=role)
+        yield _Opened(
+            config=config, flow=flow, source=source, target=target, role=role,
+            pair=pair, reach=reach,
+        )  # fmt: skip
 
 
 def _settle(
@@ -293,6 +302,9 @@ def _settle(
             source=made.source,
             target=made.target,
             order=order,
+            fed=clusters_fed(made.pair, flow, made.role.epoch, made.reach)
+            if order.way is Way.REPLAY
+            else (),
         )
         done = _again(settling)
         tail = survey(flow, made.source, made.target)

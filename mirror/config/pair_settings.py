@@ -15,7 +15,7 @@ from pydantic import model_validator
 from mirror.config import values
 from mirror.config.group_settings import GroupPatterns  # noqa: TC001  pydantic
 from mirror.config.hook_settings import HooksConfig  # noqa: TC001  pydantic reads it
-from mirror.config.section import Alias, Number, Patterns, Section
+from mirror.config.section import Alias, Aliases, Number, Patterns, Section
 from mirror.config.traits import Effect, setting
 
 
@@ -51,6 +51,13 @@ class PairConfig(Section):
         default=False,
         description="On: both flows copy at all times, for applications that write to "
         "both clusters. Off: the flow into the active cluster rests.",
+    )
+    feeds: Aliases = setting(
+        default=(),
+        description="Clusters that the pair feeds: there is a flow from both of its "
+        "clusters to each of them, and only the one out of the active cluster copies. "
+        "After a switch the other one goes on behind the last record that came. Empty: "
+        "flows to other clusters know nothing of the pair.",
     )
     fence: Literal["acl", "hook", "confirmed"] = setting(
         default="acl",
@@ -114,6 +121,12 @@ class PairConfig(Section):
         """The alias of the other cluster."""
         return self.other if alias == self.one else self.one
 
+    def is_fed_by(self, source: str, target: str) -> bool:
+        """Whether the flow between these clusters copies only while its source is the
+        active cluster of this pair, which the target is no part of.
+        """
+        return source in self.members and target in self.feeds
+
     @model_validator(mode="after")
     def _fits(self) -> PairConfig:
         if self.scope is None and (self.topics or self.groups):
@@ -151,6 +164,31 @@ class PairConfig(Section):
                 "nothing stops producers without the hook stop_producers",
                 "add it under hooks, or use confirmed",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_feed(self) -> PairConfig:
+        if self.feeds and self.scope is not None:
+            raise values.refusal(
+                "feeds",
+                "a pair with a name has only some of the topics, and a flow rests "
+                "with all of its topics",
+                "remove it, or give the pair no name",
+            )
+        if self.feeds and self.both_ways:
+            raise values.refusal(
+                "feeds",
+                "with both_ways records of both clusters interleave differently in "
+                "both, so no flow can go on for the other one",
+                "remove it, or turn both_ways off",
+            )
+        for alias in self.feeds:
+            if alias in self.members:
+                raise values.refusal(
+                    "feeds",
+                    f'"{alias}" is a cluster of this pair',
+                    "name other clusters",
+                )
         return self
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from mirror.config import scopes
+from mirror.config import feeding, scopes
 from mirror.config.document import Path, dotted
 from mirror.config.overlap import Way, Ways, literal_topics
 from mirror.config.values import near
@@ -19,7 +19,7 @@ from mirror.policy.choice import why_unfit
 from mirror.policy.names import why_illegal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mirror.config.schema import FlowConfig, MirrorConfig
 
@@ -53,6 +53,8 @@ def problems(
     unruled = _rules_and_policies_apart(config, names)
     if unruled:  # the names of such flows' copies are unknown
         return found + unruled
+    if complete:
+        found += feeding.problems(config)
     flows = [
         flow
         for flow in config.flows.values()
@@ -60,6 +62,7 @@ def problems(
     ]
     found += _joined(flows, names) + _mixed_up(flows, names)
     ways = Ways(flows)
+    alternating = feeding.alternating(config)
     doubled: dict[tuple[str, str], str] = {}
     circles: dict[frozenset[str], str] = {}
     for source in dict.fromkeys(flow.source for flow in flows):
@@ -70,7 +73,7 @@ def problems(
                 if members not in circles and (text := _endless(way, ways)):
                     circles[members] = text
             elif (source, way.target) not in doubled and (
-                text := _doubled(way, parallel, ways)
+                text := _doubled(way, parallel, ways, alternating)
             ):
                 doubled[source, way.target] = text
     return [*found, *doubled.values(), *circles.values()]
@@ -202,14 +205,19 @@ def _copies(flow: FlowConfig) -> Iterator[tuple[str, str]]:
 
 
 def _doubled(
-    way: Way, parallel: dict[tuple[str, str, str], list[Way]], ways: Ways
+    way: Way,
+    parallel: dict[tuple[str, str, str], list[Way]],
+    ways: Ways,
+    alternating: Collection[frozenset[str]],
 ) -> str | None:
-    """Two ways to one cluster that end in the same name would copy records twice."""
+    """Two ways to one cluster that end in the same name would copy records twice,
+    unless one always rests.
+    """
     for topic, copy in way.names.items():
         known = parallel.setdefault((way.target, topic, copy), [])
         for other in known:
             # A shared part would only repeat what its end already says.
-            if not way.between & other.between:
+            if not (way.between & other.between or _alternate(way, other, alternating)):
                 what = topic if ways.is_listed(topic) else "the same topics"
                 return (
                     f"flows: {other} and {way} bring {what} of {way.source} to "
@@ -218,6 +226,15 @@ def _doubled(
                 )
         known.append(way)
     return None
+
+
+def _alternate(one: Way, other: Way, alternating: Collection[frozenset[str]]) -> bool:
+    """Whether of a flow of the one way and a flow of the other one always one rests."""
+    return any(
+        frozenset((ours.name, theirs.name)) in alternating
+        for ours in one.flows
+        for theirs in other.flows
+    )
 
 
 def _endless(circle: Way, ways: Ways) -> str | None:

@@ -347,6 +347,11 @@ class MirrorConfig(Section):
         ends = {source, target}
         return tuple(p for p in self.recovery.values() if ends == set(p.members))
 
+    def pair_feeding(self, source: str, target: str) -> PairConfig | None:
+        """The pair that feeds the target of this flow out of its active cluster."""
+        pairs = self.recovery.values()
+        return next((p for p in pairs if p.is_fed_by(source, target)), None)
+
     def feeders(self, flow: FlowConfig) -> tuple[str, ...]:
         """The clusters that enabled flows copy to a flow's source."""
         sources = {f.source for f in self.enabled_flows if f.target == flow.source}

@@ -21,6 +21,7 @@ File = Annotated[Path, EXISTS]
 Whole = Annotated[int, BeforeValidator(values.number)]
 Number = Annotated[float, BeforeValidator(values.number)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(values.patterns)]
+Aliases = Annotated[tuple[Alias, ...], BeforeValidator(values.patterns)]
 
 
 class Section(BaseModel):

@@ -21,6 +21,7 @@ from mirror.config.traits import Effect
 from mirror.driver.assignment import Placement
 from mirror.driver.autoscale import Sizing
 from mirror.driver.copied_topics import TOPICS, CopiedTopics
+from mirror.driver.feeding import refuse_if_rested
 from mirror.driver.flow_jobs import FlowJobs
 from mirror.driver.flow_status import Problems, StatusWriter
 from mirror.driver.query import LeaseQuery, LeaseResult, Terms, short
@@ -110,7 +111,7 @@ class Flow:
             lambda old: replace(old, source=flow.source, target=flow.target),
         )
         self._go_by(config)
-        self._told = self._rests_in()
+        self._told = self._by_roles()
 
     def stop(self) -> None:
         """Finish the running transactions and end `run`. Returns at once."""
@@ -160,16 +161,17 @@ class Flow:
 
     def follow_roles(self) -> None:
         """Soon take up what a switch of a named pair has given to this flow, and leave
-        what it has taken.
+        what it has taken; and know which flows copy beside it.
         """
-        rests_in = self._rests_in()
-        if rests_in != self._told:
-            self._told = rests_in
+        by_roles = self._by_roles()
+        if by_roles != self._told:
+            self._told = by_roles
             self._pending.add(Effect.JOBS, self._whole_config)
             self._stir()
 
-    def _rests_in(self) -> tuple[PairConfig, ...]:
-        return self._pairs.rests_in(self.config.source, self.config.target)
+    def _by_roles(self) -> tuple[tuple[PairConfig, ...], frozenset[str]]:
+        rests_in = self._pairs.rests_in(self.config.source, self.config.target)
+        return rests_in, self._pairs.resting()
 
     def _stir(self) -> None:
         self._stirred.set()
@@ -206,6 +208,7 @@ class Flow:
         self._take_up()
         self._go_by(self._whole_config)  # with the roles as they are now
         self._status_writer.begin(self.config)
+        refuse_if_rested(self._whole_config, self.config, self._pairs)
         with self._connected() as (source, target):
             terms, found = self._take_over(source, target, most_slots)
             run = LeaseQuery(
@@ -260,8 +263,9 @@ class Flow:
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
         generation = self._beginning.own(
-            self._whole_config, self.config, source, target, slots=slots, found=found
-        )
+            self._whole_config, self.config, source, target, slots=slots, found=found,
+            over=lambda: self.stopping or self.resting,
+        )  # fmt: skip
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)
         log.info("flow starts", flow=self.name, slots=slots, topics=len(found.topics))
@@ -308,8 +312,9 @@ class Flow:
     def _go_by(self, config: MirrorConfig) -> None:
         self._whole_config = config
         self.config = flow = self._pairs.narrowed(config.flows[self.name])
-        self._topics.adopt(flow, config)
-        self._jobs.adopt(flow, config)
+        copying = self._pairs.copying(config, self.name)
+        self._topics.adopt(flow, copying)
+        self._jobs.adopt(flow, copying)
         self._store.update(
             self.name, lambda now: replace(now, sla_seconds=flow.sla_seconds)
         )

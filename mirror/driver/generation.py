@@ -1,8 +1,9 @@
-"""The record that names the run of a flow that may write.
+"""The text of a flow's generation, the record that names the run that may write.
 
-Main type: `Generation`, the content of its text in the progress topic. `ownership`
+Main type: `Generation`, JSON in the progress topic (`offsets.progress`). `ownership`
 writes it, and explains what it is for. It also remembers which cluster the flow copies
-from, and which ones it copied from before that was rebuilt.
+from, and which ones it copied from before that was rebuilt. Releases ignore fields that
+they do not know, and take a missing one for its default.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Generation:
     former: tuple[str, ...] = ()
     """Ids of clusters that were the source before, oldest first."""
 
+    epoch: int = 0
+    """If a pair feeds the target: the role for which the flow took over from the other
+    one, or since which it rests; 0 if that was never decided."""
+
     @property
     def source_ids(self) -> tuple[str, ...]:
         """Of all clusters that were the source, the present one last."""
@@ -52,6 +57,7 @@ class Generation:
             begun=fields["begun"],
             source_id=fields.get("source_id", ""),
             former=tuple(fields.get("former", ())),
+            epoch=fields.get("epoch", 0),
         )
 
     def moved(self, source_id: str) -> Generation:

@@ -21,7 +21,12 @@ from mirror.batches.writing import ensure_topic, write
 from mirror.clusters import hanging
 from mirror.clusters.transactions import Producer
 from mirror.driver.generation import Generation, new_id
-from mirror.errors import ClusterChangedError, SupersededError, UnreachableError
+from mirror.errors import (
+    ClusterChangedError,
+    OutdatedRoleError,
+    SupersededError,
+    UnreachableError,
+)
 from mirror.offsets import progress, runs, starting
 from mirror.offsets.progress import Position
 from mirror.recovery import losses, pauses
@@ -51,16 +56,19 @@ def take_ownership(
     flow: FlowConfig, source: Cluster, target: Cluster, *, slots: int,
     partitions: Mapping[TopicPartition, str],
     begins: Mapping[TopicPartition, Position] | None = None,
+    epoch: int | None = None,
 ) -> str:  # fmt: skip
     """Return the new generation; from now on only this run writes for the flow.
 
     `partitions` maps source partitions to their topic ids in hex. If the flow does not
     `start` at the earliest offset, its very first run writes down here where they
     begin, before anything is copied. `begins`: where they were to begin, if that was
-    settled earlier; others came later, and begin at their first record.
+    settled earlier; others came later, and begin at their first record. `epoch`: if
+    a pair feeds the target, the last role that this driver knows of.
 
     Raises:
         FencedError: another run started meanwhile.
+        OutdatedRoleError: the flow rests since a later role; nothing changed.
         ClusterChangedError: earlier runs copied from another cluster; nothing changed.
     """
     make_topics(flow, target)
@@ -70,6 +78,7 @@ def take_ownership(
         slots=slots,
         begun=flow.start == "earliest",
         copies_from=source.cluster_id,
+        epoch=epoch,
     )
     if made.begun:
         return made.text
@@ -104,7 +113,8 @@ def rewrite_progress(
     source_id: str = "",
 ) -> Rewriting:
     """Let `decide` choose new positions, given the current ones, and write them. With a
-    `source_id`, the flow copies from the cluster with this id from now on.
+    `source_id`, the flow copies from the cluster with this id from now on. What was
+    decided for a role (`epoch`) before is not written again.
 
     A running service is fenced first; its flow restarts by itself from the new
     positions. Without exactly-once there is no fencing, so the flow must not run
@@ -118,6 +128,8 @@ def rewrite_progress(
     made, owner = _fence(flow, target, slots=1)
     known = _still_ours(flow, target, made)
     decided = decide(known.positions)
+    if 0 < decided.epoch <= made.epoch:
+        return replace(decided, positions={})
     positions = dict(decided.positions)
     generations: list[EncodedBatch] = []
     if source_id and made.source_id not in {"", source_id}:
@@ -133,6 +145,9 @@ def rewrite_progress(
         positions |= dict.fromkeys(of_old - positions.keys(), Position(offset=0))
         moved = made.moved(source_id)
         generations.append(moved.encoded())
+    elif decided.epoch:
+        noted = replace(made, epoch=decided.epoch, id=new_id())
+        generations.append(noted.encoded())
     batches: dict[str, list[EncodedBatch]] = {}
     if written := [*progress.encode(positions, known.running), *generations]:
         batches[progress.topic_name(flow.source)] = written
@@ -224,6 +239,8 @@ class Rewriting:
     """Entries to add to the offset map."""
     notes: Sequence[tuple[bytes, bytes]] = ()
     """Keys and values for the topic of the pauses."""
+    epoch: int = 0
+    """The role of the pair that feeds the target for which this was decided."""
     copied: Collection[TopicPartition] | None = None
     """All partitions that the flow copies; None: those with a position."""
 
@@ -235,12 +252,13 @@ def _fence(
     slots: int,
     begun: bool = False,
     copies_from: str = "",
+    epoch: int | None = None,
 ) -> tuple[Generation, Producer | None]:
     """Write a new generation, then fence every run with an earlier one.
 
     Returns the generation, and the owner to write with; without exactly-once there is
     none, and nothing is fenced. `copies_from` is the source's cluster id, which must be
-    the same as in earlier runs.
+    the same as in earlier runs; of a later role than `epoch` there may be no note.
     """
     owner = None
     if flow.exactly_once:
@@ -258,12 +276,19 @@ def _fence(
             f"{copies_from} replaces it on purpose, set where to continue with `mirror "
             "flow reset`"
         )
+    if epoch is not None and committed.epoch > epoch:
+        raise OutdatedRoleError(
+            f"flow {flow.name}: it rests since epoch {committed.epoch} of its pair, "
+            f"which this service does not know of yet (epoch {epoch})",
+            epoch=committed.epoch,
+        )
     made = Generation(
         source_id=copies_from or committed.source_id,
         former=committed.former,
         # Never fewer than before: the earlier run may have died before it fenced.
         slots=max(slots, earlier.slots),
         begun=begun or committed.begun,
+        epoch=committed.epoch,
     )
     _write(target, {topic: [made.encoded()]}, owner)
     if owner is not None:

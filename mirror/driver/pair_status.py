@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 import time
 from typing import TYPE_CHECKING, Self
 
+from mirror.config import feeding
 from mirror.log import LogThrottle
 from mirror.recovery import drills, roles
+from mirror.recovery.journal import Kind
 from mirror.status.pairs import (
     DrillStatus,
     MemberStatus,
@@ -48,6 +50,8 @@ class Known:
 
     entries: tuple[Entry, ...]
     role: Role
+    switched: bool
+    """Whether the role comes from a planned switch."""
     run: Run | None
     """The open one."""
     drilled: tuple[KeptDrill, ...]
@@ -71,9 +75,11 @@ class Known:
         run, runs = roles.open_run(entries), roles.runs(entries)
         blocks = (each.block for each in reversed(runs))
         owed = roles.owed(entries) if pair.fence == "acl" else None
+        made = roles.newest_role(entries)
         return cls(
             entries=entries,
             role=role,
+            switched=made is not None and made.kind is Kind.SWITCH,
             run=run,
             drilled=drilled,
             block=next((each for each in blocks if each is not None), None),
@@ -86,6 +92,7 @@ class Known:
                 run=run.text if run is not None else "",
                 remark=roles.remark(entries, pair),
                 step=run.step if run is not None else 0,
+                feeds=tuple(feeding.flows_from(pair, role.active)),
                 fence_owed=owed.source if owed is not None else "",
                 runs=tuple(
                     RunStatus(
@@ -112,6 +119,20 @@ class Known:
                 drilled=pair.drill_every_seconds > 0,
             ),
         )
+
+    def may_feed(self, source: str, rests_since: int) -> bool | None:
+        """Whether the flow out of this member to a cluster that the pair feeds may copy
+        now; None while the pair has no role. `rests_since`: the role from which on the
+        other flow copies, as their target says; 0 if nothing is known of that.
+        """
+        if not self.role.epoch:
+            return None
+        if rests_since > self.role.epoch:  # the journals are behind the target
+            return False
+        if self.role.active == source:
+            return True
+        # After a switch it copies up to the cut, until the other flow takes over.
+        return self.switched and rests_since < self.role.epoch
 
 
 def status_of(

@@ -17,7 +17,7 @@ import structlog
 
 from mirror import retry
 from mirror.clusters.cluster import Cluster
-from mirror.config import scopes
+from mirror.config import feeding, scopes
 from mirror.driver import readiness
 from mirror.driver.pair_status import Known, Member, status_of
 from mirror.errors import MirrorError
@@ -63,6 +63,9 @@ class PairFollower:
         self._changed = changed
         self._pairs = dict(config.recovery)
         self._pairs_of = config.pairs_of
+        self._feeding = config.pair_feeding
+        self._rested: dict[tuple[str, str], int] = {}
+        """Since which role flows rest that a pair feeds with, as their target says."""
         self._clusters = config.clusters
         self._store = store
         self._by = f"service {process_name()}"
@@ -100,9 +103,12 @@ class PairFollower:
         may copy all but what belongs to those that it `rests_in`.
         """
         pairs = self._pairs_of(source, target)
-        if not pairs:
+        fed_by = self._feeding(source, target)
+        if not pairs and fed_by is None:
             return True
         with self._lock:
+            if fed_by is not None:
+                return self._may_feed(fed_by, source, target)
             if not self._members[target].read_at:
                 return None
             if pairs[0].scope is None:
@@ -134,6 +140,40 @@ class PairFollower:
             return None
         return pair.both_ways or role.active == source
 
+    def _may_feed(self, pair: PairConfig, source: str, target: str) -> bool | None:
+        known = self._known[pair.name]
+        may = known.may_feed(source, self._rested.get((source, target), 0))
+        active = known.role.active == source
+        return None if may and active and not self._members[source].read_at else may
+
+    def rests(self, source: str, target: str, epoch: int) -> None:
+        """Another flow feeds the target instead of this one since this role."""
+        with self._lock:
+            known = self._rested.get((source, target), 0)
+            self._rested[source, target] = max(known, epoch)
+
+    def resting(self) -> frozenset[str]:
+        """The names of the flows out of passive clusters to those that pairs feed."""
+        with self._lock:
+            active = {name: each.role.active for name, each in self._known.items()}
+        return feeding.resting(self._pairs.values(), active)
+
+    def copying(self, config: MirrorConfig, own: str) -> MirrorConfig:
+        """The configuration as the flow `own` sees it: without others that rest."""
+        rests = self.resting() - {own}
+        if not rests:
+            return config
+        flows = tuple(each for each in config.enabled_flows if each.name not in rests)
+        return config.model_copy(update={"everywhere": flows})
+
+    def why_rests(self, source: str, target: str) -> str:
+        """In words, of a flow that a pair feeds with; else empty."""
+        pair = self._feeding(source, target)
+        if pair is None:
+            return ""
+        active = self.role(pair).active
+        return f"{active} is active in {pair.name} and feeds {target}"
+
     def _fails_over(self, pair: PairConfig, source: str) -> bool:
         run = self._known[pair.name].run
         if run is None or run.moved:
@@ -143,13 +183,24 @@ class PairFollower:
     def trouble(self, source: str, target: str) -> str:
         """Why a journal cannot be read, first the target's; empty if both can be."""
         with self._lock:
-            return self._members[target].error or self._members[source].error
+            members = (self._members.get(alias) for alias in (target, source))
+            return next((each.error for each in members if each and each.error), "")
 
     def holds(self, source: str, target: str) -> bool:
         """Whether a switch or failover of these clusters is under way."""
         with self._lock:
             pairs = self._pairs_of(source, target)
             return any(self._known[pair.name].run is not None for pair in pairs)
+
+    def cut(self, pair: PairConfig) -> dict[TopicPartition, int] | None:
+        """Where the logs of the cluster ended that was active before, by topic and
+        partition; None if its role did not come from a planned switch.
+        """
+        entries = self.entries(pair)
+        made = roles.newest_role(entries)
+        if made is None or made.kind is not Kind.SWITCH:
+            return None
+        return roles.cut(roles.run_of(made, entries).details(roles.BLOCKS[0])) or {}
 
     def entries(self, pair: PairConfig) -> tuple[Entry, ...]:
         """What both journals say about a pair, as of their last looks."""

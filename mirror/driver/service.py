@@ -164,10 +164,9 @@ class Service:
             self._leadership.start()
             self._pairs.start()
             self._answering.follow(self._follower.config)
-            if self._passive is not None:
-                self._passive.start()
-            if self._drills is not None:
-                self._drills.start()
+            of_pairs = [each for each in (self._passive, self._drills) if each]
+            for each in of_pairs:
+                each.start()
             try:
                 # A local session cannot get more threads after its start.
                 slots = max(self._least_slots(), usable_cores())
@@ -202,10 +201,8 @@ class Service:
                     self.store.turned()
             finally:
                 self._follower.close()
-                if self._drills is not None:
-                    self._drills.close()
-                if self._passive is not None:
-                    self._passive.close()
+                for each in reversed(of_pairs):
+                    each.close()
                 self._leadership.close()
                 self._pairs.close()
                 self._answering.close()

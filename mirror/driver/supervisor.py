@@ -17,7 +17,7 @@ from mirror import retry
 from mirror.driver.executors import PreferredExecutors, warm_up
 from mirror.driver.query import short
 from mirror.driver.session import is_alive
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, OutdatedRoleError
 from mirror.status.states import FlowState
 from mirror.status.store import not_beating
 
@@ -171,6 +171,9 @@ class Supervisor:
             again = flow.run(
                 self._spark, preferred=self.preferred, most_slots=self._most_slots
             )
+        except OutdatedRoleError as error:
+            self._pairs.rests(flow.config.source, flow.config.target, error.epoch)
+            return ""
         except MirrorError as error:
             return str(error)
         except Exception as error:
@@ -193,6 +196,8 @@ class Supervisor:
         state = FlowState.RESTING if known else FlowState.STARTING
         if trouble:
             state, trouble = FlowState.RETRYING, f"its pair's journal: {trouble}"
+        elif known:
+            trouble = self._pairs.why_rests(*ends)
         self._store.update(
             flow.name,
             lambda old: replace(

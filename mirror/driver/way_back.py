@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirror.driver.feeding import take_turn
 from mirror.driver.ownership import Rewriting, rewrite_progress, take_ownership
 from mirror.errors import ClusterError, FencedError
 from mirror.metadata.merging import Merging
@@ -22,7 +23,7 @@ from mirror.offsets.covers import find_starts
 from mirror.offsets.progress import NO_ID, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirror.clusters.cluster import Cluster
     from mirror.config.schema import FlowConfig, MirrorConfig
@@ -45,9 +46,12 @@ class Beginning:
 
     def own(
         self, config: MirrorConfig, flow: FlowConfig, source: Cluster, target: Cluster,
-        *, slots: int, found: TopicsResult,
+        *, slots: int, found: TopicsResult, over: Callable[[], bool],
     ) -> str:  # fmt: skip
-        """Become the only writer, as `take_ownership`, which says what it raises."""
+        """Become the only writer, as `take_ownership`, which says what it raises.
+        `over`: whether the run ends anyway.
+        """
+        epoch = take_turn(config, flow, source, target, self._pairs, over=over)
         partitions = {
             (topic.topic, partition): topic.topic_id
             for topic in found.topics
@@ -61,6 +65,7 @@ class Beginning:
                 slots=slots,
                 partitions=partitions,
                 begins=begins,
+                epoch=epoch,
             )
 
         generation = take()

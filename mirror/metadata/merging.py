@@ -168,8 +168,13 @@ class Merging:
         return False
 
     def _copy(self, flow: FlowConfig, topic: str) -> str | None:
-        """The name of this topic's copy in a flow; None if it does not copy it."""
-        wanted, naming = self._rules[flow.name]
+        """The name of this topic's copy in a flow, which may rest and so be none of
+        ours; None if it does not copy it.
+        """
+        wanted, naming = self._rules.get(flow.name) or (
+            flow.topic_filter,
+            flow.replication_policy,
+        )
         if not wanted.matches(topic) or naming.is_cycle(topic, flow.target):
             return None
         return naming.target_topic(topic)

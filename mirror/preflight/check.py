@@ -176,6 +176,7 @@ class _Check:
             warn("here", "roles", text, "let mirror read both journals")
             for text in planner.unsure
         ]
+        self._found += [ok("here", "feeds", text) for text in planner.resting]
         for flow in self._flows:
             if flow.name not in surveyed:
                 continue

@@ -127,7 +127,15 @@ class Planner:
         self._problems: dict[str, tuple[str, ...]] = {}
         self._failures: dict[str, None] = {}
         self._notes: dict[str, None] = dict.fromkeys(self.unsure)
-        self._flows = [f for f in config.flows.values() if f.enabled]
+        names = {flow.name for flow in flows}
+        enabled = [f for f in config.flows.values() if f.enabled]
+        self._flows = [flow for flow in enabled if flow.name in names]
+        self.resting = tuple(
+            f"flow {flow.name} rests: the active cluster feeds {flow.target}"
+            for flow in enabled
+            if flow.name not in names
+        )
+        self._notes |= dict.fromkeys(self.resting)
 
     def plan(self) -> RunPlan:
         flows = [flow for flow in self._flows if self._answers(flow)]

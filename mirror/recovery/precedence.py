@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirror.config import scopes
+from mirror.config import feeding, scopes
 from mirror.errors import ClusterError
 from mirror.metadata.merging import by_role
 from mirror.recovery import roles
@@ -34,6 +34,8 @@ class Standing:
     """Why a flow copies nothing now, by its name."""
     left: Mapping[str, tuple[PairConfig, ...]]
     """The pairs with names whose topics and groups a flow leaves alone, by its name."""
+    unfed: frozenset[str]
+    """Those that rest because their pair feeds the target from its other cluster."""
     notes: tuple[str, ...]
     """Of which pairs the role may be another one: not both journals could be read."""
 
@@ -48,14 +50,18 @@ class Standing:
 def in_order(
     config: MirrorConfig, reach: Callable[[str], Cluster]
 ) -> tuple[tuple[FlowConfig, ...], tuple[str, ...]]:
-    """The `flows` and `notes` of what `standing` returns."""
+    """The flows that count, in order of precedence, and the `notes` of `standing`. One
+    whose target another flow feeds does not count.
+    """
     found = standing(config, reach)
-    return found.flows, found.notes
+    flows = tuple(flow for flow in found.flows if flow.name not in found.unfed)
+    return flows, found.notes
 
 
 def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> Standing:
     """`reach` gives a cluster by its alias, or raises `ClusterError`."""
     passive, notes = set(), []
+    unfed: set[str] = set()
     resting: dict[str, str] = {}
     left: dict[str, tuple[PairConfig, ...]] = {}
     for pair in config.recovery.values():
@@ -71,6 +77,9 @@ def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> Standing:
             f"the configs of {active} count here"
             for text in failures
         ]
+        for name in feeding.flows_from(pair, pair.other_than(active)):
+            resting[name] = f"{name} rests: {active} is active in {pair.name}"
+            unfed.add(name)
         back = f"{pair.other_than(active)}->{active}"
         if pair.scope is None:
             passive.add(back)
@@ -84,5 +93,6 @@ def standing(config: MirrorConfig, reach: Callable[[str], Cluster]) -> Standing:
         flows=by_role(config.enabled_flows, passive),
         resting=resting,
         left=left,
+        unfed=frozenset(unfed),
         notes=tuple(notes),
     )

@@ -176,6 +176,14 @@ def newest_role(entries: Sequence[Entry]) -> Entry | None:
     return max(made, key=lambda entry: entry.epoch, default=None)
 
 
+def former_epoch(entries: Sequence[Entry]) -> int:
+    """The epoch of the role before this one; 0 if there was none. Runs that were undone
+    have epochs, too.
+    """
+    made = sorted({entry.epoch for entry in entries if _makes_active(entry)})
+    return made[-2] if len(made) > 1 else 0
+
+
 def _makes_active(entry: Entry) -> bool:
     return entry.step == ROLE and entry.state is StepState.DONE
 

@@ -85,6 +85,9 @@ class PairStatus:
     block_seconds: float = -1.0
     """How long the open run has kept producers from writing, or else the last one did;
     -1 if none has."""
+    feeds: tuple[str, ...] = ()
+    """The flows out of the active cluster to those that the pair feeds; the flows out
+    of the other one rest."""
     fence_owed: str = ""
     """The cluster that a failover left without a fence; empty if there is none."""
     passive: PassiveStatus = PassiveStatus()

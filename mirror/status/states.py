@@ -15,8 +15,8 @@ class FlowState(StrEnum):
     STANDBY = "STANDBY"
     """Another instance leads it, and this one could take over at once."""
     RESTING = "RESTING"
-    """It copies into the active cluster of its pair, so it copies nothing until a
-    switch or failover."""
+    """It copies into the active cluster of its pair, or out of a passive one to a
+    cluster that the pair feeds, so it copies nothing until a switch or failover."""
     STARTING = "STARTING"
     """Connecting, looking for topics, fencing earlier runs; or getting ready to stand
     by."""

@@ -18,6 +18,8 @@ from mirror.relay.grouping import MERGE_BYTES
 from mirror.relay.rewrite import _pack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
@@ -39,7 +41,7 @@ class Packer:
         stamp: Buffer,
         unwanted: Buffer = _NOTHING,
     ) -> None:
-        """`stamp` and `unwanted` as of `from_places.put`."""
+        """`stamp`: the header that records get; `unwanted` as of `from_places.put`."""
         limit = topic_admin.max_message_bytes(target, [topic])
         self._limit = min(limit[topic], MERGE_BYTES)
         codec = codecs.BY_NAME.get(flow.compression)
@@ -56,20 +58,24 @@ class Packer:
         places: Rows,
         *,
         plain: Buffer = _NOTHING,
+        marked: Sequence[Buffer] = (),
         where: str,
     ) -> list[EncodedBatch]:
         """The records in batches, which know their offsets on the source. `plain`:
-        those without a stamp; `where`: what they are of, for people.
+        those without a stamp; `marked`: headers in front of the others' stamp;
+        `where`: what they are of, for people.
 
         Raises:
             MirrorError: one has the unwanted header.
         """
         found: list[EncodedBatch] = []
+        stamps = np.concatenate([*marked, self._stamp])
+        count = len(marked) + bool(self._stamp.size)
         state = np.zeros(1, np.int64)
         while (begun := int(state[0])) < len(places):
             from_places.put(
-                buffer, places, self._stamp, plain, self._unwanted, state, self._out,
-                self._limit, self._runs, self._result,
+                buffer, places, stamps, count, plain, self._unwanted, state,
+                self._out, self._limit, self._runs, self._result,
             )  # fmt: skip
             if refused := int(self._result[from_places.REFUSED]):
                 offset = places[refused - 1, to_columns.OFFSET]

@@ -20,12 +20,15 @@ from mirror.relay import dead_letters
 from mirror.tails.packing import Packer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.batches.batch import Buffer, Rows
     from mirror.clusters.cluster import Cluster
     from mirror.clusters.wire.produce import EncodedBatch
     from mirror.config.schema import FlowConfig
     from mirror.proving.log_stream import Lister
     from mirror.proving.sides import Terms
+    from mirror.relay.provenance import Bytes
     from mirror.tails.survey import Offsets, TailPartition
 
 _NOTHING = np.empty(0, np.uint8)
@@ -67,8 +70,11 @@ class Replay:
         self._buffer: Buffer = _NOTHING
         self._rest: Rows = np.empty((0, to_columns.PLACE_COLUMNS), np.int64)
 
-    def batches(self, piece: Offsets) -> list[EncodedBatch]:
+    def batches(
+        self, piece: Offsets, marked: Sequence[Bytes] = ()
+    ) -> list[EncodedBatch]:
         """The records at the next offsets, ascending, as far as they are still there.
+        `marked`: headers that they get before the flow's own.
 
         Raises:
             MirrorError: the flow's function fails on one, or the source cannot be read.
@@ -81,8 +87,10 @@ class Replay:
             now, self._rest = self._rest[:count], self._rest[count:]
             offsets = offsets[:count]
             wanted = piece[np.searchsorted(piece, offsets)] == offsets
-            chosen = np.ascontiguousarray(now[wanted])
-            found += self._packer.pack(self._buffer, chosen, where=self._where)
+            places = np.ascontiguousarray(now[wanted])
+            found += self._packer.pack(
+                self._buffer, places, marked=marked, where=self._where
+            )
             if len(self._rest) or (count and offsets[-1] == last):
                 return found
             some = next(self._stream, None)

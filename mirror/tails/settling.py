@@ -28,7 +28,7 @@ from mirror.offsets.runs import DOWNSTREAM, Block
 from mirror.proving.repairs import missing
 from mirror.recovery import losses, risk
 from mirror.recovery.losses import Cause, Loss
-from mirror.tails import exporting
+from mirror.tails import exporting, fed
 from mirror.tails.choosing import Choice, chosen, consecutive
 from mirror.tails.replaying import Replay
 from mirror.tails.survey import survey
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mirror.offsets.progress import Progress
     from mirror.proving.sides import Terms
     from mirror.tails.exporting import TailFile
+    from mirror.tails.fed import Fed
     from mirror.tails.survey import Offsets, TailPartition
 
 TopicPartition = tuple[str, int]
@@ -82,6 +83,8 @@ class Settling:
     source: Cluster
     target: Cluster
     order: Order
+    fed: Sequence[Fed] = ()
+    """Clusters that may have records of the tail already."""
 
     @property
     def way(self) -> Way:
@@ -112,7 +115,8 @@ def settle(
         if not taken.any():
             continue
         offsets = part.offsets[taken]
-        pieces = list(_pieces(offsets, part.sizes[taken]))
+        cuts = fed.cuts(settling.fed, part, offsets)
+        pieces = list(_pieces(offsets, part.sizes[taken], cuts))
         replay = _replay(settling, part, offsets)
         copied_to = part.replayed_to
         for number, piece in enumerate(pieces):
@@ -144,12 +148,13 @@ def _behind(
     return found
 
 
-def _pieces(offsets: Offsets, sizes: Offsets) -> Iterator[Offsets]:
-    """What one transaction takes."""
+def _pieces(offsets: Offsets, sizes: Offsets, cuts: Sequence[int]) -> Iterator[Offsets]:
+    """What one transaction takes; the records before and after a cut differ."""
     filled = np.maximum(
         np.cumsum(sizes) // _PIECE_BYTES, np.arange(len(sizes)) // _PIECE_RECORDS
     )
-    yield from np.split(offsets, np.flatnonzero(np.diff(filled)) + 1)
+    full = np.flatnonzero(np.diff(filled)) + 1
+    yield from np.split(offsets, np.union1d(full, np.array(cuts, np.int64)))
 
 
 def _one(  # noqa: PLR0917  one transaction's parts
@@ -168,7 +173,8 @@ def _one(  # noqa: PLR0917  one transaction's parts
     where: list[TopicPartition] = []
     if replay is not None:
         copy = _copy_of(target, part)
-        batches = replay.batches(piece)
+        marked = fed.headers(settling.fed, part, int(piece[0]))
+        batches = replay.batches(piece, marked)
         _require_all(part, piece, sum(each.count for each in batches))
         placed = _write(target, owner, (copy.name, part.partition), batches)
         where.append((copy.name, part.partition))

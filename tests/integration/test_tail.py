@@ -21,16 +21,19 @@ import yaml
 
 from mirror.driver.pairs import PairFollower
 from mirror.driver.passive import PassiveClusters
+from mirror.offsets.progress import Position
 from mirror.proving.of_flow import terms_of
 from mirror.proving.scope import Scope
 from mirror.recovery import losses
 from mirror.recovery.journal import Kind
+from mirror.relay import provenance
 from mirror.status.store import StatusStore
 from mirror.switching.stage import StepError
 from mirror.switching.steps import STEPS
 from mirror.tails import settling
 from mirror.tails.choosing import Choice
 from mirror.tails.exporting import TailFile
+from mirror.tails.fed import Fed
 from mirror.tails.settling import Order, Settling, Way, settle
 from mirror.tails.survey import survey
 from mirror.tails.unsettled import Unsettled
@@ -361,3 +364,40 @@ def test_the_count_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         shows(left)
         play.settle(Way.SKIP)
         shows(0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("play", [("tailfed", "default")], indirect=True)
+def test_a_replay_names_clusters_that_have_the_record(play: Play) -> None:
+    """A cluster that the pair feeds had the first records of the tail before A died:
+    these carry its header before the flow's own, the others do not. `mirror verify`
+    takes no offence.
+    """
+    source, target = map(play.rehearsal.cluster, (play.one, play.other))
+    parts = play.tail().partitions
+    ends = {each.key: int(each.offsets[each.records // 2]) for each in parts}
+    fed = Fed(
+        stamp=provenance.via(source_alias="C", source_id="c", target_id="").stamp,
+        read={
+            each.key: Position(offset=ends[each.key], topic_id=each.topic_id)
+            for each in parts
+        },
+    )
+    terms = terms_of(play.rehearsal.config, play.flow, source, target, Scope())
+    order = Order(way=Way.REPLAY, choice=Choice())
+    settle(
+        Settling(
+            flow=play.flow, terms=terms, source=source, target=target, order=order,
+            fed=(fed,),
+        )
+    )  # fmt: skip
+
+    own = f"{play.one}/{source.cluster_id}".encode()
+    found = Counter[tuple[bytes, ...]]()
+    for messages in read_topic(play.b, play.copy).values():
+        for message in messages[_COPIED // _PARTITIONS :]:
+            via = (v for k, v in message.headers() or () if k == provenance.HEADER)
+            found[tuple(v if isinstance(v, bytes) else b"" for v in via)] += 1
+    assert found == {(b"C/c", own): _LEFT // 2, (own,): _LEFT // 2}
+    assert play.copied() == Counter(play.application.written)
+    command(play.folder, "verify", "--flow", _name(play))

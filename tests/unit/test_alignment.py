@@ -206,3 +206,19 @@ def test_a_record_and_its_copy_have_one_mark() -> None:
     assert rows[0][alignment.SOURCE_MARK] == rows[1][alignment.TARGET_MARK]
     marks = {int(row[alignment.TARGET_MARK]) for row in [*strange, rows[1]]}
     assert len(marks) == 5
+
+
+def test_a_replayed_record_may_name_other_clusters() -> None:
+    """Between the record's own headers and our stamp: those are of clusters that had it
+    before. Nothing else may stand there.
+    """
+    record = Content(headers=((b"a", b"1"),))
+    other = (b"mirror.via", b"C/c-id")
+
+    def equal(*added: tuple[bytes, bytes | None]) -> int:
+        copy = Content(headers=(*record.headers, *added))
+        return _aligned({5: record}, {7: copy}, [(5, 7, 1)])[0]
+
+    assert equal(STAMP) == equal(other, STAMP) == equal(other, other, STAMP) == 1
+    assert equal(STAMP, other) == equal((b"b", b"2"), STAMP) == 0
+    assert equal(STAMP, STAMP) == equal(other) == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
 import pytest
 
+from mirror.config.pair_settings import PairConfig
 from mirror.config.rules import problems
 from mirror.config.schema import MirrorConfig
 
@@ -276,6 +278,112 @@ def test_a_full_mesh_with_unchanged_names_doubles() -> None:
         f"flows: {a} -> {b} and {a} -> {by} -> {b}"
         for a, b, by in ("ABC", "ACB", "BAC", "BCA", "CAB", "CBA")
     ]
+
+
+FED = dict.fromkeys(("A->B", "B->A", "A->C", "B->C"), IDENTITY)
+
+
+def fed(flows: dict[str, dict[str, Any]], **pairs: dict[str, Any]) -> MirrorConfig:
+    made = config(flows)
+    pairs = pairs or {"A<->B": {"active": "A", "feeds": ["C"]}}
+    return MirrorConfig.model_validate(
+        {"clusters": made.clusters, "flows": flows, "recovery": pairs}
+    )
+
+
+def test_a_pair_may_feed_a_cluster_two_ways() -> None:
+    """Of the flows out of both its clusters always one rests, so no record is doubled,
+    there or behind; without `feeds` it would be.
+    """
+    assert problems(fed(FED)) == []
+    assert problems(fed({**FED, "C->D": IDENTITY})) == []
+    unfed = {"A<->B": {"active": "A"}}
+    assert "every record would be doubled" in problems(fed(FED, **unfed))[0]
+    beside, *_ = problems(fed({**FED, "A->D": IDENTITY, "C->D": IDENTITY}))
+    assert beside.startswith("flows: A -> D and A -> C -> D bring the same topics")
+
+
+@pytest.mark.parametrize(
+    ("flows", "problem"),
+    [
+        (
+            {"B->C": {**IDENTITY, "enabled": False}},
+            (
+                "B->C is turned off; the pair feeds C from either of its clusters, so "
+                "add it under flows"
+            ),
+        ),
+        (
+            {"A->C": {**IDENTITY, "exactly_once": False}},
+            (
+                "A->C cannot go on for the other flow without exactly_once: nothing "
+                "says what was copied; turn it on"
+            ),
+        ),
+        (
+            {"A->C": UNSTAMPED},
+            (
+                "A->C cannot go on for the other flow without provenance: records "
+                "would come again; turn it on"
+            ),
+        ),
+        (
+            {"B->C": {}},
+            (
+                "with the policy default of B->C the copies on C would have other "
+                "names after a switch; use identity or rename"
+            ),
+        ),
+        (
+            {"A->C": {**RENAMED, "topics": [r"eu\.x"]}},
+            (
+                "eu.x of A is copy.x on C, and would be eu.x after a switch; give A->C "
+                "and B->C the same names"
+            ),
+        ),
+    ],
+)
+def test_flows_that_cannot_go_on_for_each_other(
+    flows: dict[str, dict[str, Any]], problem: str
+) -> None:
+    """What keeps one flow from going on where the other one stopped is named."""
+    assert problems(fed(FED | flows)) == [f'recovery."A<->B".feeds: {problem}']
+
+
+def test_a_flow_is_fed_by_one_pair() -> None:
+    """A flow's role comes from one pair; clusters that are not there are named."""
+    pair = {"active": "A", "feeds": ["C"]}
+    flows = {**FED, "C->A": IDENTITY}
+    mixed = {"A<->B": pair, "A<->C": {"active": "A"}}
+    assert (
+        'recovery."A<->B".feeds: A->C belongs to the pair of A and C, which decides '
+        "when it copies; leave C out"
+    ) in problems(fed(flows, **mixed))
+    several = {"A<->B": pair, "A<->D": pair}
+    assert (
+        "recovery: A<->B and A<->D both decide when A->C rests; leave its target out "
+        "of the feeds of one"
+    ) in problems(fed({**FED, "A->D": {}, "D->A": {}, "D->C": IDENTITY}, **several))
+    nowhere = {"A<->B": {"active": "A", "feeds": ["E"]}}
+    found = problems(fed({**FED, "B->C": {"enabled": False}}, **nowhere))
+    assert found == ['recovery."A<->B".feeds: there is no cluster "E"']
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"feeds": ["A"]}, '"A" is a cluster of this pair'),
+        ({"feeds": ["C"], "both_ways": True}, "with both_ways records of both"),
+        (
+            {"feeds": ["C"], "scope": "orders", "topics": ["orders"], "groups": []},
+            "a pair with a name has only some of the topics",
+        ),
+    ],
+)
+def test_pairs_that_cannot_feed(settings: dict[str, Any], problem: str) -> None:
+    """The pair itself rules it out."""
+    with pytest.raises(ValidationError, match=problem):
+        PairConfig(one="A", other="B", active="A", **settings)
 
 
 def test_two_aliases_of_one_broker_are_one_cluster() -> None:

@@ -43,13 +43,23 @@ def _of_the_log():
     return _listed(section, count=len(_LOG), first=10, last_delta=4)
 
 
-def _put(source, places, *, plain=_NOTHING, unwanted=_NOTHING, limit=1 << 20, begin=0):
+def _put(
+    source,
+    places,
+    *,
+    plain=_NOTHING,
+    unwanted=_NOTHING,
+    limit=1 << 20,
+    begin=0,
+    stamps=1,
+):
     state = np.array([begin], np.int64)
     out, runs = np.zeros(1 << 16, np.uint8), np.zeros((10, 3), np.int64)
     result = np.zeros(from_places.RESULTS, np.int64)
     from_places.put(
-        source, places, _STAMP, plain, unwanted, state, out, limit, runs, result
-    )
+        source, places, np.tile(_STAMP, stamps), stamps, plain, unwanted, state, out,
+        limit, runs, result,
+    )  # fmt: skip
     return state, out, runs[: result[merge_loop.RUNS]], result
 
 
@@ -78,6 +88,18 @@ def test_records_stay_as_they_are() -> None:
     assert np.diff(found[:, 1]).tolist() == [1, 2, 1]
     assert int(result[merge_loop.OLDEST]) == places[0, 1]
     assert int(result[merge_loop.NEWEST]) == places[-1, 1]
+
+
+@pytest.mark.parametrize("stamps", [0, 2])
+def test_each_record_gets_all_headers(stamps: int) -> None:
+    """A stamp may be several headers, or none."""
+    source, places = _of_the_log()
+    _, out, _, result = _put(source, places, stamps=stamps)
+    section = out[HEADER_SIZE : result[merge_loop.END]].tobytes()
+    made, found = _listed(section, count=len(_LOG), last_delta=3)
+    stamp = (b"mirror.via", b"A/a-id")
+    for (*_, headers), place in zip(_LOG.values(), found, strict=True):
+        assert _row(made, place)[2] == [*headers, *[stamp] * stamps]
 
 
 def test_goes_on_where_a_batch_was_full() -> None:

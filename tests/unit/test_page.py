@@ -172,6 +172,7 @@ def test_pairs():
             epoch=4,
             since=1.0,
             run="FAILOVER A->B: redirect BEGUN",
+            feeds=("B->C",),
             fence_owed="A",
             passive=PassiveStatus(error="A refuses", writes=1234, tail=4321),
             drills=(
@@ -191,7 +192,7 @@ def test_pairs():
     )
     page, _ = ask(store, "/")
     for text in (
-        *("A<->B", "B since", "FAILOVER A->B: redirect BEGUN", "1,234"),
+        *("A<->B", "B since", "feeds: B->C", "FAILOVER A->B: redirect BEGUN", "1,234"),
         *("4,321", "START B->A: end DONE", "A refuses"),
         "NOT READY group g: no position",
     ):

@@ -48,6 +48,15 @@ def test_the_configuration_counts_until_there_is_a_role() -> None:
     assert (found.active, found.epoch) == ("A", 0)
 
 
+def test_the_role_before_this_one() -> None:
+    """Epochs of runs that were undone made no cluster active, so they are left out."""
+    start = roles.first_role(PAIR, at=1.0, by="service")
+    assert (roles.former_epoch(()), roles.former_epoch(start)) == (0, 0)
+    undone = entry(0, roles.ROLE, StepState.UNDONE, epoch=2)
+    assert roles.former_epoch((*start, undone)) == 0
+    assert roles.former_epoch((*start, undone, entry(0, roles.ROLE, epoch=3))) == 1
+
+
 def test_the_highest_epoch_wins() -> None:
     """Whichever journal has it, and in whichever order they are read: a journal that
     was cut off for two switches does not bring back its role.

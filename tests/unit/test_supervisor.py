@@ -96,7 +96,11 @@ def supervisor_of(
     once: bool = False,
     stop: Callable[[], None] = lambda: None,
 ) -> Supervisor:
-    pairs = SimpleNamespace(may_copy=lambda *_: may(), trouble=lambda *_: "")
+    pairs = SimpleNamespace(
+        may_copy=lambda *_: may(),
+        trouble=lambda *_: "",
+        why_rests=lambda *_: "",
+    )
     return Supervisor(
         cast("Any", None),
         store,

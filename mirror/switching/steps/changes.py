@@ -128,6 +128,13 @@ def _open(stage: Stage, found: GroupPlaces) -> Changes:
                 f"{stage.flow.target} is active: {stage.reverse.name} copies, "
                 f"{stage.flow.name} {'goes on' if stage.pair.both_ways else 'rests'}"
             ),
+            *(
+                _state(
+                    f"{stage.flow.target}->{alias} goes on for "
+                    f"{stage.flow.source}->{alias}, which rests"
+                )
+                for alias in stage.pair.feeds
+            ),
         ),
         warnings=warnings,
     )

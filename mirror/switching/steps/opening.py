@@ -71,7 +71,8 @@ def _turned(stage: Stage) -> str:
     back, out = stage.reverse.name, stage.flow.name
     if stage.pair.scope is not None:
         return f"{back} takes the topics up, {out} leaves them"
-    return f"{back} starts, {out} rests"
+    fed = "".join(f", {stage.flow.target} feeds {each}" for each in stage.pair.feeds)
+    return f"{back} starts, {out} rests{fed}"
 
 
 def _note_beginnings(stage: Stage) -> None:
