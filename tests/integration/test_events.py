@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from urllib.request import urlopen
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -21,22 +22,33 @@ from tests.harness.admin import (
     topic_exists,
 )
 from tests.harness.load import NumberedLoad
-from tests.harness.service import RunningMirror, config_for
+from tests.harness.service import config_for
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.playground.cluster import PlaygroundCluster
+    from tests.harness.service import RunningMirror
+    from tests.harness.standing import StandingMirror
 
 pytestmark = pytest.mark.integration
+
+FLOW = "TRAIL->B"
 
 
 def events(mirror: RunningMirror, kind: str, subject: str = "") -> list[dict[str, Any]]:
     """Those of a kind, on a subject if one is given, oldest first."""
-    with urlopen(f"{mirror.url}/events?kind={kind}", timeout=10) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["events"]
+    found = trail(mirror, f"&kind={kind}")
     return [event for event in found if not subject or event["subject"] == subject]
+
+
+def trail(mirror: RunningMirror, asked: str = "") -> list[dict[str, Any]]:
+    """The events of this test's flow."""
+    url = f"{mirror.url}/events?flow={quote(FLOW)}{asked}"
+    with urlopen(url, timeout=10) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["events"]
+    return found
 
 
 def wait_event(mirror: RunningMirror, kind: str, subject: str = "") -> dict[str, Any]:
@@ -52,27 +64,34 @@ def retention(bootstrap: str, topic: str) -> str:
 
 
 def test_the_trail_tells_what_happened(
-    clusters: dict[str, PlaygroundCluster], topic_name: str, tmp_path: Path
+    clusters: dict[str, PlaygroundCluster],
+    topic_name: str,
+    tmp_path: Path,
+    standing: StandingMirror,
 ) -> None:
     """A flow that loses its workers, copies that are created, grown and configured, a
     pause, a topic that is deleted and one that is re-created: each is an event as soon
     as a witness sees it on the cluster, and a line of the log with the same words.
     """
     source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
-    copy, doomed = f"A.{topic_name}", f"{topic_name}-doomed"
+    copy, doomed = f"TRAIL.{topic_name}", f"{topic_name}-doomed"
     create_topic(source, topic_name, 1)
     create_topic(source, doomed, 1)
     load = NumberedLoad(source, topic_name, 1, seed=21)
     load.send(200)
     config = config_for(
-        source, target, topics=[f"{topic_name}.*"], refresh_topics_seconds=1,
-        sync_topic_configs_seconds=1, lease_seconds=1, tasks=1,
+        source, target, flows=[FLOW], topics=[f"{topic_name}.*"],
+        refresh_topics_seconds=1, sync_topic_configs_seconds=1, lease_seconds=1,
+        tasks=1,
     )  # fmt: skip
-    with RunningMirror(config, tmp_path) as mirror:
+    config["clusters"]["TRAIL"] = config["clusters"].pop("A")
+    file = tmp_path / "mirror.yaml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    with standing.hosting(config) as mirror:
         mirror.wait_running()
         mirror.wait_copied(source, topic_name)
         created = wait_event(mirror, "topic-created", copy)
-        assert (created["flow"], created["cluster"]) == ("A->B", "B")
+        assert (created["flow"], created["cluster"]) == (FLOW, "B")
         assert topic_exists(target, copy)
         assert wait_event(mirror, "flow-started")["text"] == "flow runs"
 
@@ -86,9 +105,9 @@ def test_the_trail_tells_what_happened(
         assert changed["text"] == f"config of copy {copy}: retention.ms=86400123"
         assert retention(target, copy) == "86400123"
 
-        steer(tmp_path, "pause")
+        steer(file, "pause")
         assert wait_event(mirror, "flow-paused")["details"]["rules"][0]["paused"]
-        steer(tmp_path, "resume")
+        steer(file, "resume")
         wait_event(mirror, "flow-resumed")
 
         mirror.fail_lease()
@@ -99,25 +118,22 @@ def test_the_trail_tells_what_happened(
         assert again["text"] == "flow runs again, after 1 failure"
 
         delete_topic(source, doomed)
-        assert wait_event(mirror, "topic-gone", doomed)["cluster"] == "A"
+        assert wait_event(mirror, "topic-gone", doomed)["cluster"] == "TRAIL"
         delete_topic(source, topic_name)
         create_topic(source, topic_name, 3)
         wait_event(mirror, "topic-recreated", topic_name)
 
         shown = command("events", "-u", mirror.url, "-n", "0")
         assert copy in shown
-        with urlopen(f"{mirror.url}/events", timeout=10) as answer:
-            told = json.load(answer)["events"]
-        assert mirror.terminate() == 0, mirror.log_tail()
+    wait_event(mirror, "flow-stopped")
     lines = [json.loads(line) for line in mirror.log.read_text().splitlines()
              if line.startswith("{")]  # fmt: skip
     logged = {(line.get("kind"), line["event"]) for line in lines}
-    assert {(event["kind"], event["text"]) for event in told} <= logged
-    assert any(kind == "flow-stopped" for kind, _ in logged)
+    assert {(event["kind"], event["text"]) for event in trail(mirror)} <= logged
 
 
-def steer(folder: Path, verb: str) -> None:
-    asked = [verb, "A->B", "-c", str(folder / "mirror.yaml"), "--yes"]
+def steer(file: Path, verb: str) -> None:
+    asked = [verb, FLOW, "-c", str(file), "--yes"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
 
