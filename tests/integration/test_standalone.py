@@ -90,8 +90,8 @@ def test_proofs_run_where_no_slot_does(
                 lambda d: d["flows"][0]["verify"]["records"].get("equal"),
                 timeout=120,
             )
-            # The first one to prove may start before both executors are there, beside
-            # the slot; it ends when it was idle for a minute.
+            # Processes are started before it is known which executor is whose. One that
+            # is not used ends after a minute.
             wait_for(lambda: [*map(len, _at_work(spark))] == [1, 1])
             ((slot, before),), ((elsewhere, _),) = _at_work(spark)
             assert slot != elsewhere
@@ -117,7 +117,6 @@ def _at_work(spark: Standalone) -> tuple[list[tuple[str, int]], ...]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 nice = psutil.Process(pid).nice()
                 (proofs if nice else slots).append((where, pid))
-    print(slots, proofs)
     return slots, proofs
 
 
