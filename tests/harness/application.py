@@ -93,6 +93,7 @@ class Application:
                 "group.id": self.group,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
             }

@@ -159,6 +159,7 @@ class Reader:
                 "auto.offset.reset": "error",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
                 "isolation.level": "read_committed",
                 **settings,
             }
@@ -185,7 +186,7 @@ class Reader:
         deadline = deadline_in(timeout)
         while len(ends) < partitions:
             assert time.monotonic() < deadline, f"only the ends of {ends}"
-            for message in self._consumer.consume(10_000, 0.3):
+            for message in self._consumer.consume(10_000, 0.05):
                 error = message.error()
                 if error is None:
                     seen = Seen(message.offset(), message.key())

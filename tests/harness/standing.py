@@ -1,8 +1,8 @@
 """One service for many tests: each has its flows in it for as long as it runs.
 
 Main type: `StandingMirror`. Spark takes seconds to start, a flow that a changed file
-adds takes one. It is for tests that look at flows and clusters; those that kill, stop
-or restart the service, or look at its processes or its log, start one of their own.
+adds takes one. It is for tests that look at flows and clusters, and may kill workers;
+those that stop or restart the service, or count its processes, start one of their own.
 """
 
 from __future__ import annotations

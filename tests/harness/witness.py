@@ -42,6 +42,7 @@ def _consumer(bootstrap: str, **settings: Any) -> Consumer:
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "check.crcs": True,
+            "fetch.wait.max.ms": 50,  # an end is known by an answer without records
             **settings,
         }
     )
@@ -71,7 +72,7 @@ def read_topics(
         deadline = deadline_in(timeout)
         while open_ends:
             assert time.monotonic() < deadline, f"{open_ends} have no end"
-            for message in consumer.consume(5000, 0.5):
+            for message in consumer.consume(5000, 0.02):
                 error = message.error()
                 key = (message.topic(), message.partition())
                 if error is None:
@@ -169,7 +170,7 @@ class Witness:
         self.found: Order = {}
         self._ends: dict[int, int] = {}
         self._topic = ""
-        self._consumer = _consumer(bootstrap, **{"fetch.wait.max.ms": 50})
+        self._consumer = _consumer(bootstrap)
         # A read_committed consumer takes the last stable offset for a log's end.
         self._other = _consumer(bootstrap, **{"isolation.level": "read_uncommitted"})
 

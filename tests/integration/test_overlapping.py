@@ -77,13 +77,14 @@ def committed_positions(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
             "group.id": "overlapping",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
             "isolation.level": "read_committed",
         }
     )
     found: dict[bytes, list[int]] = defaultdict(list)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     while True:
-        for message in consumer.consume(5000, 1.0):
+        for message in consumer.consume(5000, 0.05):
             if (error := message.error()) is not None:
                 assert error.code() == KafkaError._PARTITION_EOF
                 consumer.close()

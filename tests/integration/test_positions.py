@@ -28,7 +28,7 @@ from mirror.driver.ownership import Rewriting, rewrite_progress
 from mirror.proving.runner import InProcess
 from tests.harness.admin import create_topic, topic_exists
 from tests.harness.load import producer
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import crowd, wait_for
 from tests.harness.witness import eventually, keys_of, order_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Lab:
             [sys.executable, "-m", "mirror", *words, "-c", str(self.file)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * crowd(),  # a repair starts Spark
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -296,6 +296,7 @@ def _read(b: PlaygroundCluster) -> dict[str, list[tuple[int, bytes]]]:
             "bootstrap.servers": b.bootstrap,
             "group.id": "witness",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
             "isolation.level": "read_committed",
         }
     )
@@ -307,7 +308,7 @@ def _read(b: PlaygroundCluster) -> dict[str, list[tuple[int, bytes]]]:
     deadline = deadline_in(60)
     while open_ends:
         assert time.monotonic() < deadline
-        for message in consumer.consume(500, 0.5):
+        for message in consumer.consume(500, 0.05):
             name = message.topic().removeprefix("A.")
             if message.error() is None:
                 found[name].append((message.offset(), message.key()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
@@ -89,12 +90,10 @@ def test_proofs_run_where_no_slot_does(
                 lambda d: d["flows"][0]["verify"]["records"].get("equal"),
                 timeout=120,
             )
-            slots, proofs = [], []
-            for where, pids in spark.relay_workers().items():
-                for pid in pids:
-                    nice = psutil.Process(pid).nice()
-                    (proofs if nice else slots).append((where, pid))
-            ((slot, before),), ((elsewhere, _),) = slots, proofs
+            # Processes are started before it is known which executor is whose. One that
+            # is not used ends after a minute.
+            wait_for(lambda: [*map(len, _at_work(spark))] == [1, 1])
+            ((slot, before),), ((elsewhere, _),) = _at_work(spark)
             assert slot != elsewhere
             leases = mirror.flow()["leases"]
             mirror.wait_until(lambda d: d["flows"][0]["leases"] > leases + 3)
@@ -108,6 +107,17 @@ def test_proofs_run_where_no_slot_does(
         assert (flow["restarts"], flow["verify"]["findings"]) == (0, 0)
         assert flow["transactions"]["takeovers"] == 1
         assert mirror.terminate() == 0
+
+
+def _at_work(spark: Standalone) -> tuple[list[tuple[str, int]], ...]:
+    """Executors and pids of what copies, and of what proves copies."""
+    slots, proofs = [], []
+    for where, pids in spark.relay_workers().items():
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                nice = psutil.Process(pid).nice()
+                (proofs if nice else slots).append((where, pid))
+    return slots, proofs
 
 
 @dataclass(frozen=True, kw_only=True)
