@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mirror.cli.options import LAST_READ
 from mirror.cli.output import EXIT_OK, complain
 from mirror.config.section_names import flow_ends, scoped_flow
 from mirror.host import operator_name
-from mirror.status.events import Event, EventKind
 
 if TYPE_CHECKING:
     from mirror.config.schema import MirrorConfig
@@ -40,6 +38,8 @@ def watched(command: Any) -> Any:
 
 
 def _run(run: Any, context: Any) -> Any:
+    from mirror.cli.options import LAST_READ  # noqa: PLC0415  loads dynaconf
+
     if context.params.get("dry_run"):
         return run(context)
     LAST_READ.set(None)
@@ -71,6 +71,7 @@ def _write(
     config: MirrorConfig, context: Any, result: str, reason: str, began: float
 ) -> None:
     from mirror.recovery.audit import AuditWriter  # noqa: PLC0415  loads kernels
+    from mirror.status.events import Event, EventKind  # noqa: PLC0415
     from mirror.switching.hook_calls import masked  # noqa: PLC0415
     from mirror.switching.hooks import secrets_of  # noqa: PLC0415
 

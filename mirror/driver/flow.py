@@ -107,8 +107,7 @@ class Flow:
         """The ids of both clusters, by alias, from the first connection on: later runs
         must reach the same ones."""
         store.update(
-            flow.name,
-            lambda old: replace(old, source=flow.source, target=flow.target),
+            flow.name, lambda old: replace(old, source=flow.source, target=flow.target)
         )
         self._go_by(config)
         self._told = self._by_roles()
@@ -160,11 +159,10 @@ class Flow:
             self._stir()
 
     def follow_roles(self) -> None:
-        """Soon take up what a switch of a named pair has given to this flow, and leave
-        what it has taken; and know which flows copy beside it.
+        """Soon take up what a switch of a named pair has given to this flow, leave what
+        it has taken, and know which flows copy beside it.
         """
-        by_roles = self._by_roles()
-        if by_roles != self._told:
+        if (by_roles := self._by_roles()) != self._told:
             self._told = by_roles
             self._pending.add(Effect.JOBS, self._whole_config)
             self._stir()
@@ -263,8 +261,8 @@ class Flow:
         dead_letters.prepare(target, self.config)
         slots = self._sizing.begin(found.partitions, most_slots())
         generation = self._beginning.own(
-            self._whole_config, self.config, source, target, slots=slots, found=found,
-            over=lambda: self.stopping or self.resting,
+            self._whole_config, self.config, source, target, slots=slots,
+            found=found, over=lambda: self.stopping or self.resting,
         )  # fmt: skip
         # Only now: who pauses a topic and then fences us relies on it.
         self._topics.look_at_pauses(source, target)

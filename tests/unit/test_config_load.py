@@ -499,7 +499,7 @@ def test_a_mechanism_of_later_days_is_refused_clearly(tmp_path: Path) -> None:
         f'clusters.us-east.sasl_mechanism: "gssapi" is not supported yet; {right}'
     ]
     (amazon,) = problems(tmp_path, text.replace(": PLAIN\n", ": AWS_MSK_IAM\n"))
-    assert "aws_msk_iam_sasl_signer.MSKAuthTokenProvider:generate_auth" in amazon
+    assert "sasl_token_provider: aws-msk-iam" in amazon
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:

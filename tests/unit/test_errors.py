@@ -19,6 +19,7 @@ from mirror.errors import (
     FenceError,
     LeaderError,
     NoLeaderError,
+    OutdatedRoleError,
     RecreatedError,
     SupersededError,
     UnreachableError,
@@ -52,6 +53,7 @@ _STAYS = {
     "other cluster": ClusterChangedError(),
     "fenced": codes.error_for(codes.PRODUCER_FENCED, "asking"),
     "fence": FencedError(),
+    "role": OutdatedRoleError("rests", epoch=2),
     "ACLs": FenceError(),
     "superseded": SupersededError(),
 }

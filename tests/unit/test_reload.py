@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from mirror.config.changes import Effect
 from mirror.config.load import load
+from mirror.driver.answering import Answering
 from mirror.driver.reload import PendingConfig, Watch
 from mirror.driver.service import Service
 from tests.harness.waiting import deadline_in
@@ -180,6 +181,8 @@ class _Running:
         monkeypatch.setattr(Service, "_warn_of_few", lambda *_: None)
         monkeypatch.setattr("mirror.log.set_up", lambda *_: None)
         monkeypatch.setattr("mirror.driver.service.cores", lambda _: 8)
+        # Its threads would log that there are no such clusters.
+        monkeypatch.setattr(Answering, "follow", lambda *_: None)
         self.monkeypatch = monkeypatch
         self.begun: list[str] = []
         self.file = file
