@@ -19,6 +19,7 @@ import pytest
 
 from mirror.metrics.catalogue import METRICS, SERVICE_METRICS, names
 from mirror.metrics.of_pairs import PAIR_METRICS
+from mirror.status.clusters import CLUSTER_METRICS
 from tests.acceptance.test_alerts import Prometheus
 from tests.harness.admin import commit_offsets, create_topic
 from tests.harness.load import NumberedLoad
@@ -77,6 +78,7 @@ def declared() -> dict[str, frozenset[str]]:
             found[name] = frozenset(
                 labels | ({"le"} if name.endswith("_bucket") else set())
             )
+    found |= dict.fromkeys(CLUSTER_METRICS, frozenset({"cluster", "side"}))
     for each in PAIR_METRICS:
         found[each.name] = frozenset({"pair", *each.labels})
     return found
