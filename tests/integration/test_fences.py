@@ -256,15 +256,17 @@ def test_a_super_user_is_found(
     create_topic(cluster.admin_bootstrap, topic_name)
     made = plan(own, config, [topic_name], topic_name)
     fences.lay(own, made)
+
+    def is_writing() -> bool:
+        found = quiet.look(own, [topic_name], pause=0.3)
+        writes = found.noise == {(topic_name, 0): Noise.WRITES}
+        return writes and "super user" in found.text and not found.cuts
+
     try:
         with Going(
             scram(cluster, "admin", PASSWORDS["admin"]), writes=[topic_name]
         ) as producer:
-            time.sleep(0.3)
-            found = quiet.look(own, [topic_name], pause=0.3)
-        assert found.noise == {(topic_name, 0): Noise.WRITES}
-        assert "super user" in found.text
-        assert found.cuts == {}
+            wait_for(is_writing)
         found = quiet.wait(own, [topic_name], seconds=10, pause=0.2)
         assert found.cuts == {(topic_name, 0): producer.done}
         assert (found.noise, found.text) == ({}, "")
