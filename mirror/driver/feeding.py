@@ -84,14 +84,19 @@ def take_turn(
     pair = config.pair_feeding(flow.source, flow.target)
     if pair is None:
         return None
-    role = pairs.role(pair)
+    role, cut = pairs.role(pair), pairs.cut(pair)
     if role.active != flow.source:
         return _refuse_if_rested(flow, target, pairs, pair)
     if _noted(flow, target).epoch < role.epoch:
         other = _flow(config, pair.other_than(flow.source), flow.target)
         if _noted(other, target).epoch == _former(pairs, pair):
-            _await(other, target, pairs.cut(pair), over)
-        _go_on(config, flow, other, source, target, pairs, pair)
+            _await(other, target, cut, over)
+        # For the role that was waited for, even if there is a later one by now.
+        pairs.rests(other.source, other.target, role.epoch)
+        _go_on(
+            config, flow, other, source, target,
+            epoch=role.epoch, planned=cut is not None,
+        )  # fmt: skip
     return role.epoch
 
 
@@ -160,17 +165,17 @@ def _await(
     raise FlowError(f"the run ends before {other.name} is at the cut")
 
 
-def _go_on(  # noqa: PLR0917  two flows and their clusters
+def _go_on(
     config: MirrorConfig,
     flow: FlowConfig,
     other: FlowConfig,
     source: Cluster,
     target: Cluster,
-    pairs: PairFollower,
-    pair: PairConfig,
+    *,
+    epoch: int,
+    planned: bool,
 ) -> None:
-    epoch, planned = pairs.role(pair).epoch, pairs.cut(pair) is not None
-    pairs.rests(other.source, other.target, epoch)
+    """`planned`: the role comes from a switch, so the other source may be asked."""
     read = _stop(other, target, epoch)
     own = _progress(flow, target).positions
     places: dict[TopicPartition, Translated] = {}

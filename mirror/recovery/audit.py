@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 VERSION = 1
 TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(365 * 86_400_000)}
 MOST_WAITING = 1_000
-"""Events that wait for the cluster; while they are so many, further ones are lost."""
+"""Events that may wait for the cluster; further ones are lost."""
 _MOST_BYTES = 512 << 10
 """Of one event: brokers refuse records above 1 MiB by default."""
 _AT_ONCE = 100

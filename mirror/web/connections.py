@@ -1,6 +1,6 @@
 """A bound on the HTTP port's connections.
 
-Main type: `BoundedServer`, Tornado's server with at most so many connections. When one
+Main type: `BoundedServer`, Tornado's server with at most `MOST_CONNECTIONS`. When one
 more comes, it closes the one that has waited longest without a complete request. So
 clients that open connections and say nothing lose them, and those that ask at once,
 such as probes, are answered.
