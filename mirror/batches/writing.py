@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _PROOF_TIMEOUT_MS = 5_000
 """How long a cut-off leader waits for its replicas before we ask another."""
+_LEADER_SECONDS = 5.0
+"""How long a write waits for a leader: an election, or a broker that was just fenced."""
 
 
 class TopicWriter:
@@ -53,7 +55,8 @@ class TopicWriter:
                 return self._write(pairs, *self._known)
         self._known = None  # until this write has succeeded
         producer = _idempotent(self._cluster)
-        topics = self._cluster.topics([self._topic])
+        found = self._cluster.wait_for_topic(self._topic, seconds=_LEADER_SECONDS)
+        topics = {self._topic: found}
         end = self._write(pairs, producer, topics)
         self._known = (producer, topics)
         return end

@@ -21,7 +21,7 @@ from mirror.clusters.topics import NO_ID, Leaders, Views, topic_of
 from mirror.clusters.wire.connection import Connection
 from mirror.clusters.wire.identity import QUESTIONS
 from mirror.errors import AuthenticationError, NoLeaderError, UnreachableError
-from mirror.retry import patiently
+from mirror.retry import WAIT_SECONDS, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -279,13 +279,14 @@ class Cluster:
             answers[node] = answer
         return answers
 
-    def wait_for_topic(self, name: str) -> Topic:
+    def wait_for_topic(self, name: str, *, seconds: float = WAIT_SECONDS) -> Topic:
         """The topic, once every partition has a leader.
 
         Raises:
-            NoLeaderError: a partition still has none after a long wait.
+            NoLeaderError: a partition still has none after so many seconds.
+            ClusterError: the cluster does not answer, or does not show it to us.
         """
-        return patiently(lambda: self._led_topic(name))
+        return patiently(lambda: self._led_topic(name), seconds=seconds)
 
     def _led_topic(self, name: str) -> Topic:
         topic = self.topics([name])[name]
@@ -293,6 +294,8 @@ class Cluster:
             leader.node >= 0 for leader in topic.leaders.values()
         ):
             return topic
+        if topic.error != codes.NONE and not codes.is_retriable(topic.error):
+            raise codes.error_for(topic.error, f"cluster {self.alias}: topic {name}")
         raise NoLeaderError(
             f"cluster {self.alias}: topic {name} has no leader "
             f"({codes.name_of(topic.error)})"
