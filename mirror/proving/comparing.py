@@ -129,6 +129,7 @@ class _Comparison:
         odd = np.concatenate(
             [np.empty((0, alignment.ODD_COLUMNS), np.int64), *self._odd]
         )
+        self._odd.clear()  # there may be a million rows
         repeated = _known(odd, self._work.repeats)
         older = _known(odd, self._work.older) & ~repeated
         looped, removed = self._source.looped, self._made.removed

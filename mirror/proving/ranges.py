@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 LAST_OFFSET = (1 << 63) - 1
 MOST_OFFSETS = 1_000_000
-"""Source offsets in one range: some seconds of work for a task. Where other writers'
-records are looked at, also those of the copy."""
+"""Source offsets in one range: some seconds of work for a task."""
+MOST_OF_COPY = 500_000
+"""Offsets of the copy in one range where records of other writers are looked at: a task
+keeps some 100 bytes for each of them, a few times while it returns them."""
 MM2_COPIED = (
     "MirrorMaker 2 copied it, so the offset map does not know which record stands "
     "where; use --by content"
@@ -185,7 +187,7 @@ def _last_copies(late: RunArray) -> RunArray:
     return joined(pairs[np.sort(len(pairs) - 1 - lasts)])
 
 
-def narrowed(work: Range, most: int = MOST_OFFSETS) -> Iterator[Range]:
+def narrowed(work: Range, most: int = MOST_OF_COPY) -> Iterator[Range]:
     """The same range in parts with at most so many offsets of the copy."""
     runs = work.runs[work.runs[:, COUNT] > 0]
     source, target = work.source_first, work.target_first
