@@ -19,6 +19,7 @@ class ClusterStatus:
     """What a cluster said when it was last asked."""
 
     alias: str
+    """As in the configuration."""
     sides: tuple[str, ...]
     """Whether flows have it as their source, their target, or both."""
     answers: bool
