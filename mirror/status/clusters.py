@@ -23,6 +23,7 @@ class ClusterStatus:
     sides: tuple[str, ...]
     """Whether flows have it as their source, their target, or both."""
     answers: bool
+    """Whether a broker of it answered."""
     since: float
     """Since when it does, or does not; epoch seconds."""
     reason: str = ""

@@ -99,6 +99,7 @@ class PairStatus:
     fence_owed: str = ""
     """The cluster that a failover left without a fence; empty if there is none."""
     passive: PassiveStatus = PassiveStatus()
+    """What the last look at the passive cluster found."""
     runs: tuple[RunStatus, ...] = ()
     """The last ones, the newest first."""
     drills: tuple[DrillStatus, ...] = ()
