@@ -67,6 +67,6 @@ class RiskStatus:
     unknown: int = 0
     """Partitions of which nothing is known."""
     topics: tuple[TopicRisk, ...] = ()
-    """Each topic with something to lose, or not known."""
+    """Each topic of the flow."""
     partitions: tuple[PartitionRisk, ...] = ()
     """Only those that are not completely copied, not known, or did not answer."""

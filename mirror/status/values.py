@@ -46,7 +46,7 @@ class PartitionStatus:
     slot: int
     """The slot that copies it."""
     state: PartitionState
-    """Copied, caught up, paused or set aside."""
+    """Copied, catching up, paused or set aside."""
     reason: str
     """Why it is set aside or paused; empty if it is not."""
     since: float
