@@ -94,7 +94,7 @@ class Gate:
             _end(each)
 
     def discard(self) -> None:
-        self._server.close()
+        _end(self._server)  # close alone leaves it to the thread that accepts
         self.close()
 
 
