@@ -92,7 +92,10 @@ CASES = [
             path="mm2.properties",
             digest="961ef910ee6f87eebdbd542f6d01343eb91332468598bf131a8d7a64de8eb802",
         ),
-        hosts={"primary": ("primary-kafka:29092",), "standby": ("standby-kafka:29192",)},
+        hosts={
+            "primary": ("primary-kafka:29092",),
+            "standby": ("standby-kafka:29192",),
+        },
         topics={"primary": ("commit-log", "other")},
         copies={"standby": {"primary.commit-log": ("primary", "commit-log")}},
     ),

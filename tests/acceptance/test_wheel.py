@@ -1,4 +1,4 @@
-"""The wheel, in an empty environment of each supported Python: no source tree near it."""
+"""The wheel in an empty environment of each supported Python, away from the source."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ class Published:
 
 def published(wanted: Published) -> Path:
     """The file, byte for byte; a skip where it is missing."""
-    folder = Path(
-        os.environ.get("MIRROR_TEST_PUBLISHED", cache_folder() / "published")
-    )
+    folder = Path(os.environ.get("MIRROR_TEST_PUBLISHED", cache_folder() / "published"))
     file = folder / wanted.name
     if not file.exists():
         pytest.skip(f"no {file.name} in MIRROR_TEST_PUBLISHED: {wanted.place}")
