@@ -38,13 +38,13 @@ def test_bytes_are_as_the_page_says(tmp_path: Path) -> None:
     with playground(("a", "b"), root=tmp_path / "clusters", given=False) as clusters:
         source, target = clusters["a"].bootstrap, clusters["b"].bootstrap
         create_topic(source, "sizes", 1)
-        client = producer(source)
+        client = producer(source, compression_type="none")
         for number in range(_RECORDS):
             client.produce("sizes", value=number.to_bytes(4, "big") * 25, partition=0)
         assert client.flush(60) == 0
         config = config_for(source, target, topics=["sizes"], tasks=1)
         with RunningMirror(config, tmp_path / "mirror") as mirror:
-            mirror.wait_copied()
+            mirror.wait_copied(source, "sizes")
             [partition] = mirror.flow()["partitions"]
             assert mirror.terminate() == 0, mirror.log_tail()
         ends = end_offsets(target, "A.sizes")[0]
