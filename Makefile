@@ -90,6 +90,7 @@ settings: install ## regenerate the JSON schema, the annotated file and the refe
 	$(BIN)/mirror config schema --form markdown > docs/reference/settings.md
 	$(BIN)/python -c 'from mirror.preflight.permissions.writing import reference; print(reference(), end="")' > docs/reference/permissions.md
 	$(BIN)/python -m mirror.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m mirror.status.reference > docs/reference/status.md
 	$(BIN)/python -c 'from mirror.config.chart_lists import for_chart; print(for_chart(), end="")' > deploy/helm/mirror/settings.yaml
 
 .PHONY: kafka-keys
@@ -131,6 +132,10 @@ lock: install ## resolve the dependencies again into requirements.lock
 kubernetes: ## render deploy/kubernetes from the chart; needs helm
 	helm template mirror deploy/helm/mirror -f deploy/kubernetes/values.yaml \
 	    --kube-version 1.34.0 > deploy/kubernetes/mirror.yaml
+
+.PHONY: wheel
+wheel: install ## build dist/mirror-VERSION-py3-none-any.whl, for pip, pipx and uv
+	$(BIN)/python -m hatchling build --target wheel --directory dist
 
 .PHONY: sbom
 sbom: install ## write artifacts/mirror.cdx.json, a CycloneDX bill of materials

@@ -52,7 +52,7 @@ _BACKLOG = 1 / 3
 _PRODUCE_SECONDS = 15.0
 _KILL_AFTER = 1 / 3
 """The share of the records produced while it runs."""
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 240.0
 _QUIET_SECONDS = 2.0
 _REFRESH_SECONDS = 0.25
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 _LISTENS = "service listens"
 _DAEMON = b"mirror.relay.daemon"
-_LISTEN_SECONDS = 60.0
+_LISTEN_SECONDS = 240.0
+"""A new installation compiles kernels at its first start, maybe on a busy machine."""
 _STOP_SECONDS = 30.0
 _LINE = 300
 """How many characters of a line of its log are shown."""

@@ -19,9 +19,11 @@ class ClusterStatus:
     """What a cluster said when it was last asked."""
 
     alias: str
+    """As in the configuration."""
     sides: tuple[str, ...]
     """Whether flows have it as their source, their target, or both."""
     answers: bool
+    """Whether a broker of it answered."""
     since: float
     """Since when it does, or does not; epoch seconds."""
     reason: str = ""

@@ -21,6 +21,7 @@ class ConfigStatus:
     """The configuration in use, and whether the last one read was accepted."""
 
     file: str = ""
+    """The file that it comes from."""
     version: str = ""
     """Twelve digits of a hash of all settings in use, without secrets."""
     loaded_at: float = 0.0

@@ -16,6 +16,7 @@ class HistogramStatus:
     counts: tuple[int, ...] = ()
     """Records per bucket; the last one is beyond the flow's last bound."""
     sum_seconds: float = 0.0
+    """Of all these records together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,9 @@ class TopicTimes:
     """How long records of one topic took, each as the newest of its transaction."""
 
     topic: str
+    """Its name on the source."""
     target_topic: str
+    """The name of the copy."""
     latency: HistogramStatus
     """From a record's timestamp to its commit on the target."""
     age: HistogramStatus
@@ -35,9 +38,11 @@ class TransactionStatus:
     """The transactions of one flow. Counters are since the service started."""
 
     committed: int = 0
+    """How many were committed."""
     seconds: float = 0.0
     """Their total time."""
     aborted: int = 0
+    """How many were aborted; their records are copied again."""
     takeovers: int = 0
     """How often a slot took over: at its start, and after any error."""
 

@@ -14,6 +14,7 @@ class MemberStatus:
     """One cluster of a pair, by its own journal."""
 
     cluster: str
+    """Its alias."""
     active: str = ""
     """The active cluster; empty while the journal has no role."""
     read_at: float = 0.0
@@ -42,11 +43,13 @@ class RunStatus:
     """One run of the journal."""
 
     name: str
+    """The run's id."""
     text: str
     """How far it got, such as `SWITCH A->B: end DONE`."""
     began: float
     """Epoch seconds."""
     by: str
+    """Who ran it: user and host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +57,13 @@ class DrillStatus:
     """One drill of the journal."""
 
     source: str
+    """The cluster that would be left."""
     target: str
+    """The cluster that would take over."""
     at: float
     """When it began, epoch seconds."""
     by: str
+    """Who ran it: user and host."""
     verdict: str
     """READY, DEGRADED or NOT READY."""
     text: str
@@ -73,7 +79,9 @@ class PairStatus:
     """One pair."""
 
     name: str
+    """As in the configuration, such as `A<->B`."""
     active: str
+    """The active cluster's alias."""
     epoch: int
     """How many roles the pair has had; 0 while only the configuration says it."""
     since: float
@@ -91,6 +99,7 @@ class PairStatus:
     fence_owed: str = ""
     """The cluster that a failover left without a fence; empty if there is none."""
     passive: PassiveStatus = PassiveStatus()
+    """What the last look at the passive cluster found."""
     runs: tuple[RunStatus, ...] = ()
     """The last ones, the newest first."""
     drills: tuple[DrillStatus, ...] = ()
@@ -100,3 +109,4 @@ class PairStatus:
     remark: str = ""
     """What is odd about its role, such as a configuration that says another."""
     members: tuple[MemberStatus, ...] = ()
+    """Both clusters, each by its own journal."""

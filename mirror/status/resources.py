@@ -17,13 +17,17 @@ class JvmStatus:
     heap_bytes: int
     """In use, garbage included."""
     heap_limit_bytes: int
+    """How large the heap may become."""
     gc_seconds: float
     """Time spent on collecting garbage, since it started."""
     cpu_seconds: float
+    """CPU time since it started."""
     memory_bytes: int
     """All of its memory, as the system counts it."""
     open_files: int
+    """Files and connections that it has open."""
     open_files_limit: int
+    """How many it may have open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +40,4 @@ class ResourceStatus:
     """What the container uses, or the machine if the container has no limit, without
     caches that can be dropped; None: not known."""
     memory_limit_bytes: int | None = None
+    """How much there is; null: not known."""

@@ -14,7 +14,9 @@ class PartitionRisk:
     """What is not copied of one source partition."""
 
     topic: str
+    """Its name on the source."""
     partition: int
+    """Its number."""
     records: int
     """Offsets that the source accepted and that are not copied: at most as many
     records, since some may be transaction markers, or compacted away."""
@@ -35,10 +37,13 @@ class TopicRisk:
     """The sum over a topic's partitions, and their largest `seconds`."""
 
     topic: str
+    """Its name on the source."""
     records: int
+    """As of its partitions."""
     bytes: int
     """-1: no estimate for some of its records."""
     seconds: float
+    """The largest of its partitions."""
     unknown: int = 0
     """Partitions of which nothing is known; the sums leave them out."""
     at: float = 0.0
@@ -54,9 +59,14 @@ class RiskStatus:
     """As of when, epoch seconds: the earliest of the topics' times; 0: never looked.
     What the source accepted later is not known."""
     records: int = 0
+    """Over all topics."""
     bytes: int = 0
+    """Over all topics; -1: no estimate for some."""
     seconds: float = 0.0
+    """The largest of its topics; -1: not known."""
     unknown: int = 0
+    """Partitions of which nothing is known."""
     topics: tuple[TopicRisk, ...] = ()
+    """Each topic of the flow."""
     partitions: tuple[PartitionRisk, ...] = ()
     """Only those that are not completely copied, not known, or did not answer."""

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from mirror.status.pairs import PairStatus
 
 FORMAT_VERSION = 1
-_TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
+TOTALS = ("lag", "lag_seconds", "records", "faulted", "paused", "lost")
+"""Properties of a flow that its JSON has as well."""
+HIDDEN = frozenset({"read_monotonic"})
+"""Fields that say nothing to another process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +38,23 @@ class PartitionStatus:
     """
 
     topic: str
+    """Its name on the source."""
     partition: int
+    """Its number, which its copy has too."""
     target_topic: str
+    """The name of the copy."""
     slot: int
+    """The slot that copies it."""
     state: PartitionState
+    """Copied, catching up, paused or set aside."""
     reason: str
+    """Why it is set aside or paused; empty if it is not."""
     since: float
     """Since when it is in this state, epoch seconds."""
     position: int
     """The next source offset to copy, -1 while not known."""
     end_offset: int
+    """Where the source partition ended in the last lease."""
     lag: int
     """Source offsets not copied yet, as of the last lease."""
     lag_seconds: float = -1.0
@@ -56,6 +66,7 @@ class PartitionStatus:
     latency_p50_ms: float
     """Record timestamp to commit on the target, last lease; -1 without records."""
     latency_p99_ms: float
+    """The same, of the slowest hundredth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +74,21 @@ class SlotStatus:
     """One slot during the last lease."""
 
     number: int
+    """Slots are counted from 0."""
     partitions: int
+    """How many it copies."""
     busy: float
     """CPU seconds per second; near 1 it is saturated."""
     records_per_second: float
+    """Copied by it."""
     bytes_per_second: float
+    """Sent by it to the target."""
     memory_bytes: int = 0
     """What its process uses; 0 while unknown, as for the two below."""
     open_files: int = 0
+    """Files and connections of that process."""
     open_files_limit: int = 0
+    """How many it may have open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +96,7 @@ class JobStatus:
     """One background job of a flow, as of its last run."""
 
     name: str
+    """Such as `topic-configs` or `checkpoints`."""
     succeeded_at: float = 0.0
     """When it last succeeded, epoch seconds; 0 for never."""
     seconds: float = 0.0
@@ -94,6 +112,7 @@ class ConfigDrift:
     """One config of a copy with the wrong value."""
 
     name: str
+    """The config's name in Kafka."""
     wanted: str | None
     """None: it should not be set on the topic."""
     found: str | None
@@ -105,13 +124,17 @@ class TopicDrift:
     """How a copy differs from its topic, as of the last check."""
 
     topic: str
+    """Its name on the source."""
     target_topic: str
+    """The name of the copy."""
     partitions: int
+    """How many the topic has."""
     target_partitions: int
     """Zero while there is no copy."""
     merged: bool = False
     """Other flows write this copy too: it may have more partitions."""
     configs: tuple[ConfigDrift, ...] = ()
+    """Configs of the copy with another value than they should have."""
     conflicts: tuple[str, ...] = ()
     """Configs on which the sources of a merged copy disagree, with their values; the
     flow's config_strategy resolves them."""
@@ -132,11 +155,15 @@ class AclStatus:
     """ACLs of a flow's copies. Counters are since the service started."""
 
     state: AclState = AclState.OFF
+    """Of the sync of ACLs."""
     reason: str = ""
+    """Why ACLs are not synced; empty if they are, or off."""
     bindings: int = 0
     """How many ACLs copies should have."""
     added: int = 0
+    """ACLs that mirror added to copies."""
     removed: int = 0
+    """ACLs that mirror removed from copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +171,9 @@ class GroupStatus:
     """One consumer group of a flow's source, as of the last look at the groups."""
 
     group: str
+    """The group's id."""
     type: str
+    """As Kafka names it, such as `consumer` or `classic`."""
     partitions: int
     """Those in which it has an offset."""
     source_offset: int
@@ -174,23 +203,35 @@ class FlowStatus:
     """One flow."""
 
     name: str
+    """As in the configuration, such as `A->B`."""
     state: FlowState
+    """How the flow is doing as a whole."""
     source: str = ""
+    """The source's alias."""
     target: str = ""
+    """The target's alias."""
     reason: str = ""
+    """Why it is in this state, if that needs a reason."""
     since: float = 0.0
+    """Since when it is in this state."""
     leader: str = ""
     """The instance that runs it, host:process; empty while not known."""
     restarts: int = 0
+    """How often it failed and was started again."""
     leases: int = 0
+    """Since the flow was last started."""
     slots: int = 0
+    """How many slots share the partitions."""
     lease_gap_ms: float = -1.0
     """Milliseconds without copying between the last two leases; -1 while not known."""
     slot_loads: tuple[SlotStatus, ...] = ()
+    """What each slot did in the last lease."""
     records_per_second: float = 0.0
     """Copied, over the last half minute."""
     bytes_per_second: float = 0.0
+    """Sent to the target, over the last half minute."""
     catching_up: bool = False
+    """Whether it is behind and works off what has piled up."""
     remaining_seconds: float = -1.0
     """Time until it has caught up at the current rate; -1 if it is not behind, or if
     its lag does not shrink."""
@@ -201,20 +242,26 @@ class FlowStatus:
     overdue: float = 0.0
     """By how many seconds the next report is overdue."""
     sla_seconds: float = 60.0
+    """The flow's setting: how far behind it may be."""
     transactions: TransactionStatus = field(default_factory=TransactionStatus)
+    """Its transactions."""
     bounds: tuple[float, ...] = ()
     """Upper bounds of the buckets of `times`, in seconds."""
     times: tuple[TopicTimes, ...] = ()
+    """How long the records of each topic took."""
     spark: SparkStatus = field(default_factory=SparkStatus)
+    """What Spark reports of it."""
     problems: tuple[str, ...] = ()
     """Topics that match and cannot be mirrored, each with its reason."""
     drift: tuple[TopicDrift, ...] = ()
     """Copies that differ from their topics."""
     acls: AclStatus = AclStatus()
+    """The sync of ACLs."""
     gone: tuple[str, ...] = ()
     """Mirrored topics that no longer exist on the source, each with what is known
     about it. Their copies stay."""
     jobs: tuple[JobStatus, ...] = ()
+    """What runs beside the data: configs, ACLs, groups, heartbeats."""
     checkpoint_at: float = 0.0
     """When groups were last read successfully, epoch seconds; 0 for never."""
     follows_commits: bool = False
@@ -231,14 +278,17 @@ class FlowStatus:
     verify: VerifyStatus = field(default_factory=VerifyStatus)
     """What was proven of its copies."""
     group_count: int = 0
+    """How many groups match."""
     groups: tuple[GroupStatus, ...] = ()
     """Those in trouble first, 200 at most."""
     share_groups: tuple[str, ...] = ()
     """Share groups (KIP-932) that match: they have no offsets and are not covered."""
     partitions: tuple[PartitionStatus, ...] = ()
+    """Each source partition."""
 
     @property
     def lag(self) -> int:
+        """The sum over its partitions."""
         return sum(partition.lag for partition in self.partitions)
 
     @property
@@ -261,22 +311,26 @@ class FlowStatus:
 
     @property
     def records(self) -> int:
+        """Copied since the service started, over its partitions."""
         return sum(partition.counts.records for partition in self.partitions)
 
     @property
     def faulted(self) -> int:
+        """How many partitions are set aside."""
         return sum(
             partition.state == PartitionState.FAULTED for partition in self.partitions
         )
 
     @property
     def paused(self) -> int:
+        """How many partitions are paused."""
         return sum(
             partition.state == PartitionState.PAUSED for partition in self.partitions
         )
 
     @property
     def lost(self) -> int:
+        """Source offsets that were deleted before they could be copied."""
         return sum(partition.counts.lost for partition in self.partitions)
 
 
@@ -285,19 +339,27 @@ class ServiceStatus:
     """The whole service."""
 
     started: float
+    """When the service was started."""
     flows: tuple[FlowStatus, ...] = ()
+    """Each flow, also those that another instance leads."""
     config: ConfigStatus = field(default_factory=ConfigStatus)
+    """The configuration in use."""
     pairs: tuple[PairStatus, ...] = ()
+    """Each pair of clusters (`recovery`)."""
     clusters: tuple[ClusterStatus, ...] = ()
+    """Whether each cluster answers this instance."""
     resources: ResourceStatus = field(default_factory=ResourceStatus)
+    """What the service's own processes use."""
     version: str = __version__
+    """Of mirror."""
     format_version: int = field(default=FORMAT_VERSION)
+    """It grows when a field changes its meaning or goes."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`, with totals."""
         document = asdict(self)
         for flow, shown in zip(self.flows, document["flows"], strict=True):
-            for name in _TOTALS:
+            for name in TOTALS:
                 shown[name] = getattr(flow, name)
             for partition, part in zip(
                 flow.partitions, shown["partitions"], strict=True

@@ -26,15 +26,21 @@ class FindingStatus:
     """One record that is missing or wrong, or consecutive ones with the same fate."""
 
     kind: str
+    """What is wrong, such as `MISSING`."""
     topic: str
+    """Its name on the source."""
     partition: int
+    """Its number."""
     source: int | None
     """The first source offset."""
     target_topic: str
+    """The name of the copy."""
     target: int | None
     """The first target offset."""
     count: int
+    """How many records."""
     detail: str
+    """What differs, in words."""
     found_at: float
     """Epoch seconds."""
 

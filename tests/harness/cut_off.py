@@ -37,15 +37,15 @@ _BROKERS = (1, 2, 3)
 class Gate:
     """A TCP forwarder to one address that can be closed, to all or to some."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, at: tuple[str, int] = (LOOPBACK, 0)) -> None:
         host, _, port = target.rpartition(":")
         self.accepted = 0
         self._target = (host, int(port))
         self._closed_to: Callable[[int], bool] = _nobody
         self._lock = threading.Lock()
         self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {}
-        self._server = socket.create_server((LOOPBACK, 0))
-        self.address = f"{LOOPBACK}:{self._server.getsockname()[1]}"
+        self._server = socket.create_server(at)
+        self.address = f"{at[0]}:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self, to: Callable[[int], bool] = lambda _: True) -> None:
@@ -94,7 +94,7 @@ class Gate:
             _end(each)
 
     def discard(self) -> None:
-        self._server.close()
+        _end(self._server)  # close alone leaves it to the thread that accepts
         self.close()
 
 

@@ -17,6 +17,7 @@ from mirror.config.cluster_settings import ClusterConfig
 from mirror.config.load import load
 from mirror.config.schema import FlowConfig
 from mirror.config.service_settings import ServiceConfig
+from mirror.status import reference as status
 
 pytestmark = pytest.mark.unit
 
@@ -311,6 +312,7 @@ flows:
         ("config/mirror.reference.yaml", settings.example),
         ("docs/reference/settings.md", settings.reference),
         ("docs/reference/cli.md", commands.reference),
+        ("docs/reference/status.md", status.reference),
         ("deploy/helm/mirror/settings.yaml", chart_lists.for_chart),
     ],
 )

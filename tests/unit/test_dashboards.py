@@ -139,7 +139,10 @@ def test_dashboards_are_as_grafana_s_linter_wants_them(file: Path) -> None:
     assert list(variables)[:3] == ["datasource", "job", "instance"]
     assert variables["datasource"]["label"] == "Data source"
     for name, each in variables.items():
-        if name != "datasource":
+        if each["type"] == "textbox":  # such as a price: it chooses no series
+            assert each["label"]
+            assert each["query"] == each["current"]["value"]
+        elif name != "datasource":
             assert each["type"] == "query"
             assert each["label"] == name.title()
             assert each["datasource"]["uid"] == "${datasource}"
@@ -222,6 +225,23 @@ def test_queries(query: str) -> None:
         assert re.search(rf"(rate|increase)\({name}\{{[^}}]*\}}\[\$__", query), query
     # A fixed window is empty, or leaves samples out, at another zoom.
     assert set(re.findall(r"rate\([^[]*\[([^]]*)\]", query)) <= {"$__rate_interval"}
+
+
+def test_each_price_has_a_query():
+    """Every price that one can enter is part of a panel's query, and of the page."""
+    dashboard = load(FOLDER / "grafana" / "mirror-traffic.json")
+    asked = [t["expr"] for panel in panels(dashboard) for t in panel["targets"]]
+    page = (FOLDER.parent / "docs" / "howto" / "traffic-costs.md").read_text()
+    prices = [
+        each
+        for each in dashboard["templating"]["list"]
+        if each["name"].startswith("price_")
+    ]
+
+    assert len(prices) == 3
+    for each in prices:
+        assert any(f"${each['name']}" in query for query in asked)
+        assert each["label"] in page
 
 
 def test_panels_do_not_overlap():

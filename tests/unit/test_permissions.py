@@ -14,15 +14,25 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.main import app
+from mirror.config.load import load
 from mirror.config.schema import MirrorConfig
 from mirror.preflight.permissions import names
-from mirror.preflight.permissions.extent import ALL, Extent, beginning, extents, named
+from mirror.preflight.permissions.extent import (
+    ALL,
+    LITERAL,
+    PREFIXED,
+    Extent,
+    beginning,
+    extents,
+    named,
+)
 from mirror.preflight.permissions.need import Operation, ResourceKind, Side, Who
 from mirror.preflight.permissions.rights import Right, principal, rights
 from mirror.preflight.permissions.table import TABLE
 from mirror.preflight.permissions.writing import commands, reference
 from mirror.recovery.journal import transactional_id
 from mirror.relay.target import transactional_ids
+from tests.harness.pages import blocks
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -395,6 +405,31 @@ def test_the_page_is_current():
     page = ROOT / "docs" / "reference" / "permissions.md"
 
     assert page.read_text() == reference()
+
+
+def test_the_quick_start_lists_every_right(tmp_path: Path):
+    """Its table has the rights of its own configuration, each of them and no more."""
+    page = ROOT / "docs" / "quickstart.md"
+    [block] = [b for b in blocks(page, "yaml") if "flows:" in b.text]
+    file = tmp_path / "mirror.yaml"
+    file.write_text(block.text)
+    needed = {
+        (each.cluster, each.kind.name, each.extent, each.operation.value)
+        for each in rights(load(file, environ={})[0])
+    }
+    rows = re.findall(
+        r"^\| (\w+) \| ([A-Z_]+) \| (.*) \| ([A-Z_, ]+) \|$",
+        page.read_text(),
+        re.MULTILINE,
+    )
+    listed = {
+        (cluster, kind, Extent(name=name, pattern=PREFIXED if more else LITERAL), each)
+        for cluster, kind, names, operations in rows
+        for name, more in re.findall(r"`([^`]+)`( as a prefix)?", names)
+        for each in operations.split(", ")
+    }
+
+    assert listed == needed
 
 
 def test_every_kind_is_in_the_words_of_kafka():

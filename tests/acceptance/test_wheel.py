@@ -1,0 +1,100 @@
+"""The wheel in an empty environment of each supported Python, away from the source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mirror
+from tests.harness.admin import create_topic
+
+if TYPE_CHECKING:
+    from tests.conftest import Clusters
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.full, pytest.mark.timeout(1800)]
+
+ROOT = Path(mirror.__file__).parents[1]
+PYTHONS = ("3.11", "3.12", "3.13")
+"""Those that docs/reference/versions.md names."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheel` builds, elsewhere."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [
+        *(sys.executable, "-m", "hatchling", "build"),
+        *("--target", "wheel", "--directory", str(folder)),
+    ]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+def python(version: str) -> str:
+    """An interpreter of that version that can make environments, or a skip."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for found in (
+        *sorted(pyenv.glob(f"{version}*/bin/python{version}")),
+        shutil.which(f"python{version}"),
+    ):
+        if found is not None:
+            ask = [str(found), "-c", "import venv, ensurepip"]
+            if subprocess.run(ask, capture_output=True, check=False).returncode == 0:
+                return str(found)
+    pytest.skip(f"no Python {version} with venv")
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_wheel_is_all_it_takes(
+    version: str, wheel: Path, clusters: Clusters, topic_name: str, tmp_path: Path
+) -> None:
+    """With the locked dependencies and the wheel, the commands work from any folder,
+    `mirror check` on real clusters among them, and nothing comes from the source tree.
+    """
+    home = tmp_path / "home"
+    subprocess.run([python(version), "-m", "venv", str(home)], check=True, timeout=120)
+    pip = [str(home / "bin" / "pip"), "install", "--quiet", "--no-compile"]
+    lock = str(ROOT / "requirements.runtime.lock")
+    for words in (["--require-hashes", "-r", lock], ["--no-deps", str(wheel)]):
+        subprocess.run([*pip, *words], check=True, timeout=900)
+    create_topic(clusters["a"].bootstrap, topic_name, 2)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mirror.yaml").write_text(
+        f"clusters:\n"
+        f"  A: {{bootstrap_servers: '{clusters['a'].bootstrap}'}}\n"
+        f"  B: {{bootstrap_servers: '{clusters['b'].bootstrap}'}}\n"
+        f"flows:\n"
+        f"  A->B: {{topics: ['{topic_name}'], replication_factor: 1}}\n"
+    )
+
+    def run(*words: str) -> str:
+        ended = subprocess.run(
+            [str(home / "bin" / "mirror"), *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    assert "demo" in run("--help")
+    assert "--records" in run("demo", "--help")
+    told = run("version")
+    assert f"mirror        {mirror.__version__}" in told
+    assert version in told
+    assert topic_name in run("check", "-c", "mirror.yaml")
+    [packages] = (home / "lib").glob("python3*/site-packages")
+    shipped = {path.relative_to(packages) for path in (packages / "mirror").rglob("*")}
+    assert Path("mirror/web/page") in shipped
+    assert not (packages / "tests").exists()
