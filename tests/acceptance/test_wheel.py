@@ -81,7 +81,7 @@ def test_the_wheel_is_all_it_takes(
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         )
