@@ -59,7 +59,7 @@ def test_the_wheel_is_all_it_takes(
     `mirror check` on real clusters among them, and nothing comes from the source tree.
     """
     home = tmp_path / "home"
-    subprocess.run([python(version), "-m", "venv", str(home)], check=True, timeout=120)
+    subprocess.run([python(version), "-m", "venv", str(home)], check=True, timeout=600)
     pip = [str(home / "bin" / "pip"), "install", "--quiet", "--no-compile"]
     lock = str(ROOT / "requirements.runtime.lock")
     for words in (["--require-hashes", "-r", lock], ["--no-deps", str(wheel)]):
@@ -81,7 +81,7 @@ def test_the_wheel_is_all_it_takes(
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         )
