@@ -53,8 +53,8 @@ class ClusterConfig(Section):
     ) = setting(
         default=None,
         mm2=keys("sasl.mechanism", where=Where.CREDENTIAL),
-        description="Required for SASL_*; null otherwise. GSSAPI is Kerberos, and needs "
-        "mirror[kerberos].",
+        description="Required for SASL_*; null otherwise. GSSAPI is Kerberos, which "
+        "needs mirror[kerberos].",
     )
     sasl_username: Text | None = setting(
         default=None,

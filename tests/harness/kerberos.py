@@ -8,7 +8,6 @@ brokers by a Java option. `broker_options` opens a door of secured clusters to i
 from __future__ import annotations
 
 import os
-from pathlib import Path
 import re
 import socket
 import subprocess
@@ -21,6 +20,8 @@ from tests import tools
 from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.playground.cluster import PlaygroundCluster
 
 REALM = "MIRROR.TEST"
@@ -107,7 +108,7 @@ class Realm:
     def tickets_of(self, principal: str) -> int:
         """How often the KDC has given this principal a ticket for its key."""
         issued = re.compile(rf"AS_REQ .*ISSUE: .* {re.escape(principal)} for krbtgt/")
-        return sum(bool(issued.search(line)) for line in self._log.open())
+        return len(issued.findall(self._log.read_text()))
 
     @property
     def _environ(self) -> dict[str, str]:

@@ -29,8 +29,10 @@ _GSSAPI = {"security_protocol": "SASL_SSL", "sasl_mechanism": "gssapi"}
     [
         (
             _GSSAPI,
-            f"{_OF}_mechanism: GSSAPI also needs sasl_kerberos_principal and "
-            "sasl_kerberos_keytab_file; add it",
+            (
+                f"{_OF}_mechanism: GSSAPI also needs sasl_kerberos_principal and "
+                "sasl_kerberos_keytab_file; add it"
+            ),
         ),
         (
             {**_GSSAPI, **_PRINCIPAL},
@@ -42,13 +44,17 @@ _GSSAPI = {"security_protocol": "SASL_SSL", "sasl_mechanism": "gssapi"}
         ),
         (
             {**_GSSAPI, **_PRINCIPAL, **_KEYTAB, "sasl_username": "mirror"},
-            f"{_OF}_username: sasl_mechanism GSSAPI does not use it; use "
-            "sasl_kerberos_principal and sasl_kerberos_keytab_file",
+            (
+                f"{_OF}_username: sasl_mechanism GSSAPI does not use it; use "
+                "sasl_kerberos_principal and sasl_kerberos_keytab_file"
+            ),
         ),
         (
             {**_GSSAPI, **_PRINCIPAL, **_KEYTAB, "sasl_token_provider": "x"},
-            f"{_OF}_token_provider: sasl_mechanism GSSAPI does not use it; set "
-            "sasl_mechanism to OAUTHBEARER",
+            (
+                f"{_OF}_token_provider: sasl_mechanism GSSAPI does not use it; set "
+                "sasl_mechanism to OAUTHBEARER"
+            ),
         ),
         (
             {
@@ -58,13 +64,19 @@ _GSSAPI = {"security_protocol": "SASL_SSL", "sasl_mechanism": "gssapi"}
                 "sasl_password": "p",
                 "sasl_kerberos_service_name": "kafka",
             },
-            f"{_OF}_kerberos_service_name: sasl_mechanism PLAIN does not use it; set "
-            "sasl_mechanism to GSSAPI",
+            (
+                f"{_OF}_kerberos_service_name: sasl_mechanism PLAIN does not use it; "
+                "set "
+                "sasl_mechanism to GSSAPI"
+            ),
         ),
         (
             {"security_protocol": "SSL", **_KEYTAB},
-            f"{_OF}_kerberos_keytab_file: security_protocol SSL does not use it; set "
-            "security_protocol to SASL_SSL or SASL_PLAINTEXT",
+            (
+                f"{_OF}_kerberos_keytab_file: security_protocol SSL does not use it; "
+                "set "
+                "security_protocol to SASL_SSL or SASL_PLAINTEXT"
+            ),
         ),
     ],
 )
@@ -138,8 +150,10 @@ def test_the_service_has_a_key_of_its_own(tmp_path: Path) -> None:
     )
     assert found.sasl_kerberos_service_name == "broker"
     assert warnings == (
-        "A.sasl.kerberos.ticket.renew.jitter: not needed, ignored: libkrb5 renews "
-        "tickets from the keytab, at half of their life",
+        (
+            "A.sasl.kerberos.ticket.renew.jitter: not needed, ignored: libkrb5 renews "
+            "tickets from the keytab, at half of their life"
+        ),
     )
 
 
@@ -148,13 +162,18 @@ def test_the_service_has_a_key_of_its_own(tmp_path: Path) -> None:
     [
         (
             'useTicketCache=true principal="m@R"',
-            "does not log in with a keytab; use Krb5LoginModule with useKeyTab=true "
-            'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"',
+            (
+                "does not log in with a keytab; use Krb5LoginModule with "
+                "useKeyTab=true "
+                'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"'
+            ),
         ),
         (
             "useKeyTab=true",
-            "has no keyTab and no principal; use useKeyTab=true "
-            'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"',
+            (
+                "has no keyTab and no principal; use useKeyTab=true "
+                'keyTab="/etc/mirror/mirror.keytab" principal="mirror@REALM"'
+            ),
         ),
         (
             f'useKeyTab=true keyTab="{__file__}" principal="m@R" serviceName="other"',
@@ -173,9 +192,10 @@ def test_a_login_that_cannot_serve_is_refused(
 
 def test_keys_that_another_mechanism_does_not_use(tmp_path: Path) -> None:
     """A service name beside a password is ignored, as Java ignores it."""
+    login = 'x.PlainLoginModule required username="u" password="p";'
     _, warnings = java(
         tmp_path,
         "A.sasl.mechanism = PLAIN\nA.sasl.kerberos.service.name = kafka\n"
-        'A.sasl.jaas.config = x.PlainLoginModule required username="u" password="p";\n',
+        f"A.sasl.jaas.config = {login}\n",
     )
     assert warnings == ("A.sasl.kerberos.service.name: not used by PLAIN, ignored",)

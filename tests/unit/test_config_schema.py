@@ -221,6 +221,6 @@ _PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
 def test_whom_brokers_take_mirror_for(
     settings: dict[str, Any], principal: str | None
 ) -> None:
-    """A password says it; what a certificate, token or ticket says only brokers know."""
+    """A password says it; what else says it only the brokers understand."""
     made = ClusterConfig(alias="A", bootstrap_servers="a:9092", **settings)
     assert made.own_principal == principal

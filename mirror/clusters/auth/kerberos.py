@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SERVICE = "kafka"
 """The first part of the brokers' principals, where no setting says another."""
 _NO_LAYER = b"\x01\x00\x00\x00"
-"""After the login bytes go as they are: Kafka has no other layer. Then no size counts."""
+"""After it bytes go as they are: Kafka has no other layer. No size counts then."""
 _KEPT_SECONDS = 300.0
 """Tickets younger than this are not dropped when a broker refuses them: the reason is
 another, and libkrb5 does not free what it keeps in memory."""
@@ -60,7 +60,7 @@ class Exchange:
                 if len(offered) != len(_NO_LAYER) or not offered[0] & _NO_LAYER[0]:
                     raise ValueError("it asks for a layer that Kafka does not have")
                 chosen = _NO_LAYER + self._principal
-                self._next = self._context.wrap(chosen, False).message  # noqa: FBT003
+                self._next = self._context.wrap(chosen, False).message
                 self._answered = True
         except _errors() as error:
             raise ValueError(_words(error)) from error
@@ -219,7 +219,7 @@ def _errors() -> type[Exception]:
 
 def _words(error: Any) -> str:
     """What libkrb5 says, without GSSAPI's own words around it."""
-    said = error.get_all_statuses(error.min_code, False) if error.min_code else ()  # noqa: FBT003
+    said = error.get_all_statuses(error.min_code, False) if error.min_code else ()
     words = [str(each) for each in said] or [str(error)]
     return " ".join("; ".join(words).split())[:_MOST_WORDS]
 

@@ -108,11 +108,11 @@ def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError
             "brokers accept: check its issuer, audience, scope and expiry"
         )
     if mechanism == "GSSAPI":
+        service = config.sasl_kerberos_service_name or SERVICE
         return AuthenticationError(
             f"{where} refused our Kerberos ticket: {said}; the broker must have the "
-            f"current key of its principal {config.sasl_kerberos_service_name or SERVICE}"
-            f"/HOST, and its rules must know {config.sasl_kerberos_principal}: its log "
-            "says more"
+            f"current key of its principal {service}/HOST, and its rules must know "
+            f"{config.sasl_kerberos_principal}: its log says more"
         )
     password = "sasl_password" + ("_file" if config.sasl_password_file else "")
     return AuthenticationError(

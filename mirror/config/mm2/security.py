@@ -1,9 +1,9 @@
 """Credentials of Java clients, turned into a cluster's settings.
 
 Main function: `translate`. It reads login modules for PLAIN and SCRAM, `tokens` that
-for OAUTHBEARER, `tickets` that for Kerberos; `clusters` opens the stores. What a connection needs and mirror cannot
-do is a problem: going on would only fail later, or trust the wrong certificates.
-Messages name keys and classes, never passwords.
+for OAUTHBEARER, `tickets` that for Kerberos; `clusters` opens the stores. What a
+connection needs and mirror cannot do is a problem: going on would only fail later, or
+trust the wrong certificates. Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
