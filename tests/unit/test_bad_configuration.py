@@ -295,7 +295,7 @@ YAML = [
         '"a:9092"',
         '"a:9092", security_protocol: SASL_SSL, sasl_mechanism: SCRAM, sasl_username: u, sasl_password: s3cret',
         [
-            'clusters.A.sasl_mechanism: "SCRAM" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER'
+            'clusters.A.sasl_mechanism: "SCRAM" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI'
         ],
     ),
     (
