@@ -128,7 +128,7 @@ def _install(tool: Tool) -> None:
             subprocess.run(
                 ["apt-get", *words], check=True, env=environ, stdout=subprocess.DEVNULL
             )
-    if tool.lock:
+    if tool.lock and all(map(path, tool.programs)):  # it is built with their headers
         subprocess.run(_pip(tool.lock), check=True, cwd=_ROOT)
         invalidate_caches()
 

@@ -196,7 +196,7 @@ def _begun(config: ClusterConfig, host: str, where: str, credentials: Any) -> Ex
         raise AuthenticationError(
             f"{where}: no Kerberos ticket for the broker: {_words(error)}; "
             f"sasl_kerberos_service_name {service} and the host {host} must make the "
-            "name that the brokers have in their realm"
+            "name that the brokers have in their realm, whose KDC must answer"
         ) from error
 
 
