@@ -11,18 +11,22 @@ FROM ${DEBIAN} AS system
 # tini reaps zombies and forwards signals; libnss-wrapper gives any user id a name.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates libnss-wrapper openjdk-17-jre-headless procps python3 tini \
+        ca-certificates libgssapi-krb5-2 libnss-wrapper openjdk-17-jre-headless procps \
+        python3 tini \
     && rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/apt /var/log/dpkg.log \
     && ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java
 
 FROM system AS build
+# `kerberos` adds what mirror[kerberos] needs.
+ARG EXTRAS=
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv \
+        ${EXTRAS:+gcc libc6-dev libkrb5-dev python3-dev} \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
-COPY requirements.runtime.lock ./
+COPY requirements.runtime.lock requirements.kerberos.lock ./
 COPY deploy/image/install.sh deploy/image/
-RUN deploy/image/install.sh dependencies /opt/mirror
+RUN EXTRAS=$EXTRAS deploy/image/install.sh dependencies /opt/mirror
 
 FROM system
 RUN groupadd --gid 185 mirror \

@@ -80,7 +80,7 @@ simulate: install ## histories from seeds against a model of Kafka; SEEDS=n: how
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 .PHONY: tools
-tools: install ## install what some tests also need: promtool, helm, a browser
+tools: install ## install what some tests also need: promtool, helm, a browser, a KDC
 	$(BIN)/python -m tests.tools
 
 .PHONY: settings
@@ -126,6 +126,10 @@ lock: install ## resolve the dependencies again into requirements.lock
 	    --group build --universal --python-version 3.11 --constraint requirements.lock \
 	    --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 	    --custom-compile-command "make lock" --output-file requirements.runtime.lock
+	env -u UV_FIND_LINKS $(BIN)/uv --no-config --quiet pip compile \
+	    --group kerberos --universal --python-version 3.11 --constraint requirements.lock \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --custom-compile-command "make lock" --output-file requirements.kerberos.lock
 
 # Helm's version for Kubernetes is that of its build, which may be none.
 .PHONY: kubernetes

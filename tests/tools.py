@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from importlib import invalidate_caches
+from importlib.util import find_spec
 import os
 from pathlib import Path
 import shutil
@@ -20,6 +22,7 @@ import sys
 REQUIRE = "MIRROR_TEST_REQUIRE"
 """The variable with the tools, parted by spaces, without which tests fail."""
 
+_ROOT = Path(__file__).parents[1]
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.19.2"
 
 
@@ -32,13 +35,17 @@ class Tool:
     """Debian's."""
     module: str = ""
     """One that Go builds."""
+    python: str = ""
+    """A package for this Python, which `lock` pins."""
+    lock: str = ""
 
     @property
-    def line(self) -> str:
-        """The command that installs it."""
+    def lines(self) -> list[str]:
+        """The commands that install it."""
         if self.module:
-            return f"GOBIN={_bin()} go install {self.module}"
-        return f"apt-get install {' '.join(self.packages)}"
+            return [f"GOBIN={_bin()} go install {self.module}"]
+        apt = f"apt-get install {' '.join(self.packages)}"
+        return [apt, " ".join(_pip(self.lock))] if self.lock else [apt]
 
 
 TOOLS = {
@@ -46,6 +53,15 @@ TOOLS = {
     "helm": Tool(programs=("helm",), module=_HELM),
     "browser": Tool(
         programs=("chromium", "chromedriver"), packages=("chromium", "chromium-driver")
+    ),
+    "kerberos": Tool(
+        programs=("krb5kdc", "kadmin.local", "kdb5_util"),
+        packages=(
+            *("krb5-kdc", "krb5-admin-server"),
+            *("libkrb5-dev", "gcc", "libc6-dev", "python3-dev"),
+        ),
+        python="gssapi",
+        lock="requirements.kerberos.lock",
     ),
 }
 _OTHER_NAMES = {"chromium": ("chromium-browser",)}
@@ -61,10 +77,14 @@ def path(program: str) -> str:
 
 def missing(tool: str) -> str:
     """Why tests with this tool cannot run, and what installs it; empty if they can."""
-    lacking = [name for name in TOOLS[tool].programs if not path(name)]
+    wanted = TOOLS[tool]
+    lacking = [name for name in wanted.programs if not path(name)]
+    if wanted.python and find_spec(wanted.python) is None:
+        lacking.append(f"Python package {wanted.python}")
     if not lacking:
         return ""
-    return f"no {' and no '.join(lacking)}: make tools, or {TOOLS[tool].line}"
+    lines = " && ".join(wanted.lines)
+    return f"no {' and no '.join(lacking)}: make tools, or {lines}"
 
 
 def required() -> frozenset[str]:
@@ -108,6 +128,16 @@ def _install(tool: Tool) -> None:
             subprocess.run(
                 ["apt-get", *words], check=True, env=environ, stdout=subprocess.DEVNULL
             )
+    if tool.lock and all(map(path, tool.programs)):  # it is built with their headers
+        subprocess.run(_pip(tool.lock), check=True, cwd=_ROOT)
+        invalidate_caches()
+
+
+def _pip(lock: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "pip", "install", "--quiet"),
+        *("--disable-pip-version-check", "--require-hashes", "-r", lock),
+    ]
 
 
 def hide(folder: Path) -> None:

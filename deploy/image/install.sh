@@ -4,10 +4,18 @@
 #
 #   install.sh dependencies HOME    a Python environment with the locked packages
 #   install.sh package HOME         mirror itself, with compiled kernels
-# PYTHON is the Python to use; python3 by default.
+# PYTHON is the Python to use; python3 by default. EXTRAS=kerberos adds what
+# mirror[kerberos] needs, which takes gcc and the headers of Python and libkrb5.
 set -eu
 
 step=$1 home=$2
+case "${EXTRAS:-}" in
+"" | kerberos) ;;
+*)
+    echo "install.sh: EXTRAS is $EXTRAS; it can be kerberos" >&2
+    exit 2
+    ;;
+esac
 
 case "$step" in
 dependencies)
@@ -15,6 +23,10 @@ dependencies)
     # pip's cache may help: the stage of the image in which it grows is left behind.
     "$home/bin/pip" install --quiet --disable-pip-version-check --no-compile \
         --require-hashes -r requirements.runtime.lock
+    if [ -n "${EXTRAS:-}" ]; then
+        "$home/bin/pip" install --quiet --disable-pip-version-check --no-compile \
+            --require-hashes -r "requirements.$EXTRAS.lock"
+    fi
     "$home/bin/python" -m compileall -q -j 0 "$home/lib" >/dev/null || true
     ;;
 package)

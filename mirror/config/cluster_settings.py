@@ -46,14 +46,15 @@ class ClusterConfig(Section):
     )
     sasl_mechanism: (
         Annotated[
-            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"],
             BeforeValidator(values.sasl_mechanism),
         ]
         | None
     ) = setting(
         default=None,
         mm2=keys("sasl.mechanism", where=Where.CREDENTIAL),
-        description="Required for SASL_*; null otherwise.",
+        description="Required for SASL_*; null otherwise. GSSAPI is Kerberos, which "
+        "needs mirror[kerberos].",
     )
     sasl_username: Text | None = setting(
         default=None,
@@ -160,6 +161,24 @@ class ClusterConfig(Section):
         repr=False,
         description="Keyword arguments for that provider. Empty: none.",
     )
+    sasl_kerberos_principal: Text | None = setting(
+        default=None,
+        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        description="For GSSAPI: mirror's own name in its realm, such as "
+        "mirror@EXAMPLE.COM. Required there; null otherwise.",
+    )
+    sasl_kerberos_keytab_file: File | None = setting(
+        default=None,
+        mm2=keys("sasl.jaas.config", where=Where.CREDENTIAL),
+        description="For GSSAPI: the keytab with that principal's key, read again for "
+        "each ticket. Required there; null otherwise.",
+    )
+    sasl_kerberos_service_name: Text | None = setting(
+        default=None,
+        mm2=keys("sasl.kerberos.service.name", where=Where.CREDENTIAL),
+        description="For GSSAPI: the first part of the brokers' principals. Null: "
+        "kafka.",
+    )
     ssl_ca_file: File | None = setting(
         default=None,
         mm2=keys("ssl.truststore.location", where=Where.CREDENTIAL),
@@ -231,8 +250,8 @@ class ClusterConfig(Section):
         on_change=Effect.NONE,
         description="Whom brokers take mirror for, as ACLs name it, such as "
         "User:mirror. Null: User:<sasl_username> with PLAIN and SCRAM, User:ANONYMOUS "
-        "without a login; unknown with client certificates and OAUTHBEARER, where "
-        "`fence: acl` requires it.",
+        "without a login; unknown with client certificates, OAUTHBEARER and GSSAPI, "
+        "where `fence: acl` requires it.",
     )
     request_timeout_seconds: Number = setting(
         default=30.0,

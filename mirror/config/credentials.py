@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from mirror.config.values import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.config.cluster_settings import ClusterConfig
 
 _TLS_SETTINGS = (
@@ -33,6 +35,8 @@ _OF_TOKENS = (
     *(_ENDPOINT, *_OF_ENDPOINT, "sasl_oauthbearer_extensions"),
     *(_PROVIDER, "sasl_token_options"),
 )
+_TICKETS = ("sasl_kerberos_principal", "sasl_kerberos_keytab_file")
+_OF_KERBEROS = (*_TICKETS, "sasl_kerberos_service_name")
 
 
 def check(cluster: ClusterConfig) -> None:
@@ -41,9 +45,13 @@ def check(cluster: ClusterConfig) -> None:
     if protocol.startswith("SASL"):
         if cluster.sasl_mechanism == "OAUTHBEARER":
             _check_tokens(cluster)
+        elif cluster.sasl_mechanism == "GSSAPI":
+            _check_tickets(cluster)
         else:
             _check_password(cluster)
-    elif given := _given(cluster, "sasl_mechanism", *_LOGIN, *_OF_TOKENS):
+    elif given := _given(
+        cluster, "sasl_mechanism", *_LOGIN, *_OF_TOKENS, *_OF_KERBEROS
+    ):
         raise refusal(
             given[0],
             f"security_protocol {protocol} does not use it",
@@ -54,7 +62,7 @@ def check(cluster: ClusterConfig) -> None:
 
 
 def _check_password(cluster: ClusterConfig) -> None:
-    protocol, mechanism = cluster.security_protocol, cluster.sasl_mechanism
+    protocol = cluster.security_protocol
     passwords = _given(cluster, *_PASSWORDS)
     if len(passwords) > 1:
         raise refusal("sasl_password_file", "the password is set twice", "keep one")
@@ -69,22 +77,33 @@ def _check_password(cluster: ClusterConfig) -> None:
         raise refusal(
             "security_protocol", f"{protocol} also needs {_and(missing)}", "add it"
         )
-    if useless := _given(cluster, *_OF_TOKENS):
+    for other, settings in (("OAUTHBEARER", _OF_TOKENS), ("GSSAPI", _OF_KERBEROS)):
+        _refuse(cluster, settings, f"set sasl_mechanism to {other}")
+
+
+def _check_tickets(cluster: ClusterConfig) -> None:
+    """GSSAPI: whose tickets, and the key that gets them."""
+    _refuse(cluster, _LOGIN, f"use {_and([*_TICKETS])}")
+    _refuse(cluster, _OF_TOKENS, "set sasl_mechanism to OAUTHBEARER")
+    missing = [name for name in _TICKETS if not _given(cluster, name)]
+    if missing:
+        raise refusal("sasl_mechanism", f"GSSAPI also needs {_and(missing)}", "add it")
+
+
+def _refuse(cluster: ClusterConfig, settings: Sequence[str], right: str) -> None:
+    """Refuse settings that this mechanism does not use."""
+    if useless := _given(cluster, *settings):
         raise refusal(
             useless[0],
-            f"sasl_mechanism {mechanism} does not use it",
-            "set sasl_mechanism to OAUTHBEARER",
+            f"sasl_mechanism {cluster.sasl_mechanism} does not use it",
+            right,
         )
 
 
 def _check_tokens(cluster: ClusterConfig) -> None:
     """OAUTHBEARER: exactly one source of tokens, and complete."""
-    if useless := _given(cluster, *_LOGIN):
-        raise refusal(
-            useless[0],
-            "sasl_mechanism OAUTHBEARER does not use it",
-            f"use {_CLIENT} and its secret",
-        )
+    _refuse(cluster, _LOGIN, f"use {_CLIENT} and its secret")
+    _refuse(cluster, _OF_KERBEROS, "set sasl_mechanism to GSSAPI")
     url = cluster.sasl_oauthbearer_token_endpoint_url
     if url is None and cluster.sasl_token_provider is None:
         raise refusal(

@@ -28,12 +28,11 @@ _TOKEN_ENDPOINT = re.compile(
 )
 _EXTENSION = re.compile(r"[A-Za-z]+")
 _OTHER_MECHANISMS = {
-    "GSSAPI": "is not supported yet",
     "AWS_MSK_IAM": "is a Java class of Amazon's; OAUTHBEARER does the same with "
     "sasl_token_provider: aws-msk-iam and sasl_token_options: {region: ...}",
 }
 _A_RULE = r"use {match: 'orders\.(.*)', to: 'eu.\1'}"
-_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI"
 _EARLIEST_MS = 10**11
 """Smaller numbers were meant as seconds, or as a year."""
 _STARTS = "use latest, 2026-01-31T08:00:00Z or epoch milliseconds"

@@ -295,7 +295,7 @@ YAML = [
         '"a:9092"',
         '"a:9092", security_protocol: SASL_SSL, sasl_mechanism: SCRAM, sasl_username: u, sasl_password: s3cret',
         [
-            'clusters.A.sasl_mechanism: "SCRAM" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER'
+            'clusters.A.sasl_mechanism: "SCRAM" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI'
         ],
     ),
     (
@@ -587,7 +587,7 @@ PROPERTIES = [
         "a login that cannot be read",
         "A.security.protocol = SASL_PLAINTEXT\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = org.x.OtherModule required;",
         [
-            'A.sasl.jaas.config: the login module "OtherModule" is not supported yet; use PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule',
+            'A.sasl.jaas.config: the login module "OtherModule" is not supported yet; use PlainLoginModule, ScramLoginModule, Krb5LoginModule or OAuthBearerLoginModule',
             "A.security.protocol: SASL_PLAINTEXT also needs sasl_username and sasl_password_file (or sasl_password); add it",
         ],
     ),

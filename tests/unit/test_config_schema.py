@@ -207,11 +207,20 @@ _PASSWORD = {"sasl_username": "u", "sasl_password": "s"}
             },
             None,
         ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "GSSAPI",
+                "sasl_kerberos_principal": "mirror@EXAMPLE.COM",
+                "sasl_kerberos_keytab_file": __file__,
+            },
+            None,
+        ),
     ],
 )
 def test_whom_brokers_take_mirror_for(
     settings: dict[str, Any], principal: str | None
 ) -> None:
-    """A password says it; what a certificate or a token says only the brokers know."""
+    """A password says it; what else says it only the brokers understand."""
     made = ClusterConfig(alias="A", bootstrap_servers="a:9092", **settings)
     assert made.own_principal == principal

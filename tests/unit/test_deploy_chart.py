@@ -415,7 +415,7 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
     """Every key of clusterSecrets arrives where mirror looks for it."""
     values = working()
     keys = [
-        *("passwordKey", "clientSecretKey", "tokenKey", "oauthCaKey"),
+        *("passwordKey", "keytabKey", "clientSecretKey", "tokenKey", "oauthCaKey"),
         *("oauthCaPasswordKey", "certificateKey", "certificatePasswordKey"),
         *("keyKey", "keyPasswordKey", "caKey", "caPasswordKey"),
     ]
@@ -448,6 +448,7 @@ def test_all_cluster_secrets_reach_mirror(helm: str, tmp_path: Path) -> None:
     }
     assert {name: mounted[path] for name, path in files.items()} == {
         "sasl_password_file": ("own", "passwordKey"),
+        "sasl_kerberos_keytab_file": ("own", "keytabKey"),
         "sasl_oauthbearer_client_credentials_client_secret_file": (
             "own", "clientSecretKey",
         ),

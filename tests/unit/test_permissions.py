@@ -335,9 +335,16 @@ def test_who_mirror_is():
         update={"security_protocol": "SASL_SSL", "sasl_username": "m"}
     )
     shown = plain.model_copy(update={"security_protocol": "SSL"})
+    tickets = {"sasl_kerberos_principal": "mirror/site-1@EXAMPLE.COM"}
+    kerberos = plain.model_copy(
+        update={"security_protocol": "SASL_PLAINTEXT", **tickets}
+    )
+    token = plain.model_copy(update={"security_protocol": "SASL_PLAINTEXT"})
 
     assert principal(plain) == "User:ANONYMOUS"
     assert principal(sasl) == "User:m"
+    assert principal(kerberos) == "User:mirror"
+    assert principal(token) == "User:<mirror's user on A>"
     assert principal(shown) == "User:<mirror's user on A>"
     assert principal(shown, "CN=mirror") == "User:CN=mirror"
     assert principal(shown, "User:CN=mirror") == "User:CN=mirror"

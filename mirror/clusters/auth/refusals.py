@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import ssl
 from typing import TYPE_CHECKING
 
+from mirror.clusters.auth.kerberos import SERVICE
 from mirror.clusters.auth.security import own_certificate
 from mirror.errors import AuthenticationError
 
@@ -105,6 +106,13 @@ def of_sasl(config: ClusterConfig, where: str, said: str) -> AuthenticationError
         return AuthenticationError(
             f"{where} refused our token: {said}; {source} must be a token that the "
             "brokers accept: check its issuer, audience, scope and expiry"
+        )
+    if mechanism == "GSSAPI":
+        service = config.sasl_kerberos_service_name or SERVICE
+        return AuthenticationError(
+            f"{where} refused our Kerberos ticket: {said}; the broker must have the "
+            f"current key of its principal {service}/HOST, and its rules must know "
+            f"{config.sasl_kerberos_principal}: its log says more"
         )
     password = "sasl_password" + ("_file" if config.sasl_password_file else "")
     return AuthenticationError(

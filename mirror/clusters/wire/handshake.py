@@ -19,7 +19,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from mirror.clusters import codes
-from mirror.clusters.auth import refusals, tokens
+from mirror.clusters.auth import kerberos, refusals, tokens
 from mirror.clusters.auth.security import sasl_client, tls_context, uses_sasl, uses_tls
 from mirror.clusters.wire.line import Line, TlsLine
 from mirror.errors import MALFORMED, AuthenticationError, UnreachableError
@@ -137,6 +137,8 @@ def authenticate(
     client: Any
     if config.sasl_mechanism == "OAUTHBEARER":
         client = Bearer(tokens.token_of(config), config.sasl_oauthbearer_extensions)
+    elif config.sasl_mechanism == "GSSAPI":
+        client = kerberos.exchange(config, host, where)
     else:
         client = sasl_client(config, host)
     handshake = SaslHandshakeRequest(mechanism=config.sasl_mechanism or "")
@@ -171,6 +173,8 @@ def authenticate(
 def _refused(config: ClusterConfig, where: str, said: str) -> AuthenticationError:
     if config.sasl_mechanism == "OAUTHBEARER":
         tokens.forget(config)
+    if config.sasl_mechanism == "GSSAPI":
+        kerberos.forget(config)
     return refusals.of_sasl(config, where, said)
 
 

@@ -25,6 +25,7 @@ _BYTES = "records are copied as bytes, never converted"
 _RETRY = "what fails is tried again with growing pauses, and shown by mirror status"
 _STORAGE = "internal topics of Connect are not needed"
 _LOGIN = "mirror logs in by itself, without Java's classes"
+_TICKETS = "libkrb5 renews tickets from the keytab, at half of their life"
 _TLS = "Python's TLS decides this, from the system's OpenSSL"
 
 _CLIENT: dict[str, str] = {
@@ -170,10 +171,8 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"topic\.creation\..*", "copies are created as their topics are"),
     (r"metrics\..*|metric\..*", _METRICS),
     (r"task\..*|worker\..*", _CONNECT),
-    (
-        r"sasl\.(client\.callback|login|server|kerberos|oauthbearer).*",
-        _LOGIN,
-    ),
+    (r"sasl\.kerberos\..*", _TICKETS),
+    (r"sasl\.(client\.callback|login|server|oauthbearer).*", _LOGIN),
     (
         (
             r"ssl\.(protocol|provider|cipher\.suites|enabled\.protocols|.*manager"

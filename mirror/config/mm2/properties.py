@@ -23,7 +23,7 @@ from mirror.config.traits import Where
 from mirror.config.values import near
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
 _FLOW_KEY = re.compile(r"(?P<source>[^>]+?)->(?P<target>[^>.]+)\.(?P<rest>.+)")
 
@@ -74,6 +74,8 @@ def understand(lines: mm2_text.Lines, *, own_process: bool = False) -> Document:
             _top_level(rest, value, draft, shared)
         elif owner in security:
             _of_cluster(owner, rest, key, value, draft=draft, security=security)
+        elif alias := _whose_login(owner, rest, security):
+            _of_cluster(alias, rest, key, value, draft=draft, security=security)
     _flows(by_owner, settings, draft)
     _rename(by_owner, settings, aliases, draft)
     if own_process:
@@ -203,6 +205,20 @@ def _of_cluster(
         draft.warnings.append(mm2_keys.answer(key, rest))
 
 
+def _whose_login(flow: str, rest: str, aliases: Container[str]) -> str:
+    """The cluster whose login a flow's key is about; empty for other keys."""
+    source, arrow, target = flow.partition("->")
+    if not arrow or not mm2_security.serves(mm2_answers.without_role(rest)):
+        return ""
+    if rest.startswith("source."):
+        alias = source
+    elif rest.startswith(("target.", "producer.override.")):
+        alias = target
+    else:
+        return ""
+    return alias if alias in aliases else ""
+
+
 def _flows(
     by_owner: list[tuple[str, str, str]], settings: dict[str, str], draft: _Draft
 ) -> None:
@@ -231,6 +247,7 @@ def _flows(
                 and rest not in own | mm2_guides.RENAME_KEYS
                 and not mm2_answers.is_default(rest, settings[key])
                 and not mm2_answers.refusal(key, rest, settings[key])
+                and not _whose_login(owner, rest, draft.raw["clusters"])
             ):
                 draft.warnings.append(mm2_keys.answer(key, rest))
 

@@ -1,9 +1,9 @@
 """Credentials of Java clients, turned into a cluster's settings.
 
 Main function: `translate`. It reads login modules for PLAIN and SCRAM, `tokens` that
-for OAUTHBEARER; `clusters` opens the stores. What a connection needs and mirror cannot
-do is a problem: going on would only fail later, or trust the wrong certificates.
-Messages name keys and classes, never passwords.
+for OAUTHBEARER, `tickets` that for Kerberos; `clusters` opens the stores. What a
+connection needs and mirror cannot do is a problem: going on would only fail later, or
+trust the wrong certificates. Messages name keys and classes, never passwords.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import re
 from typing import TYPE_CHECKING, Any
 
+from mirror.config.mm2 import tickets as mm2_tickets
 from mirror.config.mm2 import tokens as mm2_tokens
 from mirror.config.mm2.keys import spelled, table
 from mirror.config.traits import Where
@@ -22,8 +23,15 @@ if TYPE_CHECKING:
 _SECURITY = "security.protocol"
 _MECHANISM = "sasl.mechanism"
 _JAAS = "sasl.jaas.config"
-_TOKENS = "sasl.oauthbearer."
-_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
+_SERVICE = "sasl.kerberos.service.name"
+_DEFAULT = "GSSAPI"
+"""Java's mechanism, if a file names none."""
+_OF_ONE = {"sasl.oauthbearer.": "OAUTHBEARER", "sasl.kerberos.": "GSSAPI"}
+"""Keys that only one mechanism uses."""
+_MODULES = (
+    *("PlainLoginModule", "ScramLoginModule", mm2_tickets.MODULE),
+    "OAuthBearerLoginModule",
+)
 _AMAZON = "IAMLoginModule"
 _OPTION = re.compile(
     r"""([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
@@ -60,7 +68,7 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
     """Translate one cluster's keys; `names` are the keys as they were written."""
     found = Translation()
     protocol = given.get(_SECURITY, "PLAINTEXT").upper()
-    mechanism = given.get(_MECHANISM, "GSSAPI").upper()
+    mechanism = given.get(_MECHANISM, _DEFAULT).upper()
     for key in given:
         used = (
             key == _SECURITY
@@ -70,7 +78,7 @@ def translate(given: Mapping[str, str], names: Mapping[str, str]) -> Translation
         if not used:
             found.warnings.append(f"{names[key]}: not used by {protocol}, ignored")
             continue
-        if key.startswith(_TOKENS) and mechanism != "OAUTHBEARER":
+        if any(key.startswith(p) and mechanism != m for p, m in _OF_ONE.items()):
             found.warnings.append(f"{names[key]}: not used by {mechanism}, ignored")
         elif key == _JAAS:
             _login(given, names[key], found)
@@ -104,6 +112,9 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         else match[3] or match[4]
         for match in _OPTION.finditer(value)
     }
+    if module == mm2_tickets.MODULE:
+        _kerberos(options, given, name, found)
+        return
     if module == "OAuthBearerLoginModule":
         settings, problems = mm2_tokens.from_login(options)
         found.problems += [f"{name}: {problem}" for problem in problems]
@@ -117,6 +128,25 @@ def _login(given: Mapping[str, str], name: str, found: Translation) -> None:
         return
     _put("sasl_username", options["username"], name, found)
     _put("sasl_password", options["password"], name, found)
+
+
+def _kerberos(
+    options: Mapping[str, str],
+    given: Mapping[str, str],
+    name: str,
+    found: Translation,
+) -> None:
+    settings, problems = mm2_tickets.from_login(options)
+    found.problems += [f"{name}: {problem}" for problem in problems]
+    service = settings.get(mm2_tickets.SERVICE)
+    if service and given.get(_SERVICE, service) != service:
+        found.problems.append(
+            f"{name}: serviceName is not {_SERVICE}; use the same, or keep one"
+        )
+    if _MECHANISM not in given:
+        _put("sasl_mechanism", _DEFAULT, name, found)
+    for setting, text in settings.items():
+        _put(setting, text, name, found)
 
 
 def _store(

@@ -8,6 +8,7 @@ does not ask clusters what is already allowed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import re
 from typing import TYPE_CHECKING
 
 from mirror.preflight.permissions.extent import Extent  # noqa: TC001  a field of a value
@@ -89,7 +90,10 @@ def principal(cluster: ClusterConfig, chosen: str | None = None) -> str:
         return chosen if ":" in chosen else f"User:{chosen}"
     if cluster.sasl_username is not None:
         return f"User:{cluster.sasl_username}"
-    if cluster.security_protocol in {"PLAINTEXT", "SASL_PLAINTEXT"}:
+    if cluster.sasl_kerberos_principal is not None:
+        # What brokers make of it by default (sasl.kerberos.principal.to.local.rules).
+        return f"User:{re.split('[/@]', cluster.sasl_kerberos_principal)[0]}"
+    if cluster.security_protocol == "PLAINTEXT":
         return ANYBODY
     return f"User:<mirror's user on {cluster.alias}>"
 

@@ -21,6 +21,7 @@ capabilities:
 {{/* Of clusterSecrets: what is mounted as a file, and the setting that names it. */}}
 {{- define "mirror.secretFiles" -}}
 passwordKey: {path: password, setting: sasl_password_file}
+keytabKey: {path: keytab, setting: sasl_kerberos_keytab_file}
 clientSecretKey: {path: client-secret, setting: sasl_oauthbearer_client_credentials_client_secret_file}
 tokenKey: {path: token, setting: sasl_oauthbearer_token_endpoint_url, scheme: "file://"}
 oauthCaKey: {path: oauth-ca.pem, setting: sasl_oauthbearer_ca_file}
