@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from mirror.clusters.wire.fetch import Fetched
     from mirror.config.schema import FlowConfig
     from mirror.relay.faults import Faults
+    from mirror.relay.fetch_channel import Answer
     from mirror.relay.jumps import Jump
     from mirror.relay.lease import Assignment
     from mirror.relay.pending_transaction import PendingTransaction
     from mirror.relay.rewrite import Rewritten
-    from mirror.relay.source import Answer, SourceReader
+    from mirror.relay.source import SourceReader
     from mirror.relay.suspicions import Suspicions, Verdict
     from mirror.relay.tally import Tally
 
@@ -177,6 +178,12 @@ class Intake:
         end_offset = fetched.last_stable_offset
         if end_offset < 0 or self._flow.isolation_level == "read_uncommitted":
             end_offset = fetched.high_watermark
+        if fetched.nearer >= 0:
+            self._tally.ends({key: end_offset})
+            return
+        if self._reader.from_follower(key):
+            # It learns of new ends after its leader, which has told us its own.
+            end_offset = max(end_offset, self._tally.end_offset(key))
         size = fetched.end - fetched.start
         self._tally.fetched(
             key,
