@@ -7,7 +7,7 @@ Spark only once the configuration is valid.
 from __future__ import annotations
 
 import functools
-from pathlib import Path  # noqa: TC003  typer reads it when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import structlog
@@ -24,6 +24,7 @@ from mirror.errors import ConfigError, MirrorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from mirror.config.schema import MirrorConfig
 
 LISTENS = "service listens"

@@ -77,9 +77,7 @@ class StatusWriter:
         """Report what one lease did."""
         limit = flow.max_bytes_per_second or 0
         self.samples.append(
-            sample(
-                lease.reports, seconds=lease.seconds, slots=lease.slots, limit=limit
-            )
+            sample(lease.reports, seconds=lease.seconds, slots=lease.slots, limit=limit)
         )
         self.samples[:] = recent(self.samples, LONGEST_SECONDS)
         now = measured(self.samples)

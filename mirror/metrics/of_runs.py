@@ -27,8 +27,8 @@ _SUCCESS = "mirror_run_success_timestamp_seconds"
 OF_RUN = {
     "mirror_run_end_timestamp_seconds": "When the last run with --once ended.",
     "mirror_run_duration_seconds": "How long it took, start of Spark included.",
-    "mirror_run_exit_code": "Its exit code: 0 if everything that was there at its start "
-    "is copied.",
+    "mirror_run_exit_code": "Its exit code: 0 if everything that was there at its "
+    "start is copied.",
     _SUCCESS: "When a run last ended with exit code 0.",
 }
 OF_FLOWS = {

@@ -144,6 +144,8 @@ class Intake:
                 self._failed(key, fetched.error)
             elif fetched.diverging >= 0:
                 self._doubt(key)
+            elif fetched.nearer >= 0:
+                self._tally.ends({key: self._end(fetched)})
             else:
                 self._take(fetched, answer.buffer, transaction)
             yield
@@ -175,12 +177,7 @@ class Intake:
     ) -> None:
         key = (fetched.topic, fetched.partition)
         position = self._reader.offset(key)
-        end_offset = fetched.last_stable_offset
-        if end_offset < 0 or self._flow.isolation_level == "read_uncommitted":
-            end_offset = fetched.high_watermark
-        if fetched.nearer >= 0:
-            self._tally.ends({key: end_offset})
-            return
+        end_offset = self._end(fetched)
         if self._reader.from_follower(key):
             # It learns of new ends after its leader, which has told us its own.
             end_offset = max(end_offset, self._tally.end_offset(key))
@@ -222,6 +219,13 @@ class Intake:
             skipped=found.skipped if whole else 0,
         )
         transaction.count(key, Part(counts, newest=done.newest, read_at=time.time()))
+
+    def _end(self, fetched: Fetched) -> int:
+        """Where the log ends, for this flow, in the broker's view."""
+        end = fetched.last_stable_offset
+        if end < 0 or self._flow.isolation_level == "read_uncommitted":
+            return fetched.high_watermark
+        return end
 
     def _rewritten(
         self,

@@ -3,9 +3,9 @@
 Main type: `SourceReader`. It tracks the next offset of each partition and fetches from
 all leaders, each on its own channel (`fetch_channel`): requests name only partitions
 that moved, and answers only those with news. A distant leader has several channels,
-each with a share of the partitions and larger fetches. With a rack it reads from the followers that leaders name (`nearest`).
-It drops answers that a rewind has made stale, and does not decode what it fetches (see
-`batches.batch`).
+each with a share of the partitions and larger fetches. With a rack it reads from the
+followers that leaders name (`nearest`). It drops answers that a rewind has made stale,
+and does not decode what it fetches (see `batches.batch`).
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ class SourceReader:
         return self._epochs.get(key, -1)
 
     def answered(self, key: TopicPartition) -> float:
-        """When the broker that it is read from last answered, with or without news of it;
-        monotonic, 0 if it has not answered or is not asked.
+        """When the broker that it is read from last answered, with or without news of
+        it; monotonic, 0 if it has not answered or is not asked.
         """
         channel = self._channel_of.get(key)
         return channel.answered if channel is not None and key in self._offsets else 0.0

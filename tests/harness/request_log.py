@@ -1,7 +1,7 @@
 """What brokers sent to whom, by their own request logs.
 
-`LOGGED` makes a broker of the playground write one; `sent_bytes` reads it. mirror has no
-part in it.
+`LOGGED` makes a broker of the playground write one; `sent_bytes` reads it. mirror has
+no part in it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirror.playground.cluster import PlaygroundCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 RACKS = {
     "broker.rack": "rack-{node}",
@@ -35,11 +35,11 @@ def test_a_follower_in_the_rack_serves_until_it_dies(
     make_clusters: Callable[..., dict[str, PlaygroundCluster]],
     topic_name: str,
 ) -> None:
-    """With `rack`, the broker of that rack, which leads nothing, sends nearly all bytes,
-    by the brokers' own request logs. What was aborted is not copied, and the lag is
-    that of the leader's log. The follower is killed and the leader serves; the follower
-    comes back, the leader is killed and the third broker leads: every record is copied
-    once, in order.
+    """With `rack`, the broker of that rack, which leads nothing, sends nearly all
+    bytes, by the brokers' own request logs. What was aborted is not copied. The
+    follower is killed and the leader serves; the follower comes back, the leader is
+    killed and another broker leads: every record is copied once, in order, and the lag
+    is known to be zero.
     """
     cluster = make_clusters("a", nodes=3, settings=RACKS, jvm=LOGGED)["a"]
     target = clusters["b"].bootstrap

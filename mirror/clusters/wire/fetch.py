@@ -84,7 +84,7 @@ class Fetched:
     the request's rack; -1 if none."""
 
 
-def encode(
+def encode(  # noqa: PLR0913  a request has that many fields
     wanted: Iterable[Wanted],
     *,
     isolation: int,
