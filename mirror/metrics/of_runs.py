@@ -42,7 +42,7 @@ OF_FLOWS = {
 _PUSH_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ended(Collector):
     """A run that has ended."""
 
