@@ -49,20 +49,25 @@ class Rates:
 
     def parts(self, limit: float) -> tuple[float, ...]:
         """What each slot may read per second in the next lease; () without a limit."""
-        slots = len(self._read)
         if not limit:
             self._parts = ()
-        elif limit != self._limit or not self._parts:
+            return ()
+        slots = len(self._read)
+        if not self._parts:
             self._parts = (limit / slots,) * slots
-        else:
-            least = limit / slots * _LEAST_SHARE
-            self._parts = divide(
-                limit,
-                [
-                    self._wants(read, part, least)
-                    for read, part in zip(self._read, self._parts, strict=True)
-                ],
-            )
+        elif limit != self._limit:
+            # A slot that read all it might does so again, in proportion.
+            by = limit / self._limit
+            self._parts = tuple(part * by for part in self._parts)
+            self._read = [None if read is None else read * by for read in self._read]
+        least = limit / slots * _LEAST_SHARE
+        self._parts = divide(
+            limit,
+            [
+                self._wants(read, part, least)
+                for read, part in zip(self._read, self._parts, strict=True)
+            ],
+        )
         self._limit = limit
         return self._parts
 

@@ -150,6 +150,9 @@ def test_the_limit_follows_the_records() -> None:
         parts = rates.parts(limit)
         assert sum(parts) == pytest.approx(limit)
     assert parts[0] > 0.9 * limit
+    # Another limit is divided in the same way at once.
+    assert rates.parts(3 * limit) == pytest.approx([3 * part for part in parts])
+    assert rates.parts(limit) == pytest.approx(parts)
     for _ in range(6):
         rates.learn(_reports(*parts))
         parts = rates.parts(limit)
