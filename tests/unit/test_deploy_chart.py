@@ -781,9 +781,9 @@ def test_values_that_would_not_work(
 
 
 def test_a_run_now_and_then(helm: str, tmp_path: Path) -> None:
-    """The values of docs/howto/run-once.md render a CronJob that runs mirror once, never
-    twice at a time, and tries a wrong configuration once; nothing is there that only a
-    service that runs on needs.
+    """The values of docs/howto/run-once.md render a CronJob that runs mirror once,
+    never twice at a time, and tries a wrong configuration once; nothing is there that
+    only a service that runs on needs.
     """
     [more, _] = [
         yaml.safe_load(block.text)
