@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SAVED_SECONDS = 1.0
+_SAVED_SECONDS = 2.0
 """What is not used is kept for this long: over the time between two leases."""
 _AT_ONCE_SECONDS = 0.5
 """One answer brings no more than this, so that the rate is even."""
